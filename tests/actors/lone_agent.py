@@ -8,7 +8,7 @@ from random import Random
 from makegood.agent.agents import Agents
 from makegood.agent.slots import Slots
 from makegood.base.clock import Clock, SystemClock
-from makegood.model.messages import Message, Request
+from makegood.model.messages import Request, TaskMessage
 from makegood.store.records import Identity, Offer, Taken
 from makegood.workflow.app import App
 from tests.conformance.worlds import eventually
@@ -43,7 +43,7 @@ class Waiting:
         given, self.waiting = self.waiting[:free], self.waiting[free:]
         return Taken(given)
 
-    async def answer(self, node: int, replies: Sequence[tuple[int, Message]]) -> list[bool]:
+    async def answer(self, node: int, replies: Sequence[tuple[int, TaskMessage]]) -> list[bool]:
         """Note who has answered."""
         self.answered += [task for task, _ in replies]
         return [True] * len(replies)

@@ -9,7 +9,7 @@ import makegood as mg
 from makegood.node.node import Node
 from makegood.options import Options
 from makegood.store.protocol import Store
-from makegood.store.records import Draft, Submitted
+from makegood.store.records import Submission, Submitted
 from makegood.store.views import Filter
 from tests.actors.conftest import QUIET
 from tests.actors.noop_apps import chain_app
@@ -121,7 +121,7 @@ async def test_many_submitted_at_once_share_few_calls_of_the_store(store: Store)
         await (await node.client.submit(chain, "warm")).result(timeout="20s")
         calls, submit = [], node.client.store.tasks.submit
 
-        async def counted(drafts: Sequence[Draft]) -> list[Submitted]:
+        async def counted(drafts: Sequence[Submission]) -> list[Submitted]:
             calls.append(len(drafts))
             return await submit(drafts)
 

@@ -9,7 +9,7 @@ import pytest
 
 import makegood as mg
 from makegood.client.operators import AT_ONCE, Acted
-from makegood.model.messages import Act, Alert, Message
+from makegood.model.messages import Act, Alert, TaskMessage
 from makegood.node.node import Node
 from makegood.store.protocol import Store
 from makegood.store.views import Filter
@@ -209,7 +209,7 @@ async def test_the_database_says_under_which_login_an_operator_acted(store: Stor
     async with Node(app, store, roles=("scheduler", "agent"), options=QUIET) as node:
         task = await node.client.submit(flow, "bad")
         await task.wait("30s")
-        forged = Message("resubmit", act=Act("act-1", "ceo@bank", "trust me", "ceo"))
+        forged = TaskMessage("resubmit", act=Act("act-1", "ceo@bank", "trust me", "ceo"))
         await store.tasks.post(task.number, forged)
         async with asyncio.timeout(30):
             while not (found := await node.client.audit(task.id)):

@@ -179,7 +179,9 @@ def test_blocking_code_waits_through_an_outage_too(tmp_path: Path, monkeypatch: 
         for n in range(2):
             client.send("web", n)
         queue = client.queue("web", lease="1h")
-        refused = [away(monkeypatch, slices.Queues, f"{verb}_messages") for verb in ("acknowledge", "return")]
+        refused = [
+            away(monkeypatch, slices.QueueSlice, f"{verb}_messages") for verb in ("acknowledge", "return")
+        ]
         for message in queue:
             if message.value == 1:
                 assert queue.give_back(message, wait="1h")

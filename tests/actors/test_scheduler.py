@@ -13,7 +13,7 @@ from makegood.node.node import Node
 from makegood.scheduler import task_table
 from makegood.scheduler.wakeups import Wakeups
 from makegood.store.protocol import Store
-from makegood.store.records import NO_LIMIT, Batch, Committed, Inbox, Loaded
+from makegood.store.records import NO_LIMIT, Batch, Committed, Loaded, TaskMessages
 from tests.actors.conftest import QUIET
 from tests.actors.noop_apps import chain_app
 from tests.conformance.worlds import Counts, World
@@ -100,7 +100,7 @@ async def test_what_agents_elsewhere_answer_is_read_while_commits_are_under_way(
                 await read.wait()
         return await commit(batch)
 
-    async def reading(node: int, limit: int, room: int) -> Inbox:
+    async def reading(node: int, limit: int, room: int) -> TaskMessages:
         found = await inbox(node, limit, room)
         if held.is_set():
             read.set()
@@ -134,7 +134,7 @@ async def test_the_inbox_is_read_once_turns_have_ended_that_left_no_room_for_it(
     """Four had just ended when the ring came; nothing was taken, and without a poll the Scheduler slept on it for ever."""
     inbox = store.tasks.inbox
 
-    async def reading(node: int, limit: int, room: int) -> Inbox:
+    async def reading(node: int, limit: int, room: int) -> TaskMessages:
         read.set()
         return await inbox(node, limit, room)
 
@@ -317,8 +317,8 @@ async def test_a_scheduler_lets_go_of_what_was_freed_while_it_heard_nothing(
 
     hear, read, hears = store.tasks.inbox, store.tasks.load, asyncio.Event()
 
-    async def nothing(node: int, limit: int, room: int = NO_LIMIT) -> Inbox:
-        return await hear(node, limit, room) if hears.is_set() else Inbox({}, [])
+    async def nothing(node: int, limit: int, room: int = NO_LIMIT) -> TaskMessages:
+        return await hear(node, limit, room) if hears.is_set() else TaskMessages({}, [])
 
     async def late(node: int, tasks: Sequence[int]) -> list[Loaded]:
         await hears.wait()

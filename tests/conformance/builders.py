@@ -12,14 +12,14 @@ from msgspec.structs import replace
 
 from makegood.election.protocol import Grant
 from makegood.model.decision import Decision, OpenDecision
-from makegood.model.messages import Message, Request
+from makegood.model.messages import Request, TaskMessage
 from makegood.model.plan import StepPlan, Template
 from makegood.model.policy import Policy
-from makegood.model.shape import Held
+from makegood.model.shape import HeldTask
 from makegood.model.states import TaskState
-from makegood.model.task import Doing, Step, Task
+from makegood.model.task import Doing, Step, TaskRecord
 from makegood.store.protocol import Store
-from makegood.store.records import NO_LIMIT, Batch, Claim, Committed, Draft, Loaded, Offer
+from makegood.store.records import NO_LIMIT, Batch, Claim, Committed, Loaded, Offer, Submission
 from makegood.store.views import AgentInfo, NodeInfo
 
 ARGS = b'{"order":{"id":"o-1","cents":1299}}'
@@ -46,10 +46,10 @@ def steps(count: int = 3, *, within: float = 30.0, agent: str = "payments") -> t
     )
 
 
-def draft(id_: int, **changes: Any) -> Draft:
-    """Return a submission of three steps; ``changes`` are fields of ``Draft``."""
+def draft(id_: int, **changes: Any) -> Submission:
+    """Return a submission of three steps; ``changes`` are fields of ``Submission``."""
     return replace(
-        Draft(id_, "shop", "place_order", steps(), (b'{"id":"o-1"}',), Template(('"fine"',)), b"print"),
+        Submission(id_, "shop", "place_order", steps(), (b'{"id":"o-1"}',), Template(('"fine"',)), b"print"),
         **changes,
     )
 
@@ -87,9 +87,9 @@ async def term(store: Store, name: str = "supervisor", holder: str = "me", ttl: 
 class Memory:
     """A task as a Scheduler remembers it."""
 
-    task: Task
+    task: TaskRecord
     steps: dict[int, Step]
-    messages: list[Message] = field(default_factory=list)
+    messages: list[TaskMessage] = field(default_factory=list)
 
     @property
     def id(self) -> int:
@@ -194,15 +194,15 @@ class Hand:
         """Claim tasks and write what ``make`` decides; returns their ids in the order in which they came."""
         batch = Batch(self.node, decisions, claim=Claim(limit, tuple(at_rest), room))
 
-        def decide(loaded: Sequence[Loaded]) -> list[tuple[Held, Decision]]:
+        def decide(loaded: Sequence[Loaded]) -> list[tuple[HeldTask, Decision]]:
             self.seen = list(loaded)
-            pairs: list[tuple[Held, Decision]] = []
+            pairs: list[tuple[HeldTask, Decision]] = []
             for each in loaded:
                 memory = Memory(each.task, {s.idx: s for s in each.steps}, each.messages)
                 decision = make(memory)
                 if local:
                     decision.handed = decision.requests
-                pairs.append((cast("Held", memory), decision))
+                pairs.append((cast("HeldTask", memory), decision))
             return pairs
 
         batch.decide = decide
@@ -244,15 +244,15 @@ async def hand(store: Store, *, ttl: float = 60.0) -> Hand:
 
 
 async def running(store: Store, *ids: int, local: bool = False, **changes: Any) -> Hand:
-    """Submit tasks, claim them and send their first request; ``changes`` are fields of ``Draft``."""
+    """Submit tasks, claim them and send their first request; ``changes`` are fields of ``Submission``."""
     made = await hand(store)
     await store.tasks.submit([draft(id_, **changes) for id_ in ids])
     assert sorted(await made.claim(len(ids), local=local)) == sorted(ids)
     return made
 
 
-def reply(request: Request, kind: Any = "done", **changes: Any) -> tuple[int, Message]:
+def reply(request: Request, kind: Any = "done", **changes: Any) -> tuple[int, TaskMessage]:
     """Return an agent's reply to a request, with the task that it is for."""
     value = VALUE if kind == "done" else None
-    message = Message(kind, request.idx, request.doing, request.attempt, value)
+    message = TaskMessage(kind, request.idx, request.doing, request.attempt, value)
     return request.task, replace(message, **changes)

@@ -2,7 +2,7 @@
 
 import pytest
 
-from makegood.model.messages import Act, Message
+from makegood.model.messages import Act, TaskMessage
 from makegood.store import Store
 from tests.conformance.builders import running
 from tests.conformance.worlds import World
@@ -13,10 +13,10 @@ async def test_acts_that_are_not_decided_are_told_in_order_with_who_when_and_why
 ) -> None:
     """Only on demand, only those of operators, only of this task."""
     await running(store, 1, 2)
-    await store.tasks.post(1, Message("cancel", act=Act("a", "ann", "wrong price")))
+    await store.tasks.post(1, TaskMessage("cancel", act=Act("a", "ann", "wrong price")))
     await world.elapse(10)
-    await store.tasks.post(1, Message("settle", idx=1, settled="failed", act=Act("b", "bob")))
-    await store.tasks.post(2, Message("undo", act=Act("c", "cid")))
+    await store.tasks.post(1, TaskMessage("settle", idx=1, settled="failed", act=Act("b", "bob")))
+    await store.tasks.post(2, TaskMessage("undo", act=Act("c", "cid")))
     found = await store.tasks.detail(1, asked=True)
     assert found is not None
     assert [(one.kind, one.idx, one.act.who, one.act.why) for one in found.asked] == [

@@ -7,8 +7,8 @@ import pytest
 from msgspec.structs import replace
 
 from makegood.model.decision import Decision
-from makegood.model.messages import Act, Message
-from makegood.model.shape import Held
+from makegood.model.messages import Act, TaskMessage
+from makegood.model.shape import HeldTask
 from makegood.store.protocol import Store
 from makegood.store.records import Batch, Claim, Loaded
 from makegood.store.views import Filter, TaskView
@@ -85,7 +85,7 @@ async def test_two_schedulers_share_the_tasks_and_none_goes_to_both(store: Store
 
 async def test_decide_gets_the_messages_that_wait(store: Store) -> None:
     await store.tasks.submit([draft(1), draft(2)])
-    await store.tasks.post(1, Message("cancel", act=Act("a1")))
+    await store.tasks.post(1, TaskMessage("cancel", act=Act("a1")))
     scheduler = await hand(store)
     await scheduler.claim(10)
     assert [[m.kind for m in loaded.messages] for loaded in scheduler.seen] == [["cancel"], []]
@@ -130,7 +130,7 @@ async def test_when_decide_raises_nothing_is_claimed_and_the_caller_gets_it(stor
     await store.tasks.submit([draft(1)])
     scheduler = await hand(store)
 
-    def decide(loaded: Sequence[Loaded]) -> list[tuple[Held, Decision]]:
+    def decide(loaded: Sequence[Loaded]) -> list[tuple[HeldTask, Decision]]:
         raise ZeroDivisionError("a defect of the rules")
 
     with pytest.raises(ZeroDivisionError, match="defect"):
@@ -193,7 +193,7 @@ async def test_a_resubmitted_task_gets_a_new_complete_by_at_its_next_claim(
     scheduler = await running(store, 1, within=100.0)
     await scheduler.commit(to_state(scheduler[1], "error", goal="hold"))
     await world.elapse(500)
-    await store.tasks.post(1, Message("resubmit", act=Act("a")))
+    await store.tasks.post(1, TaskMessage("resubmit", act=Act("a")))
 
     def resubmit(memory: Memory) -> Decision:
         made = to_state(memory, "pending", goal="forward")
@@ -225,7 +225,7 @@ async def test_a_task_at_rest_is_claimed_for_the_message_that_waits(store: Store
         to_state(scheduler[3], "undone"),
     )
     for n in (1, 2, 3):
-        await store.tasks.post(n, Message("undo", act=Act(f"act {n}")))
+        await store.tasks.post(n, TaskMessage("undo", act=Act(f"act {n}")))
 
     def answer(memory: Memory) -> Decision:
         made = (
@@ -246,11 +246,11 @@ async def test_at_rest_claims_only_unlocked_tasks_at_rest_with_messages(store: S
     scheduler = await running(store, 1, 2)
     await store.tasks.submit([draft(3)])
     await scheduler.commit(to_state(scheduler[2], "processed"))
-    await store.tasks.post(1, Message("cancel"))
-    await store.tasks.post(3, Message("cancel"))
+    await store.tasks.post(1, TaskMessage("cancel"))
+    await store.tasks.post(3, TaskMessage("cancel"))
     second = await hand(store)
     assert await second.claim(0, at_rest=[1, 2, 3, 99]) == []
-    await store.tasks.post(2, Message("undo"))
+    await store.tasks.post(2, TaskMessage("undo"))
     assert await second.claim(
         0, lambda memory: to_state(memory, "undoing", goal="undo"), at_rest=[1, 2, 3]
     ) == [2]
@@ -263,14 +263,14 @@ async def test_a_locked_task_is_not_claimed_in_whatever_state_it_is(store: Store
     await first.claim(1, lambda memory: to_state(memory, "pending", release=False))
     await first.claim(1, lambda memory: to_state(memory, "processed", release=False))
     for n in (1, 2):
-        await store.tasks.post(n, Message("undo"))
+        await store.tasks.post(n, TaskMessage("undo"))
     assert await second.claim(5, at_rest=[1, 2]) == []
 
 
 async def test_the_same_task_at_rest_goes_to_one_of_two_schedulers(store: Store, other: Store) -> None:
     first, second = await running(store, 1), await hand(other)
     await first.commit(to_state(first[1], "processed"))
-    await store.tasks.post(1, Message("undo"))
+    await store.tasks.post(1, TaskMessage("undo"))
 
     def undo(memory: Memory) -> Decision:
         return to_state(memory, "undoing", goal="undo")

@@ -7,7 +7,7 @@ from msgspec.structs import replace
 
 from makegood.election.protocol import Grant
 from makegood.model.decision import Decision
-from makegood.model.messages import Act, Alert, Answer, Message
+from makegood.model.messages import Act, Alert, Answer, TaskMessage
 from makegood.store.protocol import Store
 from makegood.store.records import Batch
 from makegood.store.views import Filter, TaskDetail
@@ -60,7 +60,7 @@ async def test_a_decision_under_an_old_epoch_is_lost_and_writes_nothing(store: S
     begin(old[1], 1, decision)
     decision.alerts.append(Alert("held", 1, "", "text"))
     decision.answers.append(Answer(Act("a"), "cancel", "applied"))
-    await store.tasks.post(1, Message("cancel"))
+    await store.tasks.post(1, TaskMessage("cancel"))
     decision.seqs = [m.seq for m in (await store.tasks.inbox(new.node, 10)).messages[1]]
     events = len(await store.tasks.history(1))
     committed = await old.commit(decision)
@@ -314,7 +314,7 @@ async def test_a_decision_whose_values_the_database_refuses_puts_its_task_alone_
         bad.steps[0] = replace(bad.steps[0], attempt=2**70)
     else:
         bad.moves.append(("s0", "running", "done", UNENCODABLE))
-    await store.tasks.post(4, Message("cancel"))
+    await store.tasks.post(4, TaskMessage("cancel"))
     bad.seqs = [m.seq for m in (await store.tasks.inbox(scheduler.node, 10)).messages[4]]
     committed = await scheduler.commit(*decisions.values())
     assert committed.lost == set()

@@ -2,7 +2,7 @@
 
 import asyncio
 
-from makegood.model.messages import Message
+from makegood.model.messages import TaskMessage
 from makegood.store.protocol import Store
 from makegood.store.views import Filter
 from tests.conformance.builders import (
@@ -123,7 +123,7 @@ async def test_operations_of_the_same_moment_share_a_commit(counted: Store, coun
         scheduler.commit(begin(scheduler[2], 1)),
         counted.tasks.submit([draft(3)]),
         counted.requests.answer(payments, [reply(first)]),
-        counted.tasks.post(2, Message("cancel")),
+        counted.tasks.post(2, TaskMessage("cancel")),
     )
     assert await counts.commits() <= counts.sharing(4)
 

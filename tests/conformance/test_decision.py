@@ -6,7 +6,7 @@ import pytest
 from msgspec.structs import replace
 
 from makegood.model.decision import Decision
-from makegood.model.messages import Act, Alert, Answer, Message
+from makegood.model.messages import Act, Alert, Answer, TaskMessage
 from makegood.store.protocol import Store
 from makegood.store.views import TaskDetail
 from tests.conformance.builders import (
@@ -83,7 +83,7 @@ async def test_an_ended_task_has_its_end_and_loses_it_when_it_goes_on(store: Sto
     scheduler = await running(store, 1)
     await scheduler.commit(to_state(scheduler[1], "undone", goal="undo"))
     assert (await look(store, 1)).task.ended == pytest.approx(await store.now(), abs=5)
-    await store.tasks.post(1, Message("resubmit"))
+    await store.tasks.post(1, TaskMessage("resubmit"))
     await scheduler.claim(
         0, lambda memory: to_state(memory, "pending", goal="forward", submission=2), at_rest=[1]
     )
@@ -95,7 +95,7 @@ async def test_an_act_that_changes_nothing_leaves_the_end_as_it_was(store: Store
     scheduler = await running(store, 1)
     await scheduler.commit(to_state(scheduler[1], "processed"))
     await world.elapse(100)
-    await store.tasks.post(1, Message("cancel", act=Act("a")))
+    await store.tasks.post(1, TaskMessage("cancel", act=Act("a")))
 
     def refuse(memory: Memory) -> Decision:
         made = unchanged(memory)
@@ -231,9 +231,9 @@ async def test_answers_to_acts_are_written_with_the_decision_and_the_first_stand
 
 async def test_messages_are_used_up_by_the_decision_that_names_them(store: Store) -> None:
     scheduler = await running(store, 1, 2)
-    await store.tasks.post(1, Message("cancel"))
-    await store.tasks.post(1, Message("undo"))
-    await store.tasks.post(2, Message("cancel"))
+    await store.tasks.post(1, TaskMessage("cancel"))
+    await store.tasks.post(1, TaskMessage("undo"))
+    await store.tasks.post(2, TaskMessage("cancel"))
     inbox = await store.tasks.inbox(scheduler.node, 10)
     decision = unchanged(scheduler[1])
     decision.seqs = [inbox.messages[1][0].seq, 0]
@@ -246,7 +246,7 @@ async def test_a_sequence_never_comes_again(store: Store) -> None:
     scheduler = await running(store, 1)
     seen = []
     for _ in range(3):
-        await store.tasks.post(1, Message("cancel"))
+        await store.tasks.post(1, TaskMessage("cancel"))
         (message,) = (await store.tasks.inbox(scheduler.node, 10)).messages[1]
         seen.append(message.seq)
         decision = unchanged(scheduler[1])

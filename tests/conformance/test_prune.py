@@ -1,6 +1,6 @@
 """Removing what ended long ago: with all about it, in windows, and never what is not settled."""
 
-from makegood.model.messages import Act, Alert, Message
+from makegood.model.messages import Act, Alert, TaskMessage
 from makegood.store.protocol import Store
 from makegood.store.views import Filter
 from tests.conformance.builders import Hand, done, draft, hand, running, to_state
@@ -60,7 +60,7 @@ async def test_what_has_not_ended_stays_for_ever(store: Store, world: World) -> 
 
 async def test_a_task_that_somebody_has_a_message_for_stays(store: Store, world: World) -> None:
     await processed(store, 1, 2)
-    await store.tasks.post(1, Message("undo", act=Act("a-1", "me", "why")))
+    await store.tasks.post(1, TaskMessage("undo", act=Act("a-1", "me", "why")))
     await world.elapse(100.0)
     found = await store.admin.prune(50.0, 0, 100)
     assert (found.removed, found.kept) == (1, 1)

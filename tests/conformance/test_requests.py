@@ -7,7 +7,7 @@ from msgspec.structs import replace
 
 from makegood.errors import TaskNotFoundError
 from makegood.model.decision import Decision
-from makegood.model.messages import Act, Answer, Message
+from makegood.model.messages import Act, Answer, TaskMessage
 from makegood.store.protocol import Store
 from makegood.store.views import AgentInfo, Filter
 from tests.conformance.builders import (
@@ -302,7 +302,7 @@ async def test_replies_of_one_call_are_judged_one_by_one(store: Store) -> None:
     payments = await agent(store)
     taken = await store.requests.take(payments, [offer()])
     replies = [reply(r if r.task != 3 else replace(r, attempt=9)) for r in taken]
-    replies.append((999, Message("done", 0, "do", 1)))
+    replies.append((999, TaskMessage("done", 0, "do", 1)))
     assert await store.requests.answer(payments, replies) == [True, True, False, True, True, False]
     assert sorted((await store.tasks.inbox(scheduler.node, 10)).messages) == [1, 2, 3, 4, 5]
     assert await store.requests.answer(payments, []) == []
@@ -310,7 +310,7 @@ async def test_replies_of_one_call_are_judged_one_by_one(store: Store) -> None:
 
 async def test_a_request_handed_over_in_memory_may_be_answered_through_the_store(store: Store) -> None:
     scheduler = await running(store, 1, local=True)
-    message = Message("done", 0, "do", 1, VALUE)
+    message = TaskMessage("done", 0, "do", 1, VALUE)
     assert await store.requests.answer(scheduler.node, [(1, message)]) == [True]
     assert await kinds(store, scheduler, 1) == ["done"]
 
@@ -416,7 +416,7 @@ async def test_what_was_handed_over_in_memory_cannot_be_given_back(store: Store)
 async def test_the_inbox_holds_messages_of_held_tasks_oldest_first(store: Store) -> None:
     scheduler, second = await running(store, 1, 2), await running(store, 3)
     for task, kind in ((1, "cancel"), (2, "undo"), (1, "settle"), (3, "cancel")):
-        await store.tasks.post(task, Message(kind))  # type: ignore[arg-type]
+        await store.tasks.post(task, TaskMessage(kind))  # type: ignore[arg-type]
     found = await store.tasks.inbox(scheduler.node, 10)
     assert {task: [m.kind for m in messages] for task, messages in found.messages.items()} == {
         1: ["cancel", "settle"],
@@ -428,7 +428,7 @@ async def test_the_inbox_holds_messages_of_held_tasks_oldest_first(store: Store)
 
 async def test_looking_into_the_inbox_removes_nothing(store: Store) -> None:
     scheduler = await running(store, 1)
-    await store.tasks.post(1, Message("cancel"))
+    await store.tasks.post(1, TaskMessage("cancel"))
     assert await store.tasks.inbox(scheduler.node, 10) == await store.tasks.inbox(scheduler.node, 10)
     assert (await store.tasks.inbox(scheduler.node, 10)).messages
 
@@ -442,7 +442,7 @@ async def test_the_inbox_names_unlocked_tasks_at_rest_that_have_messages(store: 
         to_state(scheduler[3], "pending"),
     )
     for n in (1, 1, 2, 3, 4):
-        await store.tasks.post(n, Message("cancel"))
+        await store.tasks.post(n, TaskMessage("cancel"))
     found = await store.tasks.inbox((await hand(store)).node, 10)
     assert (found.messages, sorted(found.at_rest)) == ({}, [1, 2])
 
@@ -450,22 +450,22 @@ async def test_the_inbox_names_unlocked_tasks_at_rest_that_have_messages(store: 
 async def test_at_most_limit_messages_are_returned_the_oldest_first(store: Store) -> None:
     scheduler = await running(store, 1)
     for n in range(5):
-        await store.tasks.post(1, Message("cancel", act=Act(f"a{n}")))
+        await store.tasks.post(1, TaskMessage("cancel", act=Act(f"a{n}")))
     (messages,) = (await store.tasks.inbox(scheduler.node, 3)).messages.values()
     assert [m.act.id for m in messages if m.act] == ["a0", "a1", "a2"]
 
 
 async def test_a_message_to_a_task_that_does_not_exist_is_refused(store: Store) -> None:
     with pytest.raises(TaskNotFoundError, match="no task"):
-        await store.tasks.post(12345, Message("cancel"))
+        await store.tasks.post(12345, TaskMessage("cancel"))
 
 
 async def test_a_wrong_post_does_not_spoil_others_of_the_same_moment(store: Store) -> None:
     scheduler = await running(store, 1)
     results = await asyncio.gather(
-        store.tasks.post(1, Message("cancel")),
-        store.tasks.post(777, Message("cancel")),
-        store.tasks.post(1, Message("undo")),
+        store.tasks.post(1, TaskMessage("cancel")),
+        store.tasks.post(777, TaskMessage("cancel")),
+        store.tasks.post(1, TaskMessage("undo")),
         return_exceptions=True,
     )
     assert [type(r) for r in results] == [type(None), TaskNotFoundError, type(None)]
@@ -480,7 +480,7 @@ async def test_acts_not_yet_decided_are_missing_from_the_answers(store: Store) -
 async def test_an_act_carries_who_and_why_to_its_answer(store: Store) -> None:
     scheduler = await running(store, 1)
     act = Act("a1", "ops", "the customer called")
-    await store.tasks.post(1, Message("cancel", act=act))
+    await store.tasks.post(1, TaskMessage("cancel", act=act))
     (message,) = (await store.tasks.inbox(scheduler.node, 10)).messages[1]
     assert message.act is not None
     assert replace(message.act, db_user="") == act  # the database writes its own word beside it

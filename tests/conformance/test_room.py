@@ -3,7 +3,7 @@
 import pytest
 from msgspec.structs import replace
 
-from makegood.model.messages import Act, Message
+from makegood.model.messages import Act, TaskMessage
 from makegood.model.plan import StepPlan, Template
 from makegood.store.protocol import Store
 from makegood.store.records import Batch, Claim, Loaded
@@ -75,7 +75,7 @@ async def test_large_values_are_read_as_they_are(store: Store, other: Store, wor
     (asked,) = await store.requests.take(payments, [offer()])
     await old.commit(done(old[1], 0, value=value))
     await store.tasks.submit([draft(2)])
-    await store.tasks.post(1, Message("resubmit", value=value, act=Act("a")))
+    await store.tasks.post(1, TaskMessage("resubmit", value=value, act=Act("a")))
     (mine,) = await store.tasks.load(old.node, [1])
     await world.elapse(61)
     await store.supervision.release_dead(await term(store), 10)
@@ -96,7 +96,7 @@ async def test_results_of_steps_and_messages_count_as_well_as_inputs(store: Stor
     """A task that is taken over late in its life is not read because its inputs are small."""
     old = await running(store, 1, 2, 3)
     await old.commit(done(old[1], 0, value=LARGE), done(old[2], 0, value=LARGE))
-    await store.tasks.post(3, Message("resubmit", value=LARGE, act=Act("a")))
+    await store.tasks.post(3, TaskMessage("resubmit", value=LARGE, act=Act("a")))
     await world.elapse(61)
     await store.supervision.release_dead(await term(store), 10)
     new = await hand(store)
@@ -112,7 +112,7 @@ async def test_tasks_at_rest_have_no_more_room_than_others(store: Store) -> None
     scheduler = await running(store, 1, 2, 3, inputs=(LARGE,))
     await scheduler.commit(*(to_state(scheduler[n], "error") for n in (1, 2, 3)))
     for n in (1, 2, 3):
-        await store.tasks.post(n, Message("cancel", act=Act(f"a{n}")))
+        await store.tasks.post(n, TaskMessage("cancel", act=Act(f"a{n}")))
     another = await hand(store)
     left = {1, 2, 3}
     for _ in range(3):
@@ -126,7 +126,7 @@ async def test_a_large_result_of_a_task_at_rest_is_read_as_it_is(store: Store) -
     ended = to_state(scheduler[1], "processed")
     ended.task = replace(ended.task, result=LARGE)
     await scheduler.commit(ended)
-    await store.tasks.post(1, Message("undo", act=Act("a")))
+    await store.tasks.post(1, TaskMessage("undo", act=Act("a")))
     seen: list[Loaded] = []
 
     def look(loaded: object) -> list[object]:

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from makegood.errors import StoreError, StoreUnavailableError
-from makegood.model.messages import Message
+from makegood.model.messages import TaskMessage
 from makegood.store.records import Batch, Claim
 from makegood.store.sqlite import store_threads
 from makegood.store.sqlite.connection import connect
@@ -150,7 +150,7 @@ async def test_all_who_share_a_failed_commit_are_told(tmp_path: Path, faults: Fa
         faults.arm("commit", FULL)
         results = await asyncio.gather(
             store.tasks.submit([draft(2)]),
-            store.tasks.post(1, Message("cancel")),
+            store.tasks.post(1, TaskMessage("cancel")),
             store.tasks.submit([draft(3)]),
             return_exceptions=True,
         )
@@ -229,7 +229,7 @@ async def test_a_message_that_cannot_be_read_puts_its_task_to_error_and_the_othe
     payments = await agent(store)
     (first, _) = await store.requests.take(payments, [offer()])
     for n in (1, 2):
-        await store.tasks.post(n, Message("cancel"))
+        await store.tasks.post(n, TaskMessage("cancel"))
     async with world.raw() as raw:
         await raw.run("update {inbox} set body = ? where task = 1", b"{")
     assert await store.requests.answer(payments, [reply(first)]) == [True]
@@ -246,7 +246,7 @@ async def test_a_held_task_whose_rows_cannot_be_read_goes_to_error(tmp_path: Pat
     store = world.store()
     await store.open(migrate=True)
     scheduler = await running(store, 1, 2)
-    await store.tasks.post(1, Message("cancel"))
+    await store.tasks.post(1, TaskMessage("cancel"))
     async with world.raw() as raw:
         statement = {
             "inbox": "update {inbox} set body = ? where task = 1",

@@ -13,7 +13,7 @@ import makegood as mg
 from makegood.errors import StoreUnavailableError
 from makegood.options import Options
 from makegood.store.sqlite import SQLiteStore
-from makegood.store.sqlite.file_identity import Place, number_of
+from makegood.store.sqlite.file_identity import FileIdentity, number_of
 from makegood.store.views import Filter
 from tests.conformance.builders import draft
 
@@ -144,7 +144,7 @@ def test_a_place_asks_the_system_and_nothing_else(tmp_path: Path) -> None:
     path = tmp_path / "x"
     assert number_of(str(path)) is None
     path.touch()
-    there = Place(path, number_of(str(path)))
+    there = FileIdentity(path, number_of(str(path)))
     there.opened()
     there.verify()
     path.unlink()

@@ -8,13 +8,13 @@ from msgspec.structs import replace
 
 from makegood import saga
 from makegood.model.decision import Decision
-from makegood.model.messages import Message
+from makegood.model.messages import TaskMessage
 from makegood.model.plan import StepPlan, Template
-from makegood.model.shape import Held
-from makegood.model.task import Task
+from makegood.model.shape import HeldTask
+from makegood.model.task import TaskRecord
 from makegood.saga.first_decision import Beginnings
 from makegood.store.protocol import Store
-from makegood.store.records import Batch, Committed, Draft
+from makegood.store.records import Batch, Committed, Submission
 from makegood.store.views import Filter
 from tests.conformance.builders import PAYMENTS, agent, draft, offer, reply, scheduler, steps, term
 from tests.conformance.worlds import World
@@ -29,14 +29,14 @@ class Shop:
         self.together = together
         self.part = part  # whether only the first of several requests is handed over
         self.beginnings = Beginnings()
-        self.held: dict[int, Held] = {}
+        self.held: dict[int, HeldTask] = {}
         self.strides = 0
 
     async def born(self, *ids: int, plans: Sequence[StepPlan], local: bool = True, **fields: Any) -> None:
-        drafts: list[Draft] = []
+        drafts: list[Submission] = []
         for id_ in ids:
             made = draft(id_, steps=plans, holder=self.node, within=60.0, **fields)
-            task = Task(
+            task = TaskRecord(
                 id_, made.app, made.workflow, priority=made.priority, epoch=1, within=60.0, inputs=made.inputs, returns=made.returns,
             )  # fmt: skip
             self.beginnings.begin(task, plans)  # nothing is kept of a shape that came once only
@@ -56,7 +56,7 @@ class Shop:
         for id_ in ids:
             held = self.held[id_]
             result = b'{"of":"%d.%d%s"}' % (id_, idx, value.encode("utf-8", "surrogatepass"))
-            decision = saga.decide(held, [Message("done", idx, "do", held.steps[idx].attempt, result)])
+            decision = saga.decide(held, [TaskMessage("done", idx, "do", held.steps[idx].attempt, result)])
             self.strides += decision.stride is not None
             decision.handed = decision.requests[: 1 if self.part else None] if local else ()
             decisions.append(decision if self.together else replace(decision, stride=None))

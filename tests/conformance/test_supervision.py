@@ -6,7 +6,7 @@ import pytest
 
 from makegood.election.protocol import Grant
 from makegood.model.decision import Decision
-from makegood.model.messages import Message
+from makegood.model.messages import TaskMessage
 from makegood.store.protocol import Store
 from makegood.store.views import Filter, NodeInfo, TaskView
 from tests.conformance.builders import (
@@ -335,7 +335,7 @@ async def test_a_scheduler_that_answered_in_time_keeps_the_task(store: Store, wo
 
 async def test_other_messages_do_not_make_a_scheduler_deaf(store: Store, world: World) -> None:
     await running(store, 1)
-    await store.tasks.post(1, Message("cancel"))
+    await store.tasks.post(1, TaskMessage("cancel"))
     await world.elapse(50)
     assert await store.supervision.release_deaf(await term(store), 10.0, 10) == []
 

@@ -9,7 +9,7 @@ from msgspec.structs import replace
 
 from makegood.errors import PayloadError
 from makegood.model.decision import Decision, OpenDecision
-from makegood.model.messages import Message
+from makegood.model.messages import TaskMessage
 from makegood.model.plan import Template
 from makegood.model.task import Step
 from makegood.store.protocol import Store
@@ -252,7 +252,7 @@ async def test_detail_tells_what_is_in_flight_and_when_it_is_due(store: Store) -
 async def test_history_has_one_event_per_commit_with_its_moves(store: Store) -> None:
     scheduler = await running(store, 1, 2)
     decision = begin(scheduler[1], 1)
-    decision.stale.append(Message("done", 0, "do", 9))
+    decision.stale.append(TaskMessage("done", 0, "do", 9))
     await scheduler.commit(decision)
     first, second = await store.tasks.history(1)
     assert first.moves == [
@@ -287,7 +287,7 @@ async def test_load_gives_the_inbox_the_requests_and_the_timers(store: Store, wo
     payments = await agent(store)
     (asked,) = await store.requests.take(payments, [offer()])
     await store.requests.answer(payments, [reply(asked)])
-    await store.tasks.post(1, Message("cancel"))
+    await store.tasks.post(1, TaskMessage("cancel"))
     await scheduler.commit(Decision(scheduler[1].task, scheduler[1].task, timers={1: 50.0, 2: 3.0}))
     await world.elapse(10)
     (found,) = await store.tasks.load(scheduler.node, [1])
@@ -378,7 +378,7 @@ async def test_a_whole_task_from_submission_to_its_end(store: Store) -> None:
     assert (rows["request"], rows["inbox"]) == (0, 0)
 
 
-def done(memory: Memory, idx: int, message: Message) -> OpenDecision:
+def done(memory: Memory, idx: int, message: TaskMessage) -> OpenDecision:
     """Use up a reply that came through the store."""
     step = memory.steps[idx]
     changed = replace(step, state="done", doing=None, result=message.value)

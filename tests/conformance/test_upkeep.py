@@ -5,9 +5,9 @@ import asyncio
 import pytest
 
 from makegood.errors import StoreUnavailableError
-from makegood.model.messages import Act, Alert, Answer, Message
+from makegood.model.messages import Act, Alert, Answer, TaskMessage
 from makegood.store.protocol import Store
-from makegood.store.views import AgentInfo, Figures, Filter
+from makegood.store.views import AgentInfo, Filter, TaskFigures
 from tests.conformance.builders import (
     PAYMENTS,
     agent,
@@ -169,7 +169,7 @@ async def test_the_depth_of_a_queue_is_known_when_no_process_serves_it(store: St
 async def test_the_figures_count_what_has_not_ended_what_waits_and_what_is_wrong(
     store: Store, world: World
 ) -> None:
-    assert await store.admin.figures() == Figures({}, {}, {})
+    assert await store.admin.figures() == TaskFigures({}, {}, {})
     scheduler = await running(store, 1, 2, 3)
     await store.tasks.submit([draft(4)])
     await world.elapse(7.0)
@@ -244,7 +244,7 @@ async def test_a_ring_comes_for_everything_that_concerns_others(
     taken = await acting.requests.take(payments, [offer()])
     await acting.requests.answer(payments, [reply(r) for r in taken])
     await rings.of("inbox")
-    await acting.tasks.post(1, Message("cancel"))
+    await acting.tasks.post(1, TaskMessage("cancel"))
     await rings.of("inbox")
     decision = unchanged(scheduler[1])
     decision.answers = [Answer(Act("a"), "cancel", "noop")]

@@ -12,7 +12,7 @@ from makegood.election.protocol import LeaseView
 from makegood.store.postgres import doctor as postgres
 from makegood.store.queue_records import QueueView
 from makegood.store.sqlite import doctor as sqlite
-from makegood.store.views import Figures, SchemaStatus
+from makegood.store.views import SchemaStatus, TaskFigures
 from tests.doors.conftest import Shop
 
 
@@ -168,7 +168,7 @@ def test_clock_leader_and_latency_are_judged_at_both_sides() -> None:
             findings.orphaned([1], 9, scheduled=False).severity,
             findings.orphaned([1], 9, scheduled=True).severity] == ["ok", "warning", "error"]  # fmt: skip
     assert "9 or more tasks" in findings.orphaned(range(1, 10), 9, scheduled=True).what
-    nothing = Figures({}, {}, {})
+    nothing = TaskFigures({}, {}, {})
     assert [one.severity for one in findings.processes([], [], nothing)] == ["note"]
 
 

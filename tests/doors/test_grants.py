@@ -17,7 +17,7 @@ import makegood as mg
 from makegood.base import ids
 from makegood.errors import ConfigError, MakegoodError
 from makegood.messaging.outbox import ddl
-from makegood.model.messages import Act, Message
+from makegood.model.messages import Act, TaskMessage
 from makegood.store import rows
 from makegood.store.grants import ROLES, script, wanted
 from tests.doors.cli_app import Order, buy
@@ -286,13 +286,13 @@ def _until(shop: Guarded, sql: str) -> list[Any]:
     return asyncio.run(look())
 
 
-CANCEL = rows.message(Message("cancel", act=Act("forged", "ceo@bank", "trust me")))
+CANCEL = rows.message(TaskMessage("cancel", act=Act("forged", "ceo@bank", "trust me")))
 LEAVE = "insert into makegood.inbox (task, kind, at, body{more}) values (1, $1, 0, $2{value})"
 LEFT = LEAVE.format(more="", value="")
 
 
 def _reply(idx: int, kind: Any = "done") -> bytes:
-    return rows.message(Message(kind, idx=idx, attempt=1, value=b"1"))
+    return rows.message(TaskMessage(kind, idx=idx, attempt=1, value=b"1"))
 
 
 @pytest.fixture
@@ -419,7 +419,7 @@ def test_an_agent_meets_its_own_requests_and_answers_them_alone(leaked: Guarded)
             leaked.sql(LEFT, STOCK, kind, body)
     leaked.sql(LEFT, STOCK, "done", _reply(0))
     leaked.sql(LEFT, STOCK, "late", _reply(0, "late"))
-    zero = rows.message(Message("done", idx=0, attempt=1, value=b'"a\\u0000b"'))
+    zero = rows.message(TaskMessage("done", idx=0, attempt=1, value=b'"a\\u0000b"'))
     leaked.sql(LEFT, STOCK, "done", zero)
 
 

@@ -50,10 +50,10 @@ def test_what_fails_inside_has_nothing_to_do_with_uvloop(monkeypatch: pytest.Mon
 
 FAILS = """
 import asyncio
-from makegood.cli import looping
+from makegood.cli import event_loop
 from makegood.errors import ConfigError, StoreUnavailableError
 
-looping.GRACE = 0.2
+event_loop.GRACE = 0.2
 
 async def deaf():
     while True:
@@ -67,7 +67,7 @@ async def fails():
     await asyncio.sleep(0)
     {end}
 
-looping.run(fails())
+event_loop.run(fails())
 """
 
 

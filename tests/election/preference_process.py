@@ -1,4 +1,4 @@
-"""A member as a process: ``preferring.py ALGORITHM ME MEMBERS`` (JSON: addresses by name); it prints whom it takes for the leader."""
+"""A member as a process: ``preference_process.py ALGORITHM ME MEMBERS`` (JSON: addresses by name); it prints whom it takes for the leader."""
 
 import asyncio
 import json

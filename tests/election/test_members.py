@@ -425,7 +425,7 @@ class Fleet:
 
     async def start(self, name: str) -> None:
         """Start one."""
-        script = Path(__file__).with_name("preferring.py")
+        script = Path(__file__).with_name("preference_process.py")
         self._processes[name] = await asyncio.create_subprocess_exec(
             sys.executable, str(script), self._kind, name, json.dumps(self._where), stdout=asyncio.subprocess.PIPE
         )  # fmt: skip

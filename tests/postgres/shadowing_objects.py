@@ -92,7 +92,7 @@ def called() -> list[str]:
     for file in (
         *_SOURCES.glob("store/postgres/*.py"),
         *_SOURCES.glob("election/stores/*.py"),
-        _SOURCES / "outbox/postgres.py",
+        _SOURCES / "messaging/outbox/postgres.py",
     ):
         found.update(re.findall(r"\b([a-z][a-z0-9_]*)\(", file.read_text(encoding="utf-8")))
     return sorted(found - {"format"})

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from makegood.errors import StoreError, StoreUnavailableError
-from makegood.model.messages import Act, Alert, Message
+from makegood.model.messages import Act, Alert, TaskMessage
 from makegood.store.postgres import PostgresStore
 from makegood.testing.servers.postgres import PrivateServer
 from tests.conformance.builders import (
@@ -111,7 +111,7 @@ async def answers(scene: Scene) -> None:
 
 async def answers_two_of_which_one_is_late(scene: Scene) -> None:
     message = reply(scene.taken, "done", error=MARK.decode())
-    late = (2, Message("done", 0, attempt=9, value=VALUE))
+    late = (2, TaskMessage("done", 0, attempt=9, value=VALUE))
     assert await scene.store.requests.answer(scene.agent, [late, message]) == [False, True]
 
 
@@ -123,7 +123,7 @@ async def takes(scene: Scene) -> None:
 
 
 async def posts(scene: Scene) -> None:
-    await scene.store.tasks.post(1, Message("cancel", act=Act("a1", why=MARK.decode())))
+    await scene.store.tasks.post(1, TaskMessage("cancel", act=Act("a1", why=MARK.decode())))
 
 
 async def alerts(scene: Scene) -> None:
@@ -216,7 +216,7 @@ async def test_a_write_in_doubt_waits_for_the_server_and_then_answers(
     await lost.wait()
     proxy.cut()
     with pytest.raises(StoreUnavailableError, match=r"127\.0\.0\.1"):
-        await behind.tasks.post(1, Message("cancel"))
+        await behind.tasks.post(1, TaskMessage("cancel"))
     assert not going.done()
     proxy.refusing = False
     assert [a.created for a in await going] == [True]

@@ -9,7 +9,7 @@ import asyncpg
 import pytest
 
 from makegood.errors import ConfigError, MakegoodError, StoreUnavailableError
-from makegood.model.messages import Message
+from makegood.model.messages import TaskMessage
 from makegood.store import open_store
 from makegood.store.postgres import PostgresStore
 from makegood.store.views import Filter
@@ -175,7 +175,7 @@ async def test_a_stopped_server_is_reported_at_once_by_every_slice(
         store.nodes.heartbeat(scheduler.node, info()),
         store.leases.renew(grant),
         store.supervision.judge(grant, 1.0, 10),
-        store.tasks.post(1, Message("cancel")),
+        store.tasks.post(1, TaskMessage("cancel")),
         store.now(),
     ]
     for ask in asking:

@@ -7,7 +7,7 @@ import pytest
 from msgspec.structs import replace
 
 from makegood.errors import PayloadError
-from makegood.model.messages import Alert, Message
+from makegood.model.messages import Alert, TaskMessage
 from makegood.store.postgres import PostgresStore
 from tests.conformance.builders import agent, begin, done, draft, hand, offer, running, to_state, unchanged
 
@@ -151,5 +151,5 @@ async def test_a_message_far_behind_is_found_by_a_sweep(store: PostgresStore) ->
     mine = await running(store, 1)
     await store.tasks.inbox(mine.node, 10)
     store.tasks.messages.passed(("inbox", mine.node), 1_000_000)
-    await store.tasks.post(1, Message("cancel"))
+    await store.tasks.post(1, TaskMessage("cancel"))
     assert [m.kind for m in (await store.tasks.inbox(mine.node, 10)).messages[1]] == ["cancel"]

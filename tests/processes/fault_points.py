@@ -22,10 +22,10 @@ import msgspec
 
 from makegood.election.protocol import Grant
 from makegood.errors import FencedOffError
-from makegood.model.messages import Message, Request
+from makegood.model.messages import Request, TaskMessage
 from makegood.store import Store
 from makegood.store.queue_records import Handed, Outgoing, Receipt, Sent
-from makegood.store.records import NO_LIMIT, Batch, Committed, Inbox, Judged, Offer, Taken
+from makegood.store.records import NO_LIMIT, Batch, Committed, Judged, Offer, Taken, TaskMessages
 from makegood.testing.simulator.doubles import Doubled
 from makegood.transactions import Caller
 
@@ -173,7 +173,7 @@ class Seen(Doubled):
             await self._at("dispatched")
         return committed
 
-    async def inbox(self, node: int, limit: int, room: int = NO_LIMIT) -> Inbox:
+    async def inbox(self, node: int, limit: int, room: int = NO_LIMIT) -> TaskMessages:
         """Point: heard, when there is a reply."""
         found = await self._store.tasks.inbox(node, limit, room)
         kinds = [m.kind for messages in found.messages.values() for m in messages]
@@ -210,7 +210,7 @@ class Seen(Doubled):
             await self._at("taken")
         return taken
 
-    async def answer(self, node: int, replies: Sequence[tuple[int, Message]]) -> list[bool]:
+    async def answer(self, node: int, replies: Sequence[tuple[int, TaskMessage]]) -> list[bool]:
         """Points: answering before (``twice`` sends each reply two more times), answered after."""
         if self._due("answering", "wait"):
             self._shut = True
@@ -299,5 +299,5 @@ class Seen(Doubled):
         return found
 
 
-def _short(replies: Sequence[tuple[int, Message]]) -> list[list[object]]:
+def _short(replies: Sequence[tuple[int, TaskMessage]]) -> list[list[object]]:
     return [[task, m.kind, m.idx, m.doing, m.attempt] for task, m in replies]

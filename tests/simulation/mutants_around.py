@@ -19,7 +19,7 @@ from makegood.model.queue_message import QueueMessage
 from makegood.store.queue_records import Outgoing, Sent
 from makegood.store.sqlite import notices, pruning, slices
 from makegood.store.sqlite import queues as messages
-from makegood.store.sqlite.transaction import Transaction as Writing
+from makegood.store.sqlite.transaction import WriteTransaction as Writing
 from makegood.testing.simulator.peers import RECEIVING, Around
 from makegood.transactions import Caller, Transaction
 from tests.simulation.mutants_making import mutant
@@ -53,9 +53,9 @@ def notice_lost(m: pytest.MonkeyPatch) -> None:
 @mutant(QUEUED, "place_order")
 def notice_before_the_commit(m: pytest.MonkeyPatch) -> None:
     """A notice is sent in a transaction of its own, before the state change that it tells of."""
-    true = slices.Tasks.commit
+    true = slices.TaskSlice.commit
 
-    async def hasty(self: slices.Tasks, batch: Any) -> Any:
+    async def hasty(self: slices.TaskSlice, batch: Any) -> Any:
         made = [notice for decision in batch.decisions for notice in decision.notices]
         if made:
             await self._db.write(partial(notices.write, made=made))
@@ -63,7 +63,7 @@ def notice_before_the_commit(m: pytest.MonkeyPatch) -> None:
                 decision.notices.clear()
         return await true(self, batch)
 
-    m.setattr(slices.Tasks, "commit", hasty)
+    m.setattr(slices.TaskSlice, "commit", hasty)
 
 
 @mutant(QUEUED, "place_order")
@@ -102,15 +102,15 @@ def acknowledged_without_the_task(m: pytest.MonkeyPatch) -> None:
 @mutant(SENT, "place_order")
 def messages_not_deduplicated(m: pytest.MonkeyPatch) -> None:
     """A queue takes a message again that it knows by its id."""
-    true, sent = slices.Queues.send_messages, itertools.count()
+    true, sent = slices.QueueSlice.send_messages, itertools.count()
 
     async def forgetful(
-        self: slices.Queues, messages: Sequence[Outgoing], most: int, most_bytes: int
+        self: slices.QueueSlice, messages: Sequence[Outgoing], most: int, most_bytes: int
     ) -> list[Sent]:
         renamed = [changed(one, id=f"{one.id}#{next(sent)}") for one in messages]
         return await true(self, renamed, most, most_bytes)
 
-    m.setattr(slices.Queues, "send_messages", forgetful)
+    m.setattr(slices.QueueSlice, "send_messages", forgetful)
 
 
 FORGETFUL = replace(

@@ -7,7 +7,7 @@ import pytest
 
 from makegood.agent.attempt_runner import AttemptRunner
 from makegood.model.attempt import Attempt
-from makegood.model.messages import Message
+from makegood.model.messages import TaskMessage
 from makegood.model.task import Step
 from makegood.saga import forward, rules
 from makegood.scheduler.task_table import TaskTable
@@ -24,7 +24,7 @@ def never_tried_twice(m: pytest.MonkeyPatch) -> None:
     """An agent tries an action at a service without keys a second time within an attempt."""
     true = AttemptRunner.answer
 
-    async def twice(runner: AttemptRunner, attempt: Attempt, action: Any) -> Message | None:
+    async def twice(runner: AttemptRunner, attempt: Attempt, action: Any) -> TaskMessage | None:
         said = await true(runner, attempt, action)
         if not action.retry.never or attempt.request.doing != "do" or said is None or said.kind != "gave_up":
             return said
@@ -96,7 +96,7 @@ def undo_by_key(m: pytest.MonkeyPatch) -> None:
 # -- one Decision per task -------------------------------------------------------------------------------------------------
 
 
-class _Apart(dict[int, list[Message]]):
+class _Apart(dict[int, list[TaskMessage]]):
     """The messages of tasks, of which each is decided by itself."""
 
     def items(self) -> Any:
@@ -110,7 +110,7 @@ class _Apart(dict[int, list[Message]]):
 def two_decisions(m: pytest.MonkeyPatch) -> None:
     """Two messages for one task are decided apart, from the same state, and committed together."""
 
-    def given(tasks: Any, messages: dict[int, list[Message]]) -> None:
+    def given(tasks: Any, messages: dict[int, list[TaskMessage]]) -> None:
         vars(tasks)["_apart"] = _Apart(messages)
 
     m.setattr(TaskTable, "messages", property(lambda t: vars(t)["_apart"], given), raising=False)

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from makegood.agent import attempt_runner
-from makegood.model.messages import Alert, Message
+from makegood.model.messages import Alert, TaskMessage
 from makegood.model.task import Step
 from makegood.saga import acts, decisions, replies, rules, undo
 from makegood.saga.decision_builder import DecisionBuilder
@@ -46,7 +46,7 @@ def answer_after_the_turn(m: pytest.MonkeyPatch) -> None:
     answers = replies._ANSWERS["do"]
     true = answers["done"]
 
-    def dropped(w: DecisionBuilder, step: Step, message: Message) -> None:
+    def dropped(w: DecisionBuilder, step: Step, message: TaskMessage) -> None:
         if w.task.goal == "undo":
             w.move(step, "failed", "mutant", doubt=False)
         else:
@@ -158,7 +158,7 @@ def agent_hides_its_tries(m: pytest.MonkeyPatch) -> None:
     """An agent does not say that an earlier try of the same attempt is unanswered."""
     true = attempt_runner._message
 
-    def certain(request: Any, kind: str, **said: Any) -> Message:
+    def certain(request: Any, kind: str, **said: Any) -> TaskMessage:
         return true(request, kind, **{**said, "unclear": False})
 
     m.setattr(attempt_runner, "_message", certain)

@@ -98,7 +98,7 @@ def supervisor_cas(m: pytest.MonkeyPatch) -> None:
         stale: Any = _Remembering(tx, overdue, before)
         return true(stale, term, grace, limit)
 
-    m.setattr(slices.Supervision, "judge", writes(blind))
+    m.setattr(slices.SupervisionSlice, "judge", writes(blind))
     m.setattr(
         supervision, "_JUDGED", "delete from makegood_request where task = ? and idx = ? and attempt >= ?"
     )
@@ -164,15 +164,15 @@ def half_a_batch(m: pytest.MonkeyPatch) -> None:
 @mutant(replace(FAULTS_OF_ALL_KINDS, layout=APART, points={"kill": 0.03}), "place_order")
 def acknowledged_before_the_commit(m: pytest.MonkeyPatch) -> None:
     """A message is taken out of the inbox when it is read, before what follows from it is committed."""
-    true = slices.Tasks.inbox
+    true = slices.TaskSlice.inbox
 
-    async def emptied(store: slices.Tasks, node: int, limit: int) -> Any:
+    async def emptied(store: slices.TaskSlice, node: int, limit: int) -> Any:
         found = await true(store, node, limit)
         read = [(m.seq, task) for task, messages in found.messages.items() for m in messages]
         await store._db.write(partial(_throw_away, read=read))
         return found
 
-    m.setattr(slices.Tasks, "inbox", emptied)
+    m.setattr(slices.TaskSlice, "inbox", emptied)
 
 
 def _throw_away(tx: Any, *, read: Sequence[tuple[int, int]]) -> None:
@@ -182,7 +182,7 @@ def _throw_away(tx: Any, *, read: Sequence[tuple[int, int]]) -> None:
 @mutant(replace(FAULTS_OF_ALL_KINDS, points={"ambiguous committed": 0.05}))
 def retried_without_looking(m: pytest.MonkeyPatch) -> None:
     """A commit whose answer was lost is taken for undone, and not looked up."""
-    m.setattr(store_threads.Line, "_stands", lambda _line, _failure: False)
+    m.setattr(store_threads.StoreThread, "_stands", lambda _line, _failure: False)
 
 
 # -- time --------------------------------------------------------------------------------------------------------------------

@@ -18,7 +18,7 @@ from makegood.errors import StoreUnavailableError
 from makegood.model.messages import Act
 from makegood.store.rows import Interner
 from makegood.store.sqlite.generation import begin_anew
-from makegood.store.sqlite.transaction import Transaction
+from makegood.store.sqlite.transaction import WriteTransaction
 from makegood.store.views import Filter
 from makegood.testing.simulator.recorder import Recorder
 from makegood.testing.simulator.world import SimulatedWorld
@@ -81,7 +81,7 @@ async def _go_back(world: SimulatedWorld, rng: random.Random) -> None:
             member.bury()
         backup.backup(file)
         with file:
-            begin_anew(Transaction(file, world.loop.time(), Interner()), Act("restored"))
+            begin_anew(WriteTransaction(file, world.loop.time(), Interner()), Act("restored"))
         world.history.events[known:] = [
             event for event in world.history.events[known:] if event.kind in _KEPT
         ]

@@ -112,7 +112,7 @@ def test_a_step_that_waits_long_for_its_end_is_let(pytester: pytest.Pytester) ->
 
 def test_a_proof_of_many_hours_is_not_begun_and_says_why(pytester: pytest.Pytester) -> None:
     """Worlds times their length, both of which are counted: at_most= is the way to mean it all the same."""
-    pytester.makeconftest("from makegood.testing import users_limits\nusers_limits.MOST_STEPS = 1_000_000")
+    pytester.makeconftest("from makegood.testing.kit import limits\nlimits.MOST_STEPS = 1_000_000")
     text = HOTEL + "".join(
         f"@crash_everywhere({how}fails=True)" + order(f"test_{n}", "trip_of_a_minute")
         for n, how in enumerate(("", "at_most=2, "))

@@ -15,7 +15,7 @@ import pytest
 from click.testing import CliRunner
 
 from makegood.store.sqlite.connection import set_up
-from makegood.store.sqlite.store_threads import Line, Operation
+from makegood.store.sqlite.store_threads import Operation, StoreThread
 from makegood.testing.simulator.world_files import empty_store
 from proofs.powercut import cutting
 from proofs.powercut.__main__ import main
@@ -78,20 +78,20 @@ def test_less_than_full_durability_is_found_out(level: str) -> None:
 
 def test_telling_callers_before_the_commit_is_found_out(monkeypatch: pytest.MonkeyPatch) -> None:
     """The commit comes right after; whoever was told has acted on it when the power goes in between."""
-    write, commit = Line._write, Line._commit
+    write, commit = StoreThread._write, StoreThread._commit
 
-    def writing(line: Line, operations: list[Operation]) -> set[str]:
+    def writing(line: StoreThread, operations: list[Operation]) -> set[str]:
         if isinstance(line, RecordedLine):
             line.mutant = operations  # type: ignore[attr-defined]
         return write(line, operations)
 
-    def committing(line: Line, connection: sqlite3.Connection) -> None:
+    def committing(line: StoreThread, connection: sqlite3.Connection) -> None:
         if isinstance(line, RecordedLine):
             line._hand_back(line.mutant, set())  # type: ignore[attr-defined]
         commit(line, connection)
 
-    monkeypatch.setattr(Line, "_write", writing)
-    monkeypatch.setattr(Line, "_commit", committing)
+    monkeypatch.setattr(StoreThread, "_write", writing)
+    monkeypatch.setattr(StoreThread, "_commit", committing)
     tally = Cut(SEED, Thoroughness(resume=0, enough=1)).run()
     assert tally.failed[0].findings[0].startswith("lost: ")
 

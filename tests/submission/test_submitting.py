@@ -10,7 +10,7 @@ import pytest
 
 import makegood as mg
 from makegood.client.submission import insert
-from makegood.store.records import Draft, Submitted
+from makegood.store.records import Submission, Submitted
 from makegood.store.views import Filter
 from tests.actors.noop_apps import chain_app
 from tests.submission.connections import World
@@ -119,7 +119,7 @@ async def test_a_batch_is_planned_while_the_one_before_is_written(world: World) 
     async with mg.Client(world.url) as client:
         submit = client.store.tasks.submit
 
-        async def when_asked(drafts: Sequence[Draft]) -> list[Submitted]:
+        async def when_asked(drafts: Sequence[Submission]) -> list[Submitted]:
             await asked.wait()
             return await submit(drafts)
 
@@ -181,7 +181,7 @@ async def test_an_id_that_was_taken_is_drawn_anew_for_that_task_only() -> None:
     numbers = iter(range(10))
 
     async def write(drafts: Any) -> list[Submitted]:
-        ids = [draft.id for draft in drafts if isinstance(draft, Draft)]
+        ids = [draft.id for draft in drafts if isinstance(draft, Submission)]
         written.append(ids)
         return [Submitted(id_, created=id_ != 1, collided=id_ == 1) for id_ in ids]
 

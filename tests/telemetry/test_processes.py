@@ -55,7 +55,7 @@ def shop(tmp_path: Path) -> Iterator[Shop]:
     """A shop whose store is set up and where nothing runs; the leaky app is there, too."""
     made = Shop(tmp_path)
     (tmp_path / "leaky.py").write_text(
-        (Path(__file__).parent / "leaky.py").read_text(encoding="utf-8"), encoding="utf-8"
+        (Path(__file__).parent / "secrets_app.py").read_text(encoding="utf-8"), encoding="utf-8"
     )
     assert made.call("store", "migrate").exit_code == 0
     yield made

@@ -6,11 +6,11 @@ from msgspec.structs import asdict
 
 from makegood import saga
 from makegood.model.decision import Decision
-from makegood.model.messages import Act, Message, Request
+from makegood.model.messages import Act, Request, TaskMessage
 from makegood.model.plan import Ref, StepPlan, Template
 from makegood.model.policy import Policy
-from makegood.model.shape import Held
-from makegood.model.task import Step, Task
+from makegood.model.shape import HeldTask
+from makegood.model.task import Step, TaskRecord
 
 ADA = Act("act-1", "ada", "wrong address")
 
@@ -52,13 +52,13 @@ class Case:
     """A task that is held; ``say`` folds messages into one Decision and takes it for committed."""
 
     def __init__(self, *plans: StepPlan, claim: bool = True, **task: Any) -> None:
-        record = Task(**{"id": 7, "app": "shop", "workflow": "order", "within": 3600.0, **task})
-        self.held: Held = saga.hold(record, [Step(plan) for plan in plans])
+        record = TaskRecord(**{"id": 7, "app": "shop", "workflow": "order", "within": 3600.0, **task})
+        self.held: HeldTask = saga.hold(record, [Step(plan) for plan in plans])
         self.last = Decision(record, record)
         if claim:
-            self.say(Message("claim"))
+            self.say(TaskMessage("claim"))
 
-    def say(self, *messages: Message) -> Decision:
+    def say(self, *messages: TaskMessage) -> Decision:
         """Decide and commit."""
         before = (list(self.held.steps), list(self.held.open), self.held.left, self.held.task)
         self.last = decision = saga.decide(self.held, messages)
@@ -69,11 +69,11 @@ class Case:
         assert [sorted(f) for f in again.followers] == [sorted(f) for f in self.held.followers]
         return decision
 
-    def reply(self, idx: int, kind: str, **fields: Any) -> Message:
+    def reply(self, idx: int, kind: str, **fields: Any) -> TaskMessage:
         """Return an answer to the request that a step has in flight."""
         step = self.held.steps[idx]
         assert step.doing is not None, f"nothing of {step.name} is in flight"
-        return Message(kind, idx, step.doing, step.attempt, **fields)  # type: ignore[arg-type]
+        return TaskMessage(kind, idx, step.doing, step.attempt, **fields)  # type: ignore[arg-type]
 
     def answer(self, idx: int, kind: str = "done", **fields: Any) -> Decision:
         """Let the request that a step has in flight be answered."""
@@ -91,17 +91,17 @@ class Case:
 
     def due(self, idx: int) -> Decision:
         """Let a step's timer fire."""
-        return self.say(Message("retry", idx))
+        return self.say(TaskMessage("retry", idx))
 
     def act(self, kind: str, idx: int = -1, settled: str = "", value: bytes | None = None) -> tuple[str, str]:
         """Let an operator act; returns the verdict and its reason."""
-        self.say(Message(kind, idx, settled=settled, value=value, act=ADA))  # type: ignore[arg-type]
+        self.say(TaskMessage(kind, idx, settled=settled, value=value, act=ADA))  # type: ignore[arg-type]
         (answer,) = self.last.answers
         assert answer.state == self.task.state
         return answer.verdict, answer.outcome
 
     @property
-    def task(self) -> Task:
+    def task(self) -> TaskRecord:
         """The task as it is now."""
         return self.held.task
 

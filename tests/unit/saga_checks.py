@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from makegood import saga
 from makegood.model.decision import Decision
 from makegood.model.messages import Request
-from makegood.model.shape import Held
+from makegood.model.shape import HeldTask
 from makegood.model.states import check_step, check_task
 from makegood.model.task import Step
 from makegood.saga.rules import AT_REST, SETTLED
@@ -50,7 +50,7 @@ class Checked(Rows):
         self._check_counts(decision)
         self._check_rest(decision)
 
-    def _check_memory(self, held: Held) -> None:
+    def _check_memory(self, held: HeldTask) -> None:
         """What is held in memory is what another Scheduler would load, but for verdicts not yet read."""
         again = saga.hold(self.task, self.steps)
         assert again.open == held.open

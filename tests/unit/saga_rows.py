@@ -13,10 +13,10 @@ from msgspec.structs import replace
 
 from makegood import saga
 from makegood.model.decision import Decision
-from makegood.model.messages import Message, Request
+from makegood.model.messages import Request, TaskMessage
 from makegood.model.plan import Ref, Template
-from makegood.model.shape import Held
-from makegood.model.task import Step, Task
+from makegood.model.shape import HeldTask
+from makegood.model.task import Step, TaskRecord
 from tests.unit.saga_plans import ITEMS, Planner
 
 MOST_DECISIONS = 4000
@@ -53,7 +53,7 @@ class Rows:
         given = {"b": r.random() < 0.5, "l": json.loads(r.choice(ITEMS))}
         plans = Planner(r).plan()
         self.steps = [Step(plan) for plan in plans]
-        self.task = Task(
+        self.task = TaskRecord(
             1,
             "shop",
             "order",
@@ -64,15 +64,15 @@ class Rows:
         )
         self.rows: dict[int, Row] = {}
         self.timers: set[int] = set()
-        self.inbox: list[Message] = []
-        self.memory: list[Message] = []
+        self.inbox: list[TaskMessage] = []
+        self.memory: list[TaskMessage] = []
         self.counts: collections.Counter[int] = collections.Counter()
-        self.held: Held | None = None
+        self.held: HeldTask | None = None
         self.seq = self.decisions = 0
 
     # -- the store -----------------------------------------------------------------------------------------------------
 
-    def post(self, message: Message) -> None:
+    def post(self, message: TaskMessage) -> None:
         """Leave a message in the task's inbox."""
         self.seq += 1
         self.inbox.append(replace(message, seq=self.seq))
@@ -94,16 +94,16 @@ class Rows:
         self.held = held = saga.hold(self.task, self.load())
         for _ in range(2):  # as if one of its shape had come before
             self.shapes.share(held)
-        first = [Message("claim")] if self.task.state == "pending" else []
+        first = [TaskMessage("claim")] if self.task.state == "pending" else []
         if first and self.task.lost >= 3:
-            first.append(Message("poison"))
+            first.append(TaskMessage("poison"))
             self.record.seen["poison"] += 1
         mended = saga.repair(held, self.inbox)
         for message in mended:
             self.record.seen[f"repaired {message.doing} {message.kind}"] += 1
         self.decide([*first, *mended, *self.inbox])
 
-    def commit(self, held: Held, decision: Decision) -> bool:
+    def commit(self, held: HeldTask, decision: Decision) -> bool:
         """Write a Decision, whole or (when a request it consumes was judged meanwhile) not at all."""
         for idx, attempt in decision.consumed:
             row = self.rows.get(idx)
@@ -116,10 +116,10 @@ class Rows:
             row = self.rows.get(idx)
             if row is not None and not row.taken and row.request.attempt == attempt:
                 del self.rows[idx]
-                self.memory.append(Message("withdrawn", idx, row.request.doing, attempt))
+                self.memory.append(TaskMessage("withdrawn", idx, row.request.doing, attempt))
         return True
 
-    def _write(self, held: Held, decision: Decision) -> None:
+    def _write(self, held: HeldTask, decision: Decision) -> None:
         for idx, _ in decision.consumed:
             del self.rows[idx]
         for idx in decision.dropped:
@@ -141,7 +141,7 @@ class Rows:
 
     # -- a Scheduler ---------------------------------------------------------------------------------------------------
 
-    def decide(self, messages: list[Message]) -> None:
+    def decide(self, messages: list[TaskMessage]) -> None:
         """Let the rules decide, commit, check, and dispatch."""
         self.decisions += 1
         assert self.decisions < MOST_DECISIONS, "does not end"
@@ -204,7 +204,7 @@ class Rows:
         self.counts[idx] += 1
         request = row.request
         self.post(
-            Message(
+            TaskMessage(
                 "expired",
                 idx,
                 request.doing,

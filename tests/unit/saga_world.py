@@ -12,7 +12,7 @@ from collections.abc import Callable
 
 from msgspec.structs import replace
 
-from makegood.model.messages import Act, Message, Request
+from makegood.model.messages import Act, Request, TaskMessage
 from makegood.model.task import Step, standing
 from makegood.saga.rules import AT_REST
 from tests.unit.saga_checks import Checked
@@ -75,7 +75,7 @@ class World(Checked):
             row.answered = True
             self.post(message)
 
-    def _too_late(self, message: Message) -> None:
+    def _too_late(self, message: TaskMessage) -> None:
         row = self.rows.get(message.idx)
         if row is not None and row.request.attempt == message.attempt:
             return  # not judged yet: the store takes no reply after complete-by
@@ -83,11 +83,11 @@ class World(Checked):
         if self.task.state not in ("processed", "undone"):
             self.post(replace(message, kind="late") if self.r.random() < 0.5 else message)
 
-    def _reply(self, request: Request, outcome: str, *, unclear: bool) -> Message:
+    def _reply(self, request: Request, outcome: str, *, unclear: bool) -> TaskMessage:
         value = self._value(request) if outcome in ("done", "happened") and request.doing != "undo" else None
         final = outcome == "gave_up" and self.r.random() < 0.1
         wait = 3.0 if outcome == "later" else 0.0
-        return Message(
+        return TaskMessage(
             outcome,  # type: ignore[arg-type]
             request.idx,
             request.doing,
@@ -154,7 +154,7 @@ class World(Checked):
     def die(self) -> None:
         """The Scheduler dies; the Supervisor frees the task, or the Scheduler gave it back itself."""
         if self.r.random() < 0.5:
-            self.decide([*self.memory, Message("dead")])
+            self.decide([*self.memory, TaskMessage("dead")])
             return
         self.held = None
         self.memory.clear()
@@ -169,10 +169,10 @@ class World(Checked):
         kind = self.r.choice(["cancel", "undo", "resubmit", "settle", "settle", "settle"])
         act = Act(f"act{self.operated}", "ada", self.r.choice(["", "a reason"]))
         if kind != "settle":
-            self.post(Message(kind, act=act))  # type: ignore[arg-type]
+            self.post(TaskMessage(kind, act=act))  # type: ignore[arg-type]
             return
         if self.held is not None:  # nobody has looked at the service: such an act must not be carried out
-            self.decide([Message("settle", self.r.randrange(len(self.steps)), settled="failed", act=act)])
+            self.decide([TaskMessage("settle", self.r.randrange(len(self.steps)), settled="failed", act=act)])
             return
         if self.task.state == "pending" or self.inbox:
             return
@@ -184,7 +184,7 @@ class World(Checked):
                     self.claim()
                     return
 
-    def _settled(self, step: Step) -> Message | None:
+    def _settled(self, step: Step) -> TaskMessage | None:
         """Look at the service, when nothing can arrive there any more, and say (or make) what is so."""
         idx, service = step.plan.idx, self.service(step.plan.idx)
         if not self.hasty:
@@ -192,18 +192,18 @@ class World(Checked):
         key = self.key(idx, step.round)
         if step.state == "undo_failed":
             service.stands.clear()
-            return Message("settle", idx, settled="undone")
+            return TaskMessage("settle", idx, settled="undone")
         if step.state == "failed":
             if self.task.goal != "hold" or self.task.state != "error" or self.r.random() < 0.5:
                 return None
             service.stands[key] = 1
             service.answers[key] = "done"
         elif not service.standing():
-            return Message("settle", idx, settled="failed")
+            return TaskMessage("settle", idx, settled="failed")
         if step.state == "failed":
             self.inputs[idx] = self._before(idx)
         value = self._value(Request(1, idx, "do", 0, "", "", "", "", step.round, 0.0, b""))
-        return Message("settle", idx, settled="done", value=value)
+        return TaskMessage("settle", idx, settled="done", value=value)
 
     def land(self) -> None:
         """Let everything that is still under way arrive."""
@@ -230,7 +230,7 @@ class World(Checked):
         if self.hostile and self.operated < 12 and x < 0.06:
             self.operate()
         elif x < 0.075 and self.task.timed and self.task.state in ("pending", "processing"):
-            self.post(Message("task_expired"))
+            self.post(TaskMessage("task_expired"))
         elif self.held is not None and x < (0.3 if self._unheard() else 0.12):
             self.die()
         elif self.held is None and (self.task.state == "pending" or self.inbox):
@@ -271,7 +271,7 @@ class World(Checked):
                 todo.append(lambda idx=idx: self.judge(idx))  # type: ignore[misc]
         if self.held is not None:
             due = [i for i in self.timers if not any(m.kind == "retry" and m.idx == i for m in self.memory)]
-            todo += [lambda idx=idx: self.memory.append(Message("retry", idx)) for idx in due]  # type: ignore[misc]
+            todo += [lambda idx=idx: self.memory.append(TaskMessage("retry", idx)) for idx in due]  # type: ignore[misc]
         if todo:
             self.r.choice(todo)()
         return bool(todo)

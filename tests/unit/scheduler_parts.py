@@ -6,16 +6,16 @@ from typing import Any, cast
 
 from makegood import saga
 from makegood.base.clock import SystemClock
-from makegood.model.messages import Message
+from makegood.model.messages import TaskMessage
 from makegood.model.plan import StepPlan
-from makegood.model.task import Step, Task
+from makegood.model.task import Step, TaskRecord
 from makegood.scheduler.claims import Claims
 from makegood.scheduler.commits import Commits
 from makegood.scheduler.store_reader import StoreReader
 from makegood.scheduler.task_table import TaskTable
 from makegood.scheduler.turns import Listeners, Turns
 from makegood.scheduler.wakeups import Wakeups
-from makegood.store.records import Batch, Committed, Inbox, Loaded
+from makegood.store.records import Batch, Committed, Loaded, TaskMessages
 from tests.unit.slot_pools import Pool
 
 MINE = 1
@@ -27,7 +27,7 @@ class Answers:
     def __init__(self) -> None:
         self.commits: list[Batch] = []
         self.committed: Callable[[Batch], Committed] = lambda _batch: Committed()
-        self.messages: dict[int, list[Message]] = {}
+        self.messages: dict[int, list[TaskMessage]] = {}
         self.at_rest: list[int] = []
         self.loaded: list[Loaded] = []
         self.loads: list[Sequence[int]] = []
@@ -43,10 +43,10 @@ class Answers:
         self.commits.append(batch)
         return self.committed(batch)
 
-    async def inbox(self, _node: int, _limit: int, _room: int) -> Inbox:
+    async def inbox(self, _node: int, _limit: int, _room: int) -> TaskMessages:
         """Answer with the messages."""
         self.meanwhile()
-        return Inbox(self.messages, self.at_rest)
+        return TaskMessages(self.messages, self.at_rest)
 
     async def load(self, _node: int, tasks: Sequence[int]) -> list[Loaded]:
         """Answer with the tasks."""
@@ -77,9 +77,9 @@ class Parts:
 
     def hold(self, task: int, *plans: StepPlan) -> None:
         """Hold a task that nothing was decided on yet."""
-        self.tasks.held[task] = saga.hold(Task(task, "shop", "order", epoch=1), map(Step, plans))
+        self.tasks.held[task] = saga.hold(TaskRecord(task, "shop", "order", epoch=1), map(Step, plans))
 
 
 def loaded(task: int, *plans: StepPlan, **fields: Any) -> Loaded:
     """Return a task as the store reads it."""
-    return Loaded(Task(task, "shop", "order", epoch=1, **fields), [Step(plan) for plan in plans], [])
+    return Loaded(TaskRecord(task, "shop", "order", epoch=1, **fields), [Step(plan) for plan in plans], [])

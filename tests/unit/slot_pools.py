@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from makegood.actor.slot_pool import Reservation
-from makegood.model.messages import Message, Request
+from makegood.model.messages import Request, TaskMessage
 
 
 @dataclass
@@ -53,6 +53,6 @@ class Pool:
         """Return the tasks of what was begun."""
         return {request.task for request in self.handed}
 
-    def resend(self, node: int, task: int, message: Message) -> None:
+    def resend(self, node: int, task: int, message: TaskMessage) -> None:
         """Note a reply."""
         self.resent.append((node, task, message.kind))

@@ -3,7 +3,7 @@
 from makegood.agent import reply_sender
 from makegood.base.sizes import KIB, MIB
 from makegood.client.waiters import Rested
-from makegood.model.messages import Message
+from makegood.model.messages import TaskMessage
 from makegood.model.plan import StepPlan, Template
 from makegood.store import rows
 from makegood.store.postgres import slices as postgres
@@ -13,9 +13,9 @@ from makegood.store.views import StepView, TaskView
 from tests.conformance.builders import draft
 
 
-def replies(*sizes: int, node: int = 1) -> list[tuple[int, int, Message]]:
+def replies(*sizes: int, node: int = 1) -> list[tuple[int, int, TaskMessage]]:
     """Return replies with values of these sizes."""
-    return [(node, n, Message("done", value=b"x" * size)) for n, size in enumerate(sizes)]
+    return [(node, n, TaskMessage("done", value=b"x" * size)) for n, size in enumerate(sizes)]
 
 
 def test_replies_are_sent_together_up_to_4_mib_and_one_at_least() -> None:
@@ -30,7 +30,8 @@ def test_large_submissions_and_replies_weigh_as_many_small_ones() -> None:
     assert postgres._weight([draft(1), draft(2)]) == 2
     assert postgres._weight([draft(1, inputs=(b"x" * MIB,))]) == 65
     assert (
-        postgres._weight_of_replies([(1, Message("done", value=b"x" * MIB)), (2, Message("expired"))]) == 66
+        postgres._weight_of_replies([(1, TaskMessage("done", value=b"x" * MIB)), (2, TaskMessage("expired"))])
+        == 66
     )
 
 

@@ -10,14 +10,14 @@ import pytest
 from makegood.actor.slot_pool import NoAgents, SlotPool
 from makegood.base.clock import SystemClock
 from makegood.errors import PayloadError, StoreUnavailableError
-from makegood.model.messages import Message
+from makegood.model.messages import TaskMessage
 from makegood.model.plan import StepPlan, Template
 from makegood.scheduler.claims import Claims
 from makegood.scheduler.eager_submission import EagerSubmissions
 from makegood.scheduler.task_table import TaskTable
 from makegood.scheduler.wakeups import Wakeups
 from makegood.store.protocol import Tasks
-from makegood.store.records import Draft, Submitted
+from makegood.store.records import Submission, Submitted
 from tests.unit.saga_case import action
 from tests.unit.slot_pools import Pool
 
@@ -29,12 +29,12 @@ class Store:
     """Writes what it is given once it may, and answers as it is told."""
 
     def __init__(self) -> None:
-        self.written: list[list[Draft]] = []
+        self.written: list[list[Submission]] = []
         self.go = asyncio.Event()
         self.go.set()
-        self.answer: Callable[[Draft], Submitted] = lambda draft: Submitted(draft.id, created=True)
+        self.answer: Callable[[Submission], Submitted] = lambda draft: Submitted(draft.id, created=True)
 
-    async def submit(self, drafts: Sequence[Draft]) -> list[Submitted]:
+    async def submit(self, drafts: Sequence[Submission]) -> list[Submitted]:
         """Write submissions."""
         self.written.append([*drafts])
         await self.go.wait()
@@ -59,7 +59,7 @@ class Shop:
         self.eager = EagerSubmissions(cast("Tasks", self.store), agents, self.claims)
         self.eager.open()
 
-    async def submit(self, *plans: StepPlan, number: int = 1) -> Draft:
+    async def submit(self, *plans: StepPlan, number: int = 1) -> Submission:
         """Submit a task of these steps; returns what was written."""
         await self.eager.submit(draft(*plans, number=number))
         return next(d for drafts in self.store.written for d in drafts if d.id == number)
@@ -69,9 +69,9 @@ class Shop:
         return len(self.eager) == 0 and self.tasks.weights.total == 0 and not self.tasks.held
 
 
-def draft(*plans: StepPlan, number: int = 1) -> Draft:
+def draft(*plans: StepPlan, number: int = 1) -> Submission:
     """Return a submission of these steps."""
-    return Draft(number, "shop", "order", plans, (b"1",), Template(("null",)), b"print")
+    return Submission(number, "shop", "order", plans, (b"1",), Template(("null",)), b"print")
 
 
 def address(plan: StepPlan) -> str:
@@ -108,7 +108,7 @@ async def test_a_task_that_was_not_created_leaves_nothing_behind(answer: Submitt
     pool = Pool({address(action(0)): 1})
     shop = Shop(pool)
 
-    def answered(_draft: Draft) -> Submitted:
+    def answered(_draft: Submission) -> Submitted:
         if isinstance(answer, Exception):
             raise answer
         return answer
@@ -146,7 +146,7 @@ async def test_a_caller_that_is_cancelled_leaves_its_task_to_the_scheduler() -> 
 async def test_of_those_that_are_written_together_only_the_one_that_is_refused_fails() -> None:
     shop = Shop(NoAgents())
 
-    def answered(one: Draft) -> Submitted:
+    def answered(one: Submission) -> Submitted:
         if one.id == 2:
             raise PayloadError("no Unicode")
         return Submitted(one.id, created=True)
@@ -167,7 +167,7 @@ async def test_without_a_slot_for_every_first_step_none_is_sent() -> None:
     written = await shop.submit(action(0), action(1))
     assert (written.holder, written.first) == (MINE, None)
     assert pool.free == {address(action(0)): 1}
-    assert shop.tasks.messages == {1: [Message("claim")]}
+    assert shop.tasks.messages == {1: [TaskMessage("claim")]}
     assert shop.wakeups.event.is_set()
 
 

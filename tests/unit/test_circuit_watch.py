@@ -12,7 +12,7 @@ from makegood.channels.protocol import Channel
 from makegood.errors import StoreUnavailableError
 from makegood.model.attempt import Attempt, Extender, Phase
 from makegood.model.breaker import UNCOUNTED, Breaker, Circuit
-from makegood.model.messages import Message, MessageKind, Request
+from makegood.model.messages import MessageKind, Request, TaskMessage
 from tests.clocks import HandClock
 
 
@@ -74,9 +74,9 @@ def test_an_answer_tells_of_the_service_if_it_was_asked(
 ) -> None:
     world = World()
     one = world.attempt(1, phase)
-    assert world.watch.judge(world.slots, one, Message(kind, **fields), [])
+    assert world.watch.judge(world.slots, one, TaskMessage(kind, **fields), [])
     assert (world.state, one.ticket) == (state, None)
-    assert world.watch.judge(world.slots, one, Message("gave_up"), []), "each is told once"
+    assert world.watch.judge(world.slots, one, TaskMessage("gave_up"), []), "each is told once"
     assert world.state == state
 
 
@@ -92,12 +92,12 @@ def test_silence_is_a_failure_of_what_was_called(phase: Phase, state: str) -> No
 async def test_what_runs_when_its_circuit_opens_is_excused_and_the_store_hears_of_it_until_it_did() -> None:
     world = World()
     failed, other, former = world.attempt(1), world.attempt(2), world.attempt(3, node=7)
-    world.watch.judge(world.slots, failed, Message("gave_up"), [other, former])
+    world.watch.judge(world.slots, failed, TaskMessage("gave_up"), [other, former])
     assert world.changes == ["open", "open"]
     assert (other.ticket, world.watch.excused) == (UNCOUNTED, [other, former])
     assert world.intake.wake.is_set()
     assert world.watch.shut(world.slots)
-    assert not world.watch.judge(world.slots, other, Message("gave_up"), [])
+    assert not world.watch.judge(world.slots, other, TaskMessage("gave_up"), [])
     world.channel.away = True
     with pytest.raises(StoreUnavailableError):
         await world.watch.excuse()

@@ -4,15 +4,15 @@ import pytest
 
 from makegood.errors import StoreUnavailableError
 from makegood.model.decision import Decision
-from makegood.model.messages import Message
-from makegood.model.shape import Held
+from makegood.model.messages import TaskMessage
+from makegood.model.shape import HeldTask
 from makegood.store.records import Batch, Claim, Committed
 from tests.unit.saga_case import action
 from tests.unit.scheduler_parts import Parts, loaded
 
 PLAN = action(0)
 BANK = PLAN.agent
-CLAIM = {7: [Message("claim")]}
+CLAIM = {7: [TaskMessage("claim")]}
 
 
 async def test_what_is_committed_is_in_memory_and_its_requests_run() -> None:
@@ -41,7 +41,7 @@ async def test_while_the_store_is_away_messages_wait_and_slots_are_free(*, claim
     parts.hold(7, PLAN)
 
     def away(_batch: Batch) -> Committed:
-        parts.tasks.hear(7, Message("cancel"))  # it comes after what was taken
+        parts.tasks.hear(7, TaskMessage("cancel"))  # it comes after what was taken
         raise StoreUnavailableError("away")
 
     parts.store.committed = away
@@ -61,7 +61,7 @@ async def test_tasks_of_a_turn_that_nobody_expected_are_tried_in_parts() -> None
         raise ZeroDivisionError
 
     parts.store.committed = broken
-    await parts.commits.carry_out({7: [Message("claim")], 8: [Message("claim")]}, None)
+    await parts.commits.carry_out({7: [TaskMessage("claim")], 8: [TaskMessage("claim")]}, None)
     assert [type(defect) for defect in parts.defects] == [ZeroDivisionError]
     following = [parts.turns.next(), parts.turns.next()]
     assert [set(each.taken) for each in following if each is not None] == [{7}, {8}]
@@ -77,7 +77,7 @@ async def test_a_claim_that_the_store_decides_twice_takes_its_slots_once() -> No
     def twice(batch: Batch) -> Committed:
         assert batch.decide is not None
         batch.decide(found)
-        claimed = list[tuple[Held, Decision]](batch.decide(found))
+        claimed = list[tuple[HeldTask, Decision]](batch.decide(found))
         return Committed(lost={7}, claimed=claimed, more=True)
 
     parts.store.committed = twice

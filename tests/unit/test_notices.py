@@ -7,12 +7,12 @@ import pytest
 from makegood import saga
 from makegood.errors import ConfigError
 from makegood.model import notices
-from makegood.model.messages import Alert, Message
+from makegood.model.messages import Alert, TaskMessage
 from makegood.model.notices import Notice
-from makegood.model.task import Reply
+from makegood.model.task import ReplyTo
 from tests.unit.saga_case import ADA, Case, action
 
-HOOK = Reply("https://shop.example/hook", "cart-7")
+HOOK = ReplyTo("https://shop.example/hook", "cart-7")
 
 
 def telling(*plans: object, **task: object) -> Case:
@@ -30,7 +30,7 @@ def said(case: Case) -> list[tuple[int, str]]:
 
 def test_each_state_that_is_come_to_is_told_once_in_order() -> None:
     case = telling(action(0), action(1, 0))
-    case.say(Message("claim"))
+    case.say(TaskMessage("claim"))
     assert said(case) == [(2, "processing")]
     case.done(0)
     assert said(case) == []
@@ -50,7 +50,7 @@ def test_who_asked_for_nothing_is_told_nothing() -> None:
 
 def test_an_undone_task_says_why_and_what_was_undone_and_what_stands() -> None:
     case = telling(action(0), action(1, 0, undoable=False), action(2, 1))
-    case.say(Message("claim"))
+    case.say(TaskMessage("claim"))
     case.done(0, 1)
     case.answer(2, "permanent", error="card refused")
     assert said(case) == [(3, "undoing")]
@@ -65,7 +65,7 @@ def test_an_undone_task_says_why_and_what_was_undone_and_what_stands() -> None:
 
 def test_a_held_task_says_what_may_stand() -> None:
     case = telling(action(0), action(1, 0), on_failure="hold")
-    case.say(Message("claim"))
+    case.say(TaskMessage("claim"))
     case.done(0)
     case.answer(1, "permanent", error="no")
     assert said(case) == [(3, "error")]
@@ -74,47 +74,47 @@ def test_a_held_task_says_what_may_stand() -> None:
 
 def test_several_states_in_one_decision_are_told_one_by_one_as_they_were_then() -> None:
     case = telling(action(0))
-    case.say(Message("claim"), Message("cancel", act=ADA))
+    case.say(TaskMessage("claim"), TaskMessage("cancel", act=ADA))
     assert said(case) == [(2, "undone")]
     case = telling(action(0))
-    case.say(Message("claim"))
-    case.say(case.reply(0, "done", value=b"1"), Message("undo", act=ADA))
+    case.say(TaskMessage("claim"))
+    case.say(case.reply(0, "done", value=b"1"), TaskMessage("undo", act=ADA))
     assert said(case) == [(3, "processed"), (4, "undoing")]
     assert case.last.notices[0].result == b"null"
 
 
 def test_from_one_scheduler_to_the_next_nothing_is_told_anew() -> None:
     case = telling(action(0))
-    case.say(Message("claim"))
-    case.say(Message("dead"))
+    case.say(TaskMessage("claim"))
+    case.say(TaskMessage("dead"))
     assert (case.task.state, said(case)) == ("pending", [])
-    case.say(Message("claim"))
+    case.say(TaskMessage("claim"))
     assert (case.task.state, said(case)) == ("processing", [])
 
 
 def test_a_resubmission_counts_on() -> None:
     case = telling(action(0), action(1, 0))
-    case.say(Message("claim"))
+    case.say(TaskMessage("claim"))
     case.done(0)
     case.answer(1, "permanent", error="no")
     case.answer(0)
     assert said(case) == [(4, "undone")]
     case.act("resubmit")
     assert said(case) == []
-    case.say(Message("claim"))
+    case.say(TaskMessage("claim"))
     assert said(case) == [(5, "processing")]
     assert case.last.notices[0].submission == 2
 
 
 def test_a_task_that_cannot_be_decided_tells_so() -> None:
     case = telling(action(0))
-    decision = saga.put_to_error(case.held, [Message("claim")], Alert("guilty", 7, "", "no such value"))
+    decision = saga.put_to_error(case.held, [TaskMessage("claim")], Alert("guilty", 7, "", "no such value"))
     assert [(n.sequence, n.state) for n in decision.notices] == [(2, "processing"), (3, "error")]
     assert decision.notices[-1].cause == "no such value"
 
 
 def test_an_event_says_no_more_than_belongs_to_its_state() -> None:
-    notice = Notice(7, 2, "processing", Reply("queue:web"), "shop", "place_order", "o-1")
+    notice = Notice(7, 2, "processing", ReplyTo("queue:web"), "shop", "place_order", "o-1")
     made = json.loads(notices.head("5e", 1, notice, "2026-01-01T00:00:00Z") + notices.event(notice))
     assert made == {
         "specversion": "1.0", "id": "5e-1-0000000000007-2", "generation": 1, "time": "2026-01-01T00:00:00Z",
@@ -128,7 +128,7 @@ def test_an_event_says_no_more_than_belongs_to_its_state() -> None:
 
 
 def test_texts_that_json_must_escape_come_through() -> None:
-    reply = Reply("https://shop.example/", 'quo"te')
+    reply = ReplyTo("https://shop.example/", 'quo"te')
     notice = Notice(
         7, 3, "undone", reply, "shop", "place", "k\\é\n", cause='no "card"\x00', standing=(("a", "done"),)
     )
@@ -145,7 +145,7 @@ def test_texts_that_json_must_escape_come_through() -> None:
     ],
 )  # fmt: skip
 def test_addresses_that_can_be_told(to: str) -> None:
-    assert notices.reply(to, "c") == Reply(to, "c")
+    assert notices.reply(to, "c") == ReplyTo(to, "c")
 
 
 @pytest.mark.parametrize(

@@ -15,7 +15,7 @@ from makegood.declare.outcomes import NOTHING
 from makegood.errors import DefinitionError, MakegoodError, PayloadError, PromiseError
 from makegood.model.plan import Plan
 from makegood.workflow.app import App
-from makegood.workflow.plan_cache import Called, Together
+from makegood.workflow.plan_cache import Called, ParallelGroup
 from makegood.workflow.promise import promised
 from makegood.workflow.verbs import parallel, when
 from makegood.workflow.workflow import Workflow
@@ -121,7 +121,7 @@ def test_tasks_of_one_shape_share_steps_and_trail() -> None:
     program: tuple[Line, ...] = (("ship", 0, 0), ("pack", 2, 1), ("parallel", 2, 3), ("named", 3, 4))
     first = shop.plan(*program)
     trail = shop.workflow._trail
-    assert [type(call) for call in trail.calls] == [Called, Called, Called, Called, Together, Called]
+    assert [type(call) for call in trail.calls] == [Called, Called, Called, Called, ParallelGroup, Called]
     again = shop.plan(*program, inputs=("o8", 4))
     assert isinstance(first, Plan)
     assert isinstance(again, Plan)

@@ -15,7 +15,7 @@ from makegood.store.postgres.commit_statement import PARTS, joined, numbers, par
 from makegood.store.postgres.connection import Address
 from makegood.store.postgres.errors import cause, is_data, is_lost, translated
 from makegood.store.postgres.scan_floors import Floors
-from makegood.store.postgres.writers import Tasks
+from makegood.store.postgres.writers import BackgroundTasks
 from tests.clocks import HandClock
 
 SERVER = "PostgreSQL at db:5432, database x, user me"
@@ -198,7 +198,7 @@ async def test_calls_that_come_during_a_flush_share_the_next_and_limits_hold() -
         await going.wait()
         return [10 * item for item in items]
 
-    together: Together[int, int] = Together(Tasks(), flush, 4)  # type: ignore[arg-type]
+    together: Together[int, int] = Together(BackgroundTasks(), flush, 4)  # type: ignore[arg-type]
     first = asyncio.create_task(together.ask([1]))
     await asyncio.sleep(0)
     await asyncio.sleep(0)
@@ -219,7 +219,7 @@ async def test_a_guilty_call_fails_alone_and_a_fault_fails_all() -> None:
             raise StoreUnavailableError("away")
         return items
 
-    together: Together[int, int] = Together(Tasks(), flush, 100)  # type: ignore[arg-type]
+    together: Together[int, int] = Together(BackgroundTasks(), flush, 100)  # type: ignore[arg-type]
     got = await asyncio.gather(*(together.ask([n]) for n in (1, 13, 2)), return_exceptions=True)
     assert [type(g) for g in got] == [list, PayloadError, list]
     got = await asyncio.gather(*(together.ask([n]) for n in (1, 99)), return_exceptions=True)
@@ -236,7 +236,7 @@ async def test_a_caller_that_goes_away_does_not_disturb_the_others() -> None:
         await going.wait()
         return items
 
-    together: Together[int, int] = Together(Tasks(), flush, 100)  # type: ignore[arg-type]
+    together: Together[int, int] = Together(BackgroundTasks(), flush, 100)  # type: ignore[arg-type]
     asking = [asyncio.create_task(together.ask([n])) for n in (1, 2)]
     await started.wait()
     asking[0].cancel()
@@ -254,7 +254,7 @@ async def test_calls_left_behind_at_the_end_are_told_that_nothing_was_written() 
         await asyncio.Event().wait()
         return items
 
-    tasks = Tasks()
+    tasks = BackgroundTasks()
     together: Together[int, int] = Together(tasks, flush, 1)  # type: ignore[arg-type]
     asking = [asyncio.create_task(together.ask([n])) for n in (1, 2)]
     await started.wait()

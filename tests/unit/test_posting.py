@@ -29,11 +29,13 @@ from makegood.messaging.hosts import Hosts, RefusedTargetError
 from makegood.messaging.poster import HTTPPoster
 from makegood.model import notices
 from makegood.model.notices import Notice
-from makegood.model.task import Reply
+from makegood.model.task import ReplyTo
 from tests.waiting import moment
 
 SECRETS = ("whsec_bmV3IHNlY3JldG5ldyBzZWNyZXRuZXcg", "whsec_b2xkIHNlY3JldG9sZCBzZWNyZXRvbGQg")
-NOTICE = Notice(7, 2, "processed", Reply("https://x/", "cart-7"), "shop", "place", "o-1", result=b'{"sum":1}')
+NOTICE = Notice(
+    7, 2, "processed", ReplyTo("https://x/", "cart-7"), "shop", "place", "o-1", result=b'{"sum":1}'
+)
 BODY = (notices.head("5e", 1, NOTICE, "2026-01-01T00:00:00.123456Z") + notices.event(NOTICE)).encode()
 LOCAL = Hosts(["localhost", "127.0.0.0/8", "*.example"])
 
@@ -505,7 +507,7 @@ CAUSE = "pack: OSError: refused by db-internal-7:5432 user=svc password=S3CR3T (
 async def test_a_receiver_gets_the_kind_of_a_cause_and_its_text_only_if_that_is_set(
     setting: dict[str, Any], told: str
 ) -> None:
-    failed = Notice(7, 3, "undone", Reply("https://x/"), "shop", "place", cause=CAUSE, undone=("pack",))
+    failed = Notice(7, 3, "undone", ReplyTo("https://x/"), "shop", "place", cause=CAUSE, undone=("pack",))
     body = (notices.head("5e", 1, failed, "2026-01-01T00:00:00Z") + notices.event(failed)).encode()
     async with receiving() as shop:
         await poster(**setting).post(f"http://localhost:{shop.port}/", "m", body)
@@ -521,7 +523,7 @@ async def test_a_receiver_gets_the_kind_of_a_cause_and_its_text_only_if_that_is_
 
 async def test_a_result_is_posted_as_it_is() -> None:
     result = b'{"cause":"pack: OSError: x","sum":1.10,"big":123456789012345678901234567890}'
-    done = Notice(7, 3, "processed", Reply("https://x/"), "shop", "place", result=result)
+    done = Notice(7, 3, "processed", ReplyTo("https://x/"), "shop", "place", result=result)
     body = (notices.head("5e", 1, done, "2026-01-01T00:00:00Z") + notices.event(done)).encode()
     assert notices.for_receiver(body, "name") == notices.for_receiver(body, "none") == body
 

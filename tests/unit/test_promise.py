@@ -22,9 +22,9 @@ import pytest
 from makegood.errors import PromiseError
 from makegood.workflow import annotation_paths
 from makegood.workflow.promise import (
-    Condition,
     Origin,
     Promise,
+    PromiseCondition,
     Promised,
     Scope,
     all_of,
@@ -321,7 +321,7 @@ def test_a_promise_can_be_shown_and_copied_with_what_holds_it() -> None:
 
 
 def shape(condition: Any) -> Any:
-    if not isinstance(condition, Condition):
+    if not isinstance(condition, PromiseCondition):
         return condition
     if condition.op in ("all", "any", "not"):
         return (condition.op, *map(shape, condition.values))

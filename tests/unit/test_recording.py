@@ -19,7 +19,7 @@ from makegood.model.policy import Policy
 from makegood.payload.splice import PLAN_PAYLOADS
 from makegood.workflow.app import App
 from makegood.workflow.promise import all_of, any_of, not_
-from makegood.workflow.step_drafts import Draft, step_plan
+from makegood.workflow.step_drafts import StepDraft, step_plan
 from makegood.workflow.verbs import branches, each, parallel, when
 from makegood.workflow.workflow import Workflow
 
@@ -182,7 +182,7 @@ def test_parallel_within_parallel_needs_branches() -> None:
             lambda o, a, b: branches(a, b),
             r"mg\.branches\(fn, fn, \.\.\.\) takes functions, not a promise: write lambda:",
         ),
-        (lambda o, a, b: branches(a == "x"), "takes functions, not Condition"),
+        (lambda o, a, b: branches(a == "x"), "takes functions, not PromiseCondition"),
         (lambda o, a, b: when(a == "x", then=b), r"mg\.when.* takes functions, not a promise"),
         (lambda o, a, b: when(a == "x", then=lambda: 1, otherwise=3), "takes functions, not int"),
         (lambda o, a, b: when(a, then=lambda: b), "reserve will be no bool: compare it"),
@@ -220,9 +220,9 @@ def test_each_action_is_made_good_or_refused_wherever_it_stands() -> None:
 
 def test_a_body_inside_a_body_counts_its_places_from_the_inside() -> None:
     """What names a step of the same body, and of the body around it, is what the rules read."""
-    outer = Draft(None, "outer", depth=1, position=2, serial=5)
-    inner = Draft(None, "inner", depth=2, position=0, serial=6)
-    inner.guards = ((Draft(None, "when", depth=2, position=4, serial=7), True),)
+    outer = StepDraft(None, "outer", depth=1, position=2, serial=5)
+    inner = StepDraft(None, "inner", depth=2, position=0, serial=6)
+    inner.guards = ((StepDraft(None, "when", depth=2, position=4, serial=7), True),)
     outer.body = (inner,)
     assert step_plan(outer) == StepPlan(
         -3, name="outer", body=(StepPlan(-1, name="inner", guards=((-5, True),)),)

@@ -10,7 +10,7 @@ from msgspec.structs import replace
 import makegood as mg
 from makegood.client.replanning import held, replanned, tried
 from makegood.errors import ConfigError, DefinitionError, PayloadError, StoreError
-from makegood.model.messages import Message
+from makegood.model.messages import TaskMessage
 from makegood.saga import Replanned
 from makegood.store.views import StepView, TaskDetail, TaskView
 
@@ -56,7 +56,7 @@ def test_the_message_has_the_inputs_and_what_is_planned_with_them() -> None:
 def test_an_act_is_tried_without_a_store() -> None:
     sell = shop()
     found = undone(sell, "a", 1, 2)
-    answer = tried(found, Message("resubmit", value=replanned(sell, found, ["a", 3, 4, ""])))
+    answer = tried(found, TaskMessage("resubmit", value=replanned(sell, found, ["a", 3, 4, ""])))
     assert (answer.verdict, answer.outcome) == ("applied", "submission 2, with corrected inputs")
     (step,) = json.loads(answer.change or b"")["steps"]
     assert (step["was"]["cents"], step["now"]["cents"]) == (3, 7)
@@ -79,7 +79,7 @@ def test_what_cannot_be_planned_says_why() -> None:
         replanned(sell, replace(found, task=replace(found.task, workflow="give")), ["a"])
     broken = replace(found, steps=[replace(found.steps[0], plan=None)], unreadable=("step 0 does not read",))
     with pytest.raises(StoreError, match="cannot be known: step 0 does not read"):
-        tried(broken, Message("resubmit"))
+        tried(broken, TaskMessage("resubmit"))
 
 
 def test_inputs_without_names_that_are_needed_are_refused() -> None:

@@ -3,7 +3,7 @@
 import pytest
 
 from makegood import saga
-from makegood.model.messages import Message
+from makegood.model.messages import TaskMessage
 from makegood.model.plan import Condition, StepPlan
 from makegood.model.task import standing
 from tests.unit.saga_case import Case, action, failing, template
@@ -113,7 +113,7 @@ def test_the_cause_names_who_and_why() -> None:
     case.act("cancel")
     assert case.task.cause == "cancelled by ada: wrong address"
     case = processing()
-    case.say(Message("cancel"))
+    case.say(TaskMessage("cancel"))
     assert case.task.cause == "cancelled"
 
 
@@ -154,7 +154,7 @@ def test_resubmission_of_an_undone_task() -> None:
     assert (task.submission, task.goal, task.cause, task.timed) == (2, "forward", "", False)
     assert decision.clear_complete_by
     assert decision.release
-    case.say(Message("claim"))
+    case.say(TaskMessage("claim"))
     assert (case.request.attempt, case.request.round) == (3, 2)
 
 
@@ -165,7 +165,7 @@ def test_what_was_kept_in_an_earlier_round_stands_although_a_later_one_does_not_
     case.act("resubmit")
     assert [s.stood for s in case.held.steps] == [False, True, False]
     assert [s.name for s in standing(case.held.steps)] == ["s1"]
-    case.say(Message("claim"))
+    case.say(TaskMessage("claim"))
     case.answer(0, "permanent")
     assert (case.task.state, case.states) == ("undone", "failed waiting waiting")
     assert [s.name for s in standing(case.held.steps)] == ["s1"]
@@ -185,7 +185,7 @@ def test_resubmission_of_a_held_task_keeps_what_is_done_and_the_keys_of_doubts()
     assert [s.round for s in case.held.steps] == [1, 1, 2]
     assert case.step(1).failures == 0
     assert case.task.submission == 1
-    case.say(Message("claim"))
+    case.say(TaskMessage("claim"))
     assert sorted(case.asked) == [(1, "do"), (2, "do")]
     assert case.step(1).round == 1
 
@@ -197,7 +197,7 @@ def test_a_doubt_is_probed_first_when_resubmitted() -> None:
         case.silence(0)
     assert case.task.state == "error"
     assert case.act("resubmit")[0] == "applied"
-    case.say(Message("claim"))
+    case.say(TaskMessage("claim"))
     assert case.asked == [(0, "probe")]
 
 

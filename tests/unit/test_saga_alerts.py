@@ -1,6 +1,6 @@
 """Alerts in the rules: one for a cause, and which of them end with a change."""
 
-from makegood.model.messages import Message
+from makegood.model.messages import TaskMessage
 from tests.unit.saga_case import Case, action, failing
 
 
@@ -62,7 +62,7 @@ def test_poison_is_one_alert_that_lists_what_stands() -> None:
     case = Case(action(0), action(1, 0), lost=3)
     case.done(0)
     case.answer(1, "later", wait=5.0)
-    case.say(Message("poison"))
+    case.say(TaskMessage("poison"))
     (alert,) = case.last.alerts
     assert (alert.kind, case.task.state) == ("poison", "error")
     assert "3 times in a row; standing: s0 (done)" in alert.text

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from makegood import saga
-from makegood.model.messages import Message
+from makegood.model.messages import TaskMessage
 from makegood.model.plan import Condition, Ref, StepPlan, Template, inside
 from makegood.saga import control
 from makegood.saga.decision_builder import DecisionBuilder
@@ -90,7 +90,7 @@ def test_a_branch_is_decided_anew_by_a_resubmission() -> None:
     case.act("resubmit")
     assert case.states == " ".join(["waiting"] * 7)
     assert [s.round for s in case.held.steps] == [2, 2, 2, 1, 2, 1, 1]
-    case.say(Message("claim"))
+    case.say(TaskMessage("claim"))
     case.answer(0, value=b"7")
     assert case.asked == [(4, "do")]
 
@@ -259,14 +259,14 @@ def test_an_each_is_decided_anew() -> None:
     assert case.states == "undone kept waiting undone failed"
     case.act("resubmit")
     assert [s.round for s in case.held.steps] == [2, 2, 1, 2, 2]
-    case.say(Message("claim"))
+    case.say(TaskMessage("claim"))
     case.answer(0, value=b"[30]")
     assert case.states == "done done waiting running skipped"
     assert case.request.args == b"30"
     case.answer(3, "permanent")
     case.answer(0)
     case.act("resubmit")
-    case.say(Message("claim"))
+    case.say(TaskMessage("claim"))
     case.answer(0, value=b"[40,50,60]")
     assert case.states == "done done waiting running running running"
     assert [q.args for q in case.last.requests] == [b"40", b"50", b"60"]

@@ -5,7 +5,7 @@ import json
 import msgspec
 import pytest
 
-from makegood.model.messages import Message
+from makegood.model.messages import TaskMessage
 from makegood.model.plan import Condition, Ref, StepPlan, Template
 from makegood.saga.corrected_inputs import Replanned, merged
 from tests.unit.saga_case import ADA, Case, action, failing, result_of, template
@@ -15,7 +15,7 @@ INPUT = Ref("input", 0)
 
 def resubmit(case: Case, value: object, idx: int = -1) -> tuple[str, str]:
     """Resubmit with corrected inputs; returns the verdict and its reason."""
-    case.say(Message("resubmit", idx, value=msgspec.json.encode(value), act=ADA))
+    case.say(TaskMessage("resubmit", idx, value=msgspec.json.encode(value), act=ADA))
     (answer,) = case.last.answers
     return answer.verdict, answer.outcome
 
@@ -43,7 +43,7 @@ def test_a_failed_step_begins_its_new_round_with_other_arguments() -> None:
     assert json.loads(case.last.answers[0].change or b"") == {
         "step": "s1", "was": {"hold": {"of": 0}, "card": "old"}, "now": {"hold": {"of": 0}, "card": "new"},
     }  # fmt: skip
-    case.say(Message("claim"))
+    case.say(TaskMessage("claim"))
     assert (case.request.round, json.loads(case.request.args)) == (2, {"hold": {"of": 0}, "card": "new"})
 
 
@@ -112,7 +112,7 @@ def test_an_undone_task_may_be_given_other_inputs() -> None:
     assert case.task.state == "undone"
     assert resubmit(case, [{"id": 5}, 2])[0] == "applied"
     assert (case.task.inputs, case.last.rewritten) == ((b'{"id":5}', b"2"), [])
-    case.say(Message("claim"))
+    case.say(TaskMessage("claim"))
     assert json.loads(case.request.args) == {"order": {"id": 5}}
     assert (case.request.round, case.task.submission) == (2, 2)
 
@@ -169,7 +169,7 @@ def test_derived_arguments_are_planned_again_with_the_inputs() -> None:
         ],
     }  # fmt: skip
     assert case.last.rewritten == [1]
-    case.say(Message("claim"))
+    case.say(TaskMessage("claim"))
     assert json.loads(case.request.args) == {"order": {"cents": 250}}
     case.done(0)
     assert json.loads(case.request.args)["cents"] == 250
@@ -193,16 +193,16 @@ def test_what_is_done_keeps_what_it_did() -> None:
     )  # fmt: skip
     kept = {"step": "s0", "was": {"order": {"cents": 100}}, "now": {"order": {"cents": 250}}}
     assert change_of(case)["kept"] == [kept]
-    case.say(Message("claim"))
+    case.say(TaskMessage("claim"))
     assert json.loads(case.request.args)["cents"] == 250
     case.answer(1, "permanent", error="no")
-    case.say(Message("undo", act=ADA))
+    case.say(TaskMessage("undo", act=ADA))
     assert (case.request.doing, json.loads(case.request.args)) == ("undo", {"order": {"cents": 100}})
     case.answer(0)
     assert case.task.state == "undone"
-    case.say(Message("resubmit", act=ADA))
+    case.say(TaskMessage("resubmit", act=ADA))
     assert case.last.rewritten == [0]
-    case.say(Message("claim"))
+    case.say(TaskMessage("claim"))
     assert (case.request.doing, json.loads(case.request.args)) == ("do", {"order": {"cents": 250}})
 
 
@@ -217,10 +217,10 @@ def test_without_the_code_what_is_done_keeps_what_it_did_too() -> None:
     assert resubmit(case, [{"cents": 250}]) == (
         "applied", "the task goes forward again, with corrected inputs; s0 keeps what it did",
     )  # fmt: skip
-    case.say(Message("claim"))
+    case.say(TaskMessage("claim"))
     assert json.loads(case.request.args)["order"] == {"cents": 250}
     case.answer(1, "permanent", error="no")
-    case.say(Message("undo", act=ADA))
+    case.say(TaskMessage("undo", act=ADA))
     assert json.loads(case.request.args) == {"order": {"cents": 100}}
 
 
@@ -281,7 +281,7 @@ def test_the_items_of_an_each_are_planned_again() -> None:
     assert "(cents)" in resubmit(case, [250])[1]
     assert resubmit(case, replanned([250], *plan(250)))[0] == "applied"
     assert [one["step"] for one in change_of(case)["kept"]] == [case.step(4).name]  # type: ignore[attr-defined]
-    case.say(Message("claim"))
+    case.say(TaskMessage("claim"))
     assert (case.request.idx, json.loads(case.request.args)) == (3, {"part": 7, "cents": 250})
 
 

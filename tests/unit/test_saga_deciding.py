@@ -4,7 +4,7 @@ import pytest
 
 from makegood import saga
 from makegood.errors import IllegalTransitionError
-from makegood.model.messages import Act, Alert, Message
+from makegood.model.messages import Act, Alert, TaskMessage
 from makegood.saga import decisions
 from tests.unit.saga_case import ADA, Case, action, failing
 
@@ -12,26 +12,30 @@ from tests.unit.saga_case import ADA, Case, action, failing
 def test_seqs_of_all_messages_are_used_up() -> None:
     """Whatever became of them; those handed over in memory have none."""
     case = Case(action(0))
-    case.say(Message("late", 0, "do", 9, seq=4), Message("done", 0, "do", 1), Message("retry", 0, seq=6))
+    case.say(
+        TaskMessage("late", 0, "do", 9, seq=4),
+        TaskMessage("done", 0, "do", 1),
+        TaskMessage("retry", 0, seq=6),
+    )
     assert case.last.seqs == [4, 6]
 
 
 @pytest.mark.parametrize(
     "message",
     [
-        Message("done", 0, "do", 0),
-        Message("done", 0, "do", 2),
-        Message("done", 0, "undo", 1),
-        Message("happened", 0, "do", 1),
-        Message("done", 9, "do", 1),
-        Message("withdrawn", 0, "probe", 1),
-        Message("expired", 0, "do", 7),
-        Message("retry", 0),
-        Message("retry", 9),
-        Message("late", 9, "do", 1, value=b"1"),
+        TaskMessage("done", 0, "do", 0),
+        TaskMessage("done", 0, "do", 2),
+        TaskMessage("done", 0, "undo", 1),
+        TaskMessage("happened", 0, "do", 1),
+        TaskMessage("done", 9, "do", 1),
+        TaskMessage("withdrawn", 0, "probe", 1),
+        TaskMessage("expired", 0, "do", 7),
+        TaskMessage("retry", 0),
+        TaskMessage("retry", 9),
+        TaskMessage("late", 9, "do", 1, value=b"1"),
     ],
 )
-def test_what_is_late_superseded_or_unknown_changes_nothing(message: Message) -> None:
+def test_what_is_late_superseded_or_unknown_changes_nothing(message: TaskMessage) -> None:
     """No move, no request, no count; replies are kept for the history."""
     case = Case(action(0))
     decision = case.say(message)
@@ -44,10 +48,10 @@ def test_what_is_late_superseded_or_unknown_changes_nothing(message: Message) ->
 def test_a_task_without_a_limit_is_never_overdue() -> None:
     """Nor is one whose time begins only now: what was left of an earlier submission does not count."""
     case = Case(action(0), within=None)
-    case.say(Message("task_expired"))
+    case.say(TaskMessage("task_expired"))
     assert case.task.state == "processing"
     case = Case(action(0), claim=False)
-    case.say(Message("claim"), Message("task_expired"))
+    case.say(TaskMessage("claim"), TaskMessage("task_expired"))
     assert case.asked == [(0, "do")]
 
 
@@ -72,11 +76,11 @@ def test_a_verdict_makes_the_reply_in_the_same_batch_late() -> None:
 def test_a_reply_before_a_cancel_is_decided_before_it() -> None:
     """In the order in which they came: the task has ended when the cancel comes."""
     case = Case(action(0))
-    case.say(case.reply(0, "done"), Message("cancel", act=ADA))
+    case.say(case.reply(0, "done"), TaskMessage("cancel", act=ADA))
     assert case.task.state == "processed"
     assert case.last.answers[0].outcome == "the task had ended: processed"
     case = Case(action(0))
-    case.say(Message("cancel", act=ADA), case.reply(0, "done"))
+    case.say(TaskMessage("cancel", act=ADA), case.reply(0, "done"))
     assert case.asked == [(0, "undo")]
     assert case.last.withdraw == []
 
@@ -84,7 +88,7 @@ def test_a_reply_before_a_cancel_is_decided_before_it() -> None:
 def test_a_cancel_of_a_pending_task_needs_no_claim() -> None:
     """Nothing was begun: it ends undone without having been processed."""
     case = Case(action(0), claim=False)
-    case.say(Message("claim"), Message("cancel", act=ADA))
+    case.say(TaskMessage("claim"), TaskMessage("cancel", act=ADA))
     assert case.last.moves[0][:3] == ("task", "pending", "undone")
     assert case.last.release
 
@@ -92,7 +96,7 @@ def test_a_cancel_of_a_pending_task_needs_no_claim() -> None:
 def test_complete_by_may_have_passed_before_the_claim() -> None:
     """A take-over finds the task overdue: claimed and turned in one Decision, nothing is sent."""
     case = Case(action(0), claim=False, timed=True)
-    case.say(Message("claim"), Message("task_expired"))
+    case.say(TaskMessage("claim"), TaskMessage("task_expired"))
     assert [m[:3] for m in case.last.moves] == [
         ("task", "pending", "processing"),
         ("task", "processing", "undoing"),
@@ -104,9 +108,9 @@ def test_a_claim_goes_on_where_the_last_scheduler_stopped() -> None:
     """Goal undo is claimed into undoing, goal hold drains, and everything that is due is found."""
     case = failing(action(0), action(1, 0))
     case.answer(0, "later", wait=1.0)
-    case.say(Message("dead"))
+    case.say(TaskMessage("dead"))
     assert (case.task.state, case.task.goal, case.last.release) == ("pending", "undo", True)
-    case.say(Message("claim"))
+    case.say(TaskMessage("claim"))
     assert case.task.state == "undoing"
     case.due(0)
     assert case.asked == [(0, "undo")]
@@ -115,9 +119,9 @@ def test_a_claim_goes_on_where_the_last_scheduler_stopped() -> None:
 def test_giving_back_dispatches_nothing_and_loses_nothing() -> None:
     """A reply and ``dead`` in one batch: the next Scheduler asks for the next step."""
     case = Case(action(0), action(1, 0))
-    case.say(case.reply(0, "done"), Message("dead"))
+    case.say(case.reply(0, "done"), TaskMessage("dead"))
     assert (case.asked, case.states, case.task.state) == ([], "done waiting", "pending")
-    case.say(Message("claim"))
+    case.say(TaskMessage("claim"))
     assert case.asked == [(1, "do")]
 
 
@@ -126,8 +130,8 @@ def test_giving_back_a_timer_that_fired() -> None:
     case = Case(action(0), action(1))
     case.answer(0, "later", wait=1.0)
     case.silence(1)
-    case.say(Message("retry", 0), Message("retry", 1), Message("dead"))
-    case.say(Message("claim"))
+    case.say(TaskMessage("retry", 0), TaskMessage("retry", 1), TaskMessage("dead"))
+    case.say(TaskMessage("claim"))
     assert case.asked == [(0, "do")]
     assert case.last.timers == {1: 5.0}
 
@@ -135,26 +139,26 @@ def test_giving_back_a_timer_that_fired() -> None:
 def test_an_answered_probe_is_not_taken_for_a_withdrawn_one() -> None:
     """The answer and ``dead`` in one batch while undoing: the next Scheduler goes on from the answer."""
     case = Case(action(0, probe=True))
-    case.say(Message("cancel"))
+    case.say(TaskMessage("cancel"))
     case.silence(0)
-    case.say(case.reply(0, "not_happened"), Message("dead"))
+    case.say(case.reply(0, "not_happened"), TaskMessage("dead"))
     assert case.last.timers == {0: 0.0}
     assert saga.repair(case.held, []) == []
-    case.say(Message("claim"), Message("retry", 0))
+    case.say(TaskMessage("claim"), TaskMessage("retry", 0))
     assert case.asked == [(0, "undo")]
 
 
 def test_a_timer_of_before_does_not_fire_one_just_set() -> None:
     """A retry that came with the Later that sets a new timer is about an earlier one."""
     case = Case(action(0))
-    case.say(case.reply(0, "later", wait=9.0), Message("retry", 0))
+    case.say(case.reply(0, "later", wait=9.0), TaskMessage("retry", 0))
     assert (case.states, case.last.timers, case.asked) == ("ready", {0: 9.0}, [])
 
 
 def test_a_task_that_ended_is_not_given_back() -> None:
     """Ended is ended."""
     case = Case(action(0))
-    case.say(case.reply(0, "done"), Message("dead"))
+    case.say(case.reply(0, "done"), TaskMessage("dead"))
     assert case.task.state == "processed"
 
 
@@ -162,7 +166,7 @@ def test_a_reply_for_a_task_that_nobody_claimed_is_a_defect() -> None:
     """Only a Scheduler that holds the task may advance it."""
     case = Case(action(0))
     reply = case.reply(0, "done")
-    case.say(Message("dead"))
+    case.say(TaskMessage("dead"))
     with pytest.raises(IllegalTransitionError, match="nobody has claimed"):
         case.say(reply)
 
@@ -170,7 +174,7 @@ def test_a_reply_for_a_task_that_nobody_claimed_is_a_defect() -> None:
 def test_a_resubmitted_task_is_claimed_in_a_decision_of_its_own() -> None:
     """It draws a new place in the queue."""
     case = failing(action(0))
-    case.say(Message("claim"), Message("resubmit", act=ADA))
+    case.say(TaskMessage("claim"), TaskMessage("resubmit", act=ADA))
     assert (case.task.state, case.last.release) == ("pending", True)
     assert case.asked == []
 
@@ -179,10 +183,10 @@ def test_each_act_is_answered_with_the_state_after_all() -> None:
     """Several acts in one batch: one answer each, in order."""
     case = Case(action(0), claim=False)
     case.say(
-        Message("claim"),
-        Message("cancel", act=ADA),
-        Message("undo", act=Act("2")),
-        Message("cancel", act=Act("3")),
+        TaskMessage("claim"),
+        TaskMessage("cancel", act=ADA),
+        TaskMessage("undo", act=Act("2")),
+        TaskMessage("cancel", act=Act("3")),
     )
     assert [(a.act.id, a.verdict, a.state) for a in case.last.answers] == [
         ("act-1", "applied", "undone"),
@@ -198,15 +202,15 @@ def test_poison_goes_to_error_once_drained() -> None:
     """Nothing is begun; what is in flight is awaited; then error, alerted. Acts wait until then."""
     case = Case(action(0), action(1, 0), action(2), lost=3)
     case.done(0)
-    case.say(Message("dead"))
-    case.say(Message("claim"), Message("poison"), Message("cancel", act=ADA))
+    case.say(TaskMessage("dead"))
+    case.say(TaskMessage("claim"), TaskMessage("poison"), TaskMessage("cancel", act=ADA))
     assert case.alerts == ["poison"]
     assert (case.task.state, case.task.goal) == ("processing", "hold")
     assert case.last.answers[0].verdict == "refused"
     assert "3 times in a row" in case.task.cause
     assert sorted(case.last.withdraw) == [(1, 1), (2, 1)]
     case.done(1)
-    case.say(Message("withdrawn", 2, "do", 1))
+    case.say(TaskMessage("withdrawn", 2, "do", 1))
     assert (case.task.state, case.alerts) == ("error", ["held"])
     case.act("resubmit")
     assert case.task.lost == 0
@@ -215,7 +219,7 @@ def test_poison_goes_to_error_once_drained() -> None:
 def test_poison_at_once() -> None:
     """With nothing in flight it is in error in the same Decision."""
     case = Case(action(0), claim=False, lost=3)
-    case.say(Message("claim"), Message("poison"))
+    case.say(TaskMessage("claim"), TaskMessage("poison"))
     assert (case.task.state, case.alerts, case.last.release) == ("error", ["poison"], True)
     assert "nothing stands" in case.last.alerts[0].text
 
@@ -224,8 +228,8 @@ def test_poison_while_undoing() -> None:
     """No undo is begun, one in flight is awaited, one that waits has failed; an operator can undo again."""
     case = failing(action(0), action(1), action(2, 0), action(3, 1, 2))
     case.answer(1, "later", wait=5.0)
-    case.say(Message("dead"))
-    case.say(Message("claim"), Message("poison"))
+    case.say(TaskMessage("dead"))
+    case.say(TaskMessage("claim"), TaskMessage("poison"))
     assert case.states == "done undo_failed undoing failed"
     assert case.last.dropped == [1]
     case.answer(2, "gave_up")
@@ -250,7 +254,11 @@ GUILTY = Alert("guilty", text="the rules could not decide: a defect")
 def test_put_to_error_uses_up_every_message_and_takes_it_for_silence() -> None:
     """The same messages never come again; what they were about is in doubt, the task drains to error."""
     case = Case(action(0), action(1), action(2, 0))
-    messages = [case.reply(0, "done", seq=3), Message("cancel", act=ADA, seq=4), Message("late", 9, seq=5)]
+    messages = [
+        case.reply(0, "done", seq=3),
+        TaskMessage("cancel", act=ADA, seq=4),
+        TaskMessage("late", 9, seq=5),
+    ]
     decision = decisions.put_to_error(case.held, messages, GUILTY)
     saga.apply(case.held, decision)
     assert decision.seqs == [3, 4, 5]
@@ -267,7 +275,7 @@ def test_put_to_error_uses_up_every_message_and_takes_it_for_silence() -> None:
 def test_put_to_error_of_a_pending_task() -> None:
     """Claimed, stopped, in error: lawful moves all the way."""
     case = Case(action(0), claim=False)
-    decision = saga.put_to_error(case.held, [Message("claim")], GUILTY)
+    decision = saga.put_to_error(case.held, [TaskMessage("claim")], GUILTY)
     assert [m[2] for m in decision.moves] == ["processing", "error"]
     assert decision.release
     assert decision.task.cause == GUILTY.text
@@ -285,6 +293,6 @@ def test_put_to_error_at_rest() -> None:
     """An act that cannot be decided is refused; the task stays as it is."""
     case = Case(action(0))
     case.done(0)
-    decision = saga.put_to_error(case.held, [Message("undo", act=ADA, seq=1)], GUILTY)
+    decision = saga.put_to_error(case.held, [TaskMessage("undo", act=ADA, seq=1)], GUILTY)
     assert (decision.task.state, decision.moves, decision.release) == ("processed", [], True)
     assert decision.answers[0].verdict == "refused"

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from makegood.model.messages import Message
+from makegood.model.messages import TaskMessage
 from makegood.model.plan import Ref
 from tests.unit.saga_case import Case, action, result_of, template
 
@@ -390,23 +390,23 @@ def test_the_tasks_complete_by_turns_it() -> None:
     """Complete-by passed: undo, unless on_failure says hold."""
     case = Case(action(0), action(1, 0))
     case.done(0)
-    case.say(Message("task_expired"))
+    case.say(TaskMessage("task_expired"))
     assert (case.task.state, case.task.cause) == ("undoing", "complete-by passed")
     assert case.last.withdraw == [(1, 1)]
     case = Case(ONE, on_failure="hold")
-    case.say(Message("task_expired"))
+    case.say(TaskMessage("task_expired"))
     assert (case.task.state, case.task.goal) == ("processing", "hold")
 
 
 def test_complete_by_never_applies_to_an_undo_nor_to_an_ended_task() -> None:
     """The first verdict wins; what is done is done."""
     case = Case(ONE)
-    case.say(case.reply(0, "done"), Message("task_expired"))
+    case.say(case.reply(0, "done"), TaskMessage("task_expired"))
     assert case.task.state == "processed"
     case = Case(action(0), action(1, 0))
     case.done(0)
     case.answer(1, "permanent", error="no")
-    case.say(Message("task_expired"))
+    case.say(TaskMessage("task_expired"))
     assert case.task.cause == "s1: no"
 
 

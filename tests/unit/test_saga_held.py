@@ -4,17 +4,17 @@ import pytest
 from msgspec.structs import replace
 
 from makegood import saga
-from makegood.model.messages import Message
+from makegood.model.messages import TaskMessage
 from makegood.model.plan import StepPlan
 from makegood.model.policy import Policy
-from makegood.model.shape import Held
+from makegood.model.shape import HeldTask
 from makegood.model.states import Goal, TaskState
-from makegood.model.task import Step, Task
+from makegood.model.task import Step, TaskRecord
 from makegood.saga import rules
 from makegood.saga.held import predecessors
 from tests.unit.saga_case import Case, action
 
-TASK = Task(7, "shop", "order", state="processing")
+TASK = TaskRecord(7, "shop", "order", state="processing")
 
 
 def test_followers_and_open_predecessors() -> None:
@@ -54,7 +54,7 @@ def test_apply_does_what_loading_would() -> None:
     assert (case.held.open, case.held.left) == ([0, 0, 1], 2)
     case.act("cancel")
     assert case.held.left == 2
-    case.say(Message("withdrawn", 1, "do", 1))
+    case.say(TaskMessage("withdrawn", 1, "do", 1))
     assert case.step(0).state == "undoing"
     assert (case.held.open, case.held.left) == ([0, 1, 2], 3)
 
@@ -71,7 +71,7 @@ def test_a_decision_that_is_not_applied_leaves_no_trace() -> None:
 # -- repair ----------------------------------------------------------------------------------------------------------------
 
 
-def loaded(at: TaskState, goal: Goal, /, **step: object) -> Held:
+def loaded(at: TaskState, goal: Goal, /, **step: object) -> HeldTask:
     """Return a task with one step as rows have it when its request row is gone: doing None."""
     plan = action(0, probe=True)
     return saga.hold(replace(TASK, state=at, goal=goal), [replace(Step(plan, attempt=3), **step)])
@@ -81,9 +81,9 @@ def loaded(at: TaskState, goal: Goal, /, **step: object) -> Held:
 def test_a_running_step_without_a_row_was_withdrawn(goal: Goal) -> None:
     """The goal is no longer forward: its request was taken back, so the attempt did nothing."""
     held = loaded("pending", goal, state="running")
-    assert saga.repair(held, []) == [Message("withdrawn", 0, "do", 3)]
+    assert saga.repair(held, []) == [TaskMessage("withdrawn", 0, "do", 3)]
     assert held.steps[0].doing == "do"
-    decision = saga.decide(held, [Message("claim"), Message("withdrawn", 0, "do", 3)])
+    decision = saga.decide(held, [TaskMessage("claim"), TaskMessage("withdrawn", 0, "do", 3)])
     assert decision.steps[0].state == "waiting"
     assert decision.task.state == ("error" if goal == "hold" else "undone")
 
@@ -92,8 +92,8 @@ def test_a_doubt_whose_last_attempt_was_a_probe() -> None:
     """Undoing: the probe was taken back and is asked again; the action is never taken for withdrawn."""
     held = loaded("pending", "undo", state="in_doubt", doubt=True, asked=3)
     mended = saga.repair(held, [])
-    assert mended == [Message("withdrawn", 0, "probe", 3)]
-    decision = saga.decide(held, [Message("claim"), *mended])
+    assert mended == [TaskMessage("withdrawn", 0, "probe", 3)]
+    decision = saga.decide(held, [TaskMessage("claim"), *mended])
     assert [(q.doing, q.attempt) for q in decision.requests] == [("probe", 4)]
 
 
@@ -132,10 +132,10 @@ def test_nothing_to_repair(goal: Goal, step: dict[str, object]) -> None:
 def test_a_judged_request_is_found_by_its_verdict(doing: str, step: dict[str, object], goal: Goal) -> None:
     """The Supervisor took the row and left ``expired``: that message finds its request again."""
     held = loaded("pending", goal, **step)
-    expired = Message("expired", 0, doing, 3, failures=1, seq=5)  # type: ignore[arg-type]
+    expired = TaskMessage("expired", 0, doing, 3, failures=1, seq=5)  # type: ignore[arg-type]
     assert saga.repair(held, [expired]) == []
     assert held.steps[0].doing == doing
-    decision = saga.decide(held, [Message("claim"), expired])
+    decision = saga.decide(held, [TaskMessage("claim"), expired])
     assert decision.seqs == [5]
     assert decision.steps[0].error == "no answer by its complete-by"
 
@@ -143,15 +143,15 @@ def test_a_judged_request_is_found_by_its_verdict(doing: str, step: dict[str, ob
 def test_a_verdict_on_an_earlier_attempt_is_none_on_this_one() -> None:
     """Only the attempt in flight counts."""
     held = loaded("pending", "undo", state="running")
-    assert saga.repair(held, [Message("expired", 0, "do", 2)]) == [Message("withdrawn", 0, "do", 3)]
+    assert saga.repair(held, [TaskMessage("expired", 0, "do", 2)]) == [TaskMessage("withdrawn", 0, "do", 3)]
 
 
 def test_an_unknown_loss_counts_as_silence() -> None:
     """Under a forward goal nothing is ever withdrawn: a row that is gone proves nothing."""
     held = loaded("pending", "forward", state="running", failures=2)
     mended = saga.repair(held, [])
-    assert mended == [Message("expired", 0, "do", 3, failures=2)]
-    decision = saga.decide(held, [Message("claim"), *mended])
+    assert mended == [TaskMessage("expired", 0, "do", 3, failures=2)]
+    decision = saga.decide(held, [TaskMessage("claim"), *mended])
     assert decision.steps[0].state == "in_doubt"
     assert decision.steps[0].failures == 2
 
@@ -171,7 +171,7 @@ def test_a_task_in_error_with_something_in_flight_is_mended(state: str, after: s
 def test_an_undo_without_a_row_is_asked_again() -> None:
     """Under its key, with the next attempt."""
     held = loaded("pending", "undo", state="undoing")
-    decision = saga.decide(held, [Message("claim"), *saga.repair(held, [])])
+    decision = saga.decide(held, [TaskMessage("claim"), *saga.repair(held, [])])
     assert [(q.doing, q.attempt) for q in decision.requests] == [("undo", 4)]
 
 

@@ -15,8 +15,8 @@ from makegood import saga
 from makegood.errors import MakegoodError
 from makegood.model import states
 from makegood.model.decision import Decision
-from makegood.model.messages import Message
-from makegood.model.shape import Held, Stride
+from makegood.model.messages import TaskMessage
+from makegood.model.shape import HeldTask, ShapeStep
 from makegood.model.task import Step
 from makegood.saga import acts, control, decision_builder, decisions, fast_path, forward, replies, rules, undo
 from makegood.saga.decision_builder import DecisionBuilder
@@ -95,7 +95,7 @@ def silence_counted_twice(m: pytest.MonkeyPatch) -> None:
     """The rules count the silence that the Supervisor has counted."""
     counted = replies._count_failure
 
-    def twice(w: DecisionBuilder, step: Step, message: Message) -> Step:
+    def twice(w: DecisionBuilder, step: Step, message: TaskMessage) -> Step:
         step = counted(w, step, message)
         return replace(step, failures=step.failures + 1) if message.kind == "expired" else step
 
@@ -167,11 +167,11 @@ def threshold_ignored(m: pytest.MonkeyPatch) -> None:
 # -- strides -----------------------------------------------------------------------------------------------------------
 
 
-def strides_taken_as(m: pytest.MonkeyPatch, seen: Callable[[Held], Held]) -> None:
+def strides_taken_as(m: pytest.MonkeyPatch, seen: Callable[[HeldTask], HeldTask]) -> None:
     """Let the straight road see a task otherwise than it is, where it goes by what is known from others."""
     true = fast_path._take_stride
 
-    def blind(held: Held, message: Message, stride: Stride) -> Decision | None:
+    def blind(held: HeldTask, message: TaskMessage, stride: ShapeStep) -> Decision | None:
         decision = true(seen(held), message, stride)
         if decision is not None:
             decision.before = held.task
@@ -322,7 +322,7 @@ def withdrawn_means_silent_probe(m: pytest.MonkeyPatch) -> None:
     """A request that is gone is always taken for the action's."""
     repair = saga.repair
 
-    def wrong(held: Held, messages: list[Message]) -> list[Message]:
+    def wrong(held: HeldTask, messages: list[TaskMessage]) -> list[TaskMessage]:
         return [replace(found, doing="do") for found in repair(held, messages)]
 
     m.setattr(saga, "repair", wrong)

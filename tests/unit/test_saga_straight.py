@@ -8,9 +8,9 @@ import pytest
 from makegood import saga
 from makegood.declare.outcomes import NOTHING
 from makegood.model.decision import Decision
-from makegood.model.messages import Message
-from makegood.model.shape import Held
-from makegood.model.task import Step, Task
+from makegood.model.messages import TaskMessage
+from makegood.model.shape import HeldTask
+from makegood.model.task import Step, TaskRecord
 from makegood.saga import decisions
 from makegood.saga.decisions import folded
 from makegood.saga.fast_path import straight
@@ -25,7 +25,7 @@ from tests.unit.saga_world import World
 def test_every_decision_of_many_worlds_is_the_same_by_either_road(monkeypatch: pytest.MonkeyPatch) -> None:
     taken = {"straight": 0, "long": 0, "ended": 0, "strides": 0}
 
-    def both(held: Held, messages: list[Message]) -> Decision:
+    def both(held: HeldTask, messages: list[TaskMessage]) -> Decision:
         long = folded(held, messages)
         short = straight(held, messages[0]) if len(messages) == 1 else None
         taken["long" if short is None else "straight"] += 1
@@ -57,25 +57,25 @@ def test_every_decision_of_many_worlds_is_the_same_by_either_road(monkeypatch: p
 )
 def test_what_is_not_plain_is_left_to_the_long_way(kind: str, changed: dict[str, object]) -> None:
     case = Case(action(0), action(1, 0))
-    message = Message(**{"kind": kind, "idx": 0, "doing": "do", "attempt": 1, **changed})  # type: ignore[arg-type]
+    message = TaskMessage(**{"kind": kind, "idx": 0, "doing": "do", "attempt": 1, **changed})  # type: ignore[arg-type]
     assert straight(case.held, message) is None
 
 
 def test_arguments_that_cannot_be_put_together_are_left_to_the_long_way() -> None:
     case = Case(action(0), action(1, 0, args=template('{"x":', result_of(0, "missing"), "}")))
-    assert straight(case.held, Message("done", 0, "do", 1, b"{}")) is None
-    assert case.say(Message("done", 0, "do", 1, b"{}")).task.cause.startswith("s1")
+    assert straight(case.held, TaskMessage("done", 0, "do", 1, b"{}")) is None
+    assert case.say(TaskMessage("done", 0, "do", 1, b"{}")).task.cause.startswith("s1")
 
 
 def test_decide_takes_the_straight_road(monkeypatch: pytest.MonkeyPatch) -> None:
     """Or nothing of this file would matter."""
     case = Case(action(0), action(1, 0))
     monkeypatch.setattr(decisions, "folded", lambda *_: pytest.fail("the long way"))
-    assert case.say(Message("done", 0, "do", 1, b"1")).requests[0].idx == 1
+    assert case.say(TaskMessage("done", 0, "do", 1, b"1")).requests[0].idx == 1
 
 
-def _task(number: int, *, priority: int = 0) -> Task:
-    return Task(
+def _task(number: int, *, priority: int = 0) -> TaskRecord:
+    return TaskRecord(
         number, "shop", "order", priority=priority, within=60.0, inputs=(b"%d" % number, b"{}"), epoch=1
     )
 
@@ -125,12 +125,12 @@ def test_tasks_of_a_shape_with_items_begin_alike_and_go_on_apart() -> None:
     for n, ((held, first), true) in enumerate(zip(tasks, alone, strict=True)):
         assert first is not None
         for follows in (held, true):
-            known = saga.decide(follows, [Message("claim")]) if follows is true else first
+            known = saga.decide(follows, [TaskMessage("claim")]) if follows is true else first
             saga.apply(follows, known)
             for idx in range(len(plan.steps)):
                 if follows.steps[idx].state == "running":
                     value = b"true" if plan.steps[idx].action == "pack" else (b"[1,2,3]" if n % 2 else b"[]")
-                    saga.apply(follows, saga.decide(follows, [Message("done", idx, "do", 1, value)]))
+                    saga.apply(follows, saga.decide(follows, [TaskMessage("done", idx, "do", 1, value)]))
         assert (held.steps, held.followers, held.open, held.left) == (
             true.steps,
             true.followers,

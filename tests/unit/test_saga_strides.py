@@ -9,10 +9,10 @@ from msgspec.structs import replace
 
 from makegood import saga
 from makegood.model.decision import Decision
-from makegood.model.messages import Message
+from makegood.model.messages import TaskMessage
 from makegood.model.plan import Ref, StepPlan, Template
-from makegood.model.shape import Held
-from makegood.model.task import Step, Task
+from makegood.model.shape import HeldTask
+from makegood.model.task import Step, TaskRecord
 from makegood.saga.decisions import folded
 from makegood.saga.first_decision import Beginnings
 from tests.unit.saga_case import action, changes, result_of, template
@@ -34,13 +34,13 @@ FAN = (
 )
 
 
-def task(number: int, **fields: Any) -> Task:
+def task(number: int, **fields: Any) -> TaskRecord:
     returns = Template(('{"r":', "}"), (result_of(1),))
     given = {"inputs": (b"%d" % number,), "returns": returns, **fields}
-    return Task(number, "shop", "order", within=60.0, epoch=1, **given)
+    return TaskRecord(number, "shop", "order", within=60.0, epoch=1, **given)
 
 
-def copy(held: Held) -> Held:
+def copy(held: HeldTask) -> HeldTask:
     """A task as another process would hold it: nothing is known of others like it."""
     return saga.hold(held.task, held.steps)
 
@@ -52,14 +52,14 @@ class Shop:
         self.beginnings = Beginnings()
         self.strides = 0
 
-    def begin(self, plans: Sequence[StepPlan], number: int, **fields: Any) -> Held:
+    def begin(self, plans: Sequence[StepPlan], number: int, **fields: Any) -> HeldTask:
         self.beginnings.begin(task(0), plans)  # nothing is kept of a shape that came once only
         held, first = self.beginnings.begin(task(number, **fields), plans)
         assert first is not None
         saga.apply(held, first)
         return held
 
-    def say(self, held: Held, *messages: Message) -> Decision:
+    def say(self, held: HeldTask, *messages: TaskMessage) -> Decision:
         decision = saga.decide(held, messages)
         assert changes(decision) == changes(folded(copy(held), messages))
         self.strides += decision.stride is not None
@@ -68,10 +68,10 @@ class Shop:
         assert (again.steps, again.open, again.left) == (held.steps, held.open, held.left)
         return decision
 
-    def done(self, held: Held, idx: int, **fields: Any) -> Decision:
+    def done(self, held: HeldTask, idx: int, **fields: Any) -> Decision:
         step = held.steps[idx]
         value = b'{"of":%d}' % (held.task.id * 100 + idx)
-        message = Message("done", idx, "do", step.attempt, value)
+        message = TaskMessage("done", idx, "do", step.attempt, value)
         return self.say(held, replace(message, **fields))
 
 
@@ -133,7 +133,7 @@ def test_a_task_in_trouble_goes_alone_and_leaves_the_stride_of_the_others() -> N
     shop.done(shop.begin(SEQUENCE, 1), 0)
     held = shop.begin(SEQUENCE, 2)
     shop.done(held, 0, kind="gave_up", value=None)
-    shop.say(held, Message("retry", 0))
+    shop.say(held, TaskMessage("retry", 0))
     assert held.steps[0].attempt == 2
     assert shop.done(held, 0).stride is None
     assert shop.done(held, 1).stride is not None  # nothing was ever said about this step
@@ -144,7 +144,7 @@ def test_a_trouble_of_the_first_task_is_not_remembered() -> None:
     shop = Shop()
     held = shop.begin(SEQUENCE, 1)
     shop.done(held, 0, kind="gave_up", value=None)
-    shop.say(held, Message("retry", 0))
+    shop.say(held, TaskMessage("retry", 0))
     shop.done(held, 0)
     assert shop.done(shop.begin(SEQUENCE, 2), 0).stride is not None
 
@@ -153,7 +153,7 @@ def test_a_cancelled_task_takes_no_stride() -> None:
     shop = Shop()
     shop.done(shop.begin(SEQUENCE, 1), 0)
     held = shop.begin(SEQUENCE, 2)
-    shop.say(held, Message("cancel"))
+    shop.say(held, TaskMessage("cancel"))
     assert shop.done(held, 0).stride is None
     assert held.task.state in ("undoing", "undone")
 
@@ -163,7 +163,7 @@ def test_several_messages_at_once_go_the_long_way_and_the_next_takes_the_stride_
     for number in (1, 2, 3):
         held = shop.begin(FAN, number)
         shop.done(held, 0)
-        both = [Message("done", idx, "do", 1, b"%d" % idx) for idx in (1, 2)]
+        both = [TaskMessage("done", idx, "do", 1, b"%d" % idx) for idx in (1, 2)]
         assert shop.say(held, *both).stride is None
         assert shop.done(held, 3).stride is not None  # its record was made anew, and is equal
 
@@ -210,7 +210,7 @@ def test_claimed_tasks_share_strides_with_those_of_their_app_and_steps_only() ->
     assert len({id(each.strides) for each in held}) == 3
     shop = Shop()
     for each in held[:2]:
-        shop.say(each, Message("claim"))
+        shop.say(each, TaskMessage("claim"))
         for idx in range(3):
             assert shop.done(each, idx).stride is strides[idx]
         assert each.task.state == "processed"

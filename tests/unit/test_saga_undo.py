@@ -6,7 +6,7 @@ import pytest
 from msgspec.structs import replace
 
 from makegood import saga
-from makegood.model.messages import Message
+from makegood.model.messages import TaskMessage
 from tests.unit.saga_case import Case, action, failing, result_of, template
 
 
@@ -14,7 +14,7 @@ def cancelled(*plans: Any, done: int = 0, **task: Any) -> Case:
     """Return a task that is cancelled after its first steps are done."""
     case = Case(*plans, **task)
     case.done(*range(done))
-    case.say(Message("cancel"))
+    case.say(TaskMessage("cancel"))
     return case
 
 
@@ -26,7 +26,7 @@ def test_what_is_in_flight_is_withdrawn_or_awaited() -> None:
     case = cancelled(action(0), action(1))
     assert case.last.withdraw == [(0, 1), (1, 1)]
     assert case.asked == []
-    case.say(Message("withdrawn", 0, "do", 1))
+    case.say(TaskMessage("withdrawn", 0, "do", 1))
     assert case.states == "waiting running"
     assert case.task.state == "undoing"
     case.done(1)
@@ -39,8 +39,8 @@ def test_what_was_withdrawn_stays_in_doubt_when_it_was() -> None:
     case = Case(action(0))
     case.silence(0)
     case.due(0)
-    case.say(Message("cancel"))
-    case.say(Message("withdrawn", 0, "do", 2))
+    case.say(TaskMessage("cancel"))
+    case.say(TaskMessage("withdrawn", 0, "do", 2))
     assert case.asked == [(0, "undo")]
     assert case.request.in_doubt
 
@@ -50,7 +50,7 @@ def test_timers_are_dropped() -> None:
     case = Case(action(0), action(1))
     case.answer(0, "later", wait=9.0)
     case.silence(1)
-    case.say(Message("cancel"))
+    case.say(TaskMessage("cancel"))
     assert sorted(case.last.dropped) == [0, 1]
     assert case.states == "waiting undoing"
     assert not any(s.waiting for s in case.held.steps)
@@ -59,7 +59,7 @@ def test_timers_are_dropped() -> None:
 def test_a_cancel_finds_nothing_just_sent() -> None:
     """A reply and a cancel in one batch: the next step is not begun first."""
     case = Case(action(0), action(1, 0))
-    case.say(case.reply(0, "done"), Message("cancel"))
+    case.say(case.reply(0, "done"), TaskMessage("cancel"))
     assert case.asked == [(0, "undo")]
     assert case.states == "undoing waiting"
 
@@ -120,7 +120,7 @@ def test_in_doubt_is_undone_like_done_with_result_none() -> None:
     case = Case(action(0, threshold=0))
     case.silence(0)
     case.due(0)
-    case.say(Message("late", 0, "do", 1, value=b'"c-1"'))
+    case.say(TaskMessage("late", 0, "do", 1, value=b'"c-1"'))
     assert case.last.stale == []  # the store has noted it when it came
     assert case.step(0).late == b'"c-1"'
     case.silence(0, failures=2)
@@ -133,14 +133,14 @@ def test_a_late_result_of_another_round_is_not_offered() -> None:
     """A reply to an attempt of an earlier round names an effect that is gone; it must not be undone a second time."""
     case = Case(action(0))
     case.silence(0)
-    case.say(Message("cancel"))
+    case.say(TaskMessage("cancel"))
     case.answer(0)
     assert case.act("resubmit")[0] == "applied"
-    case.say(Message("claim"))
+    case.say(TaskMessage("claim"))
     case.silence(0)
-    case.say(Message("late", 0, "do", 1, value=b'"of round 1"'))
+    case.say(TaskMessage("late", 0, "do", 1, value=b'"of round 1"'))
     assert case.step(0).late is None
-    case.say(Message("late", 0, "do", 3, value=b'"of round 2"'))
+    case.say(TaskMessage("late", 0, "do", 3, value=b'"of round 2"'))
     assert case.step(0).late == b'"of round 2"'
 
 
@@ -197,14 +197,14 @@ def test_a_doubt_is_probed_before_its_undo() -> None:
         ("not_happened", [(0, "undo")], "undoing"),
     ):
         case = Case(action(0, probe=True))
-        case.say(Message("cancel"))
+        case.say(TaskMessage("cancel"))
         case.silence(0)
         assert case.asked == [(0, "probe")]
         case.answer(0, answer, value=b'"c-1"')
         assert (case.asked, case.states) == (asked, states)
         assert case.request.in_doubt is (answer == "not_happened")
     case = Case(action(0, probe=True, fences=True))
-    case.say(Message("cancel"))
+    case.say(TaskMessage("cancel"))
     case.silence(0)
     case.answer(0, "not_happened")
     assert (case.states, case.task.state) == ("failed", "undone")
@@ -213,7 +213,7 @@ def test_a_doubt_is_probed_before_its_undo() -> None:
 def test_settle_drives_the_action_to_a_definite_answer() -> None:
     """settle=True: the action is asked again under its key, and only then undone, with its result."""
     case = Case(action(0, settle=True, wait=5.0))
-    case.say(Message("cancel"))
+    case.say(TaskMessage("cancel"))
     case.silence(0)
     assert (case.asked, case.request.round) == ([(0, "do")], 1)
     case.silence(0)
@@ -227,7 +227,7 @@ def test_settle_drives_the_action_to_a_definite_answer() -> None:
 def test_settle_without_an_answer_is_stuck() -> None:
     """No definite answer within the threshold: it stays in doubt and counts as stuck."""
     case = Case(action(0, settle=True, threshold=0), action(1))
-    case.say(Message("cancel"))
+    case.say(TaskMessage("cancel"))
     case.silence(0)
     for _ in range(2):
         case.silence(0)
@@ -235,14 +235,14 @@ def test_settle_without_an_answer_is_stuck() -> None:
             case.due(0)
     assert case.states == "in_doubt running"
     assert case.alerts == ["undo_stuck"]
-    case.say(Message("withdrawn", 1, "do", 1))
+    case.say(TaskMessage("withdrawn", 1, "do", 1))
     assert (case.task.state, case.task.goal) == ("error", "undo")
 
 
 def test_settle_refused_needs_no_undo() -> None:
     """The definite answer may be that nothing happened."""
     case = Case(action(0, settle=True))
-    case.say(Message("cancel"))
+    case.say(TaskMessage("cancel"))
     case.silence(0)
     case.answer(0, "permanent")
     assert (case.states, case.task.state) == ("failed", "undone")
@@ -251,7 +251,7 @@ def test_settle_refused_needs_no_undo() -> None:
 def test_later_while_settling_waits() -> None:
     """Later is not a failure here either."""
     case = Case(action(0, settle=True))
-    case.say(Message("cancel"))
+    case.say(TaskMessage("cancel"))
     case.silence(0)
     case.answer(0, "later", wait=4.0)
     assert (case.states, case.last.timers) == ("in_doubt", {0: 4.0})
@@ -260,7 +260,7 @@ def test_later_while_settling_waits() -> None:
 def test_never_in_doubt_is_stuck_while_undoing() -> None:
     """Nobody can tell whether it happened: neither repeated nor undone."""
     case = Case(action(0, never=True))
-    case.say(Message("cancel"))
+    case.say(TaskMessage("cancel"))
     case.silence(0)
     assert (case.states, case.task.state) == ("in_doubt", "error")
     assert case.alerts == ["undo_stuck", "undo_incomplete"]
@@ -269,7 +269,7 @@ def test_never_in_doubt_is_stuck_while_undoing() -> None:
 def test_never_with_a_fencing_probe_is_asked_again() -> None:
     """Only the probe is repeated; its definite answer lets the undo go on."""
     case = Case(action(0, never=True, probe=True, fences=True, wait=5.0))
-    case.say(Message("cancel"))
+    case.say(TaskMessage("cancel"))
     case.silence(0)
     case.silence(0)
     assert case.last.timers == {0: 5.0}
@@ -283,9 +283,9 @@ def test_a_probe_in_flight_at_the_turn_is_withdrawn_and_asked_again() -> None:
     """Withdrawn: nobody has answered it, so it may be asked once more."""
     case = Case(action(0, probe=True))
     case.silence(0)
-    case.say(Message("cancel"))
+    case.say(TaskMessage("cancel"))
     assert case.last.withdraw == [(0, 2)]
-    case.say(Message("withdrawn", 0, "probe", 2))
+    case.say(TaskMessage("withdrawn", 0, "probe", 2))
     assert case.asked == [(0, "probe")]
 
 
@@ -298,7 +298,7 @@ def test_counts_start_at_0_for_the_undo() -> None:
     case.silence(0)
     case.due(0)
     case.silence(0)
-    case.say(Message("cancel"))
+    case.say(TaskMessage("cancel"))
     assert case.step(0).failures == 0
     assert case.last.counted == {0: (True, 0)}
 
@@ -306,7 +306,7 @@ def test_counts_start_at_0_for_the_undo() -> None:
 def test_what_was_sent_before_the_turn_does_not_count_for_the_undo() -> None:
     """The silence of a request that was in flight when the task turned belongs to the direction that is over."""
     case = Case(action(0, settle=True, threshold=0))
-    case.say(Message("cancel"))
+    case.say(TaskMessage("cancel"))
     case.silence(0, failures=5)
     assert case.step(0).failures == 0
     assert case.last.counted == {0: (True, 0)}

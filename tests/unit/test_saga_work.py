@@ -4,7 +4,7 @@ import pytest
 from msgspec.structs import replace
 
 from makegood.errors import IllegalTransitionError, MissingValueError
-from makegood.model.messages import Message
+from makegood.model.messages import TaskMessage
 from makegood.model.plan import Ref, StepPlan, Template
 from makegood.saga.decision_builder import DecisionBuilder
 from tests.unit.saga_case import Case, action, failing, result_of, template
@@ -99,7 +99,7 @@ def test_going_back_it_is_stuck(policy: dict[str, bool]) -> None:
     case = doubtful(**policy)
     if policy == {"probe": True}:
         case.answer(1, "not_happened")
-    case.say(Message("cancel"))
+    case.say(TaskMessage("cancel"))
     assert case.states == "done in_doubt"
     assert case.alerts == ["undo_stuck", "undo_incomplete"]
     assert case.last.release
@@ -112,8 +112,8 @@ def test_going_back_it_is_stuck(policy: dict[str, bool]) -> None:
 def test_a_stopped_undo_is_not_asked_again(answer: str) -> None:
     """Poison: what is in flight is awaited, whatever it says that is no success leaves the undo failed."""
     case = failing(action(0), action(1, 0))
-    case.say(Message("dead"))
-    case.say(Message("claim"), Message("poison"))
+    case.say(TaskMessage("dead"))
+    case.say(TaskMessage("claim"), TaskMessage("poison"))
     assert case.task.state == "undoing"
     case.answer(0, answer)
     assert (case.states, case.task.state) == ("undo_failed failed", "error")
@@ -122,7 +122,7 @@ def test_a_stopped_undo_is_not_asked_again(answer: str) -> None:
 def test_giving_up_before_the_turn_counts_for_the_task_alone() -> None:
     """It was sent before the task turned to undo: the undo counts from 0."""
     case = Case(action(0))
-    case.say(Message("cancel"))
+    case.say(TaskMessage("cancel"))
     case.answer(0, "gave_up")
     assert case.last.counted == {-1: (False, 1)}
     assert (case.step(0).failures, case.task.failure_count) == (0, 1)
@@ -131,9 +131,9 @@ def test_giving_up_before_the_turn_counts_for_the_task_alone() -> None:
 def test_a_request_taken_back_under_a_forward_goal_is_asked_again() -> None:
     """Nobody withdraws then; but if somebody did, the attempt did nothing."""
     case = Case(action(0), action(1))
-    case.say(Message("withdrawn", 0, "do", 1))
+    case.say(TaskMessage("withdrawn", 0, "do", 1))
     assert case.asked == [(0, "do")]
     case.silence(1)
     case.due(1)
-    case.say(Message("withdrawn", 1, "do", 2))
+    case.say(TaskMessage("withdrawn", 1, "do", 2))
     assert case.last.timers == {1: 5.0}

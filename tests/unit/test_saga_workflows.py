@@ -10,8 +10,8 @@ import pytest
 
 from makegood import saga
 from makegood.declare.outcomes import NOTHING
-from makegood.model.messages import Message, Request
-from makegood.model.task import Step, Task
+from makegood.model.messages import Request, TaskMessage
+from makegood.model.task import Step, TaskRecord
 from makegood.workflow.app import App
 from makegood.workflow.verbs import each, parallel, when
 
@@ -106,15 +106,16 @@ def run(lines: list[Line], r: random.Random) -> object:
     """Run the workflow through the rules, answering requests in any order."""
     plan = order.plan(lines)
     held = saga.hold(
-        Task(1, "shop", "order", inputs=plan.inputs, returns=plan.returns), [Step(p) for p in plan.steps]
+        TaskRecord(1, "shop", "order", inputs=plan.inputs, returns=plan.returns),
+        [Step(p) for p in plan.steps],
     )
-    decision = saga.decide(held, [Message("claim")])
+    decision = saga.decide(held, [TaskMessage("claim")])
     saga.apply(held, decision)
     waiting = list(decision.requests)
     while waiting:
         request = waiting.pop(r.randrange(len(waiting)))
         decision = saga.decide(
-            held, [Message("done", request.idx, "do", request.attempt, value=carry_out(request))]
+            held, [TaskMessage("done", request.idx, "do", request.attempt, value=carry_out(request))]
         )
         saga.apply(held, decision)
         waiting += decision.requests

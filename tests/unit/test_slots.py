@@ -6,7 +6,7 @@ import pytest
 
 from makegood.agent.slots import Slots
 from makegood.model.attempt import Attempt
-from makegood.model.messages import Message, MessageKind
+from makegood.model.messages import MessageKind, TaskMessage
 
 
 class Ended:
@@ -21,7 +21,7 @@ def seen(*answers: MessageKind | None) -> Slots:
     """Return an agent's slots after calls with these answers; None: silence."""
     slots = Slots("shop/bank", {}, size=5)
     for kind in answers:
-        slots.ended(cast("Attempt", Ended()), None if kind is None else Message(kind), 1.0)
+        slots.ended(cast("Attempt", Ended()), None if kind is None else TaskMessage(kind), 1.0)
     return slots
 
 

@@ -4,17 +4,17 @@ import asyncio
 
 import pytest
 
-from makegood.model.messages import Message
-from makegood.model.task import Step, Task
+from makegood.model.messages import TaskMessage
+from makegood.model.task import Step, TaskRecord
 from makegood.scheduler.store_reader import LOST_MOST, restored
 from makegood.store.records import Loaded
 from tests.unit.saga_case import action
 from tests.unit.scheduler_parts import MINE, Parts, loaded
 
 
-def message(seq: int) -> Message:
+def message(seq: int) -> TaskMessage:
     """Return a message of the inbox."""
-    return Message("cancel", seq=seq)
+    return TaskMessage("cancel", seq=seq)
 
 
 async def test_each_message_is_taken_once_also_while_turns_are_under_way() -> None:
@@ -52,7 +52,7 @@ async def test_a_task_that_is_read_again_keeps_its_replies_and_one_that_is_gone_
     parts = Parts()
     for task in (7, 8):
         parts.hold(task, action(0))
-        parts.tasks.hear(task, Message("done", 0, "do", 1, b"1"))
+        parts.tasks.hear(task, TaskMessage("done", 0, "do", 1, b"1"))
     parts.store.loaded = [loaded(7, action(0), state="processing")]
     parts.tasks.mistrust([7, 8])
     await parts.reader.read_again()
@@ -89,8 +89,8 @@ async def test_a_task_that_cannot_be_restored_is_put_to_error() -> None:
 @pytest.mark.parametrize("lost", [0, LOST_MOST - 1, LOST_MOST])
 def test_a_pending_task_is_claimed_and_one_that_kills_its_schedulers_is_called_poison(lost: int) -> None:
     """The claim is the first message; what the store has for the task comes after it."""
-    told = Message("cancel", seq=9)
-    read = Loaded(Task(7, "shop", "order", lost=lost), [Step(action(0))], [told])
+    told = TaskMessage("cancel", seq=9)
+    read = Loaded(TaskRecord(7, "shop", "order", lost=lost), [Step(action(0))], [told])
     held, messages = restored(read)
     assert held.task.id == 7
     assert [m.kind for m in messages] == ["claim", *(["poison"] if lost == LOST_MOST else []), "cancel"]
@@ -99,6 +99,6 @@ def test_a_pending_task_is_claimed_and_one_that_kills_its_schedulers_is_called_p
 def test_a_timer_that_is_past_fires_at_once_and_another_waits() -> None:
     """Only of steps that wait for one."""
     steps = [Step(action(n), state="ready", waiting=n < 2) for n in range(3)]
-    read = Loaded(Task(7, "shop", "order", state="processing"), steps, [], {0: 0.0, 1: 5.0, 2: 0.0})
+    read = Loaded(TaskRecord(7, "shop", "order", state="processing"), steps, [], {0: 0.0, 1: 5.0, 2: 0.0})
     _, messages = restored(read)
     assert [(m.kind, m.idx) for m in messages] == [("retry", 0)]

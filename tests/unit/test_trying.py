@@ -12,7 +12,7 @@ from makegood.base.clock import SystemClock
 from makegood.base.daemon_threads import DaemonThreads
 from makegood.declare.action import Action
 from makegood.model.attempt import Attempt
-from makegood.model.messages import Message, Request
+from makegood.model.messages import Request, TaskMessage
 
 desk = mg.App("shop").agent("desk")
 tries: list[str] = []
@@ -45,7 +45,7 @@ class NoMore:
 
 async def answer(
     args: bytes, doing: Any = "do", *, deadline: float = 60.0, of: Action[..., Any] | None = None
-) -> Message | None:
+) -> TaskMessage | None:
     """Run one attempt and return its answer."""
     clock, threads = SystemClock(), DaemonThreads(1, "test")
 
@@ -62,12 +62,12 @@ async def answer(
 
 
 async def test_a_result_is_the_answer_to_this_attempt() -> None:
-    assert await answer(b'{"cents":5}') == Message("done", 2, "do", 3, value=b'"paid 5"')
+    assert await answer(b'{"cents":5}') == TaskMessage("done", 2, "do", 3, value=b'"paid 5"')
 
 
 async def test_after_its_tries_it_gave_up_and_an_earlier_one_is_unanswered() -> None:
     said = await answer(b'{"cents":0}')
-    assert said == Message("gave_up", 2, "do", 3, error="ConnectionError: gone")
+    assert said == TaskMessage("gave_up", 2, "do", 3, error="ConnectionError: gone")
     assert tries == ["charge"] * 3
 
 
@@ -76,7 +76,7 @@ async def test_a_plain_function_whose_next_finds_nothing_gave_up() -> None:
     said = await answer(b'{"cents":0}', of=first)
     assert said is not None
     assert (said.kind, said.error) == ("gave_up", "RuntimeError: the function raised StopIteration")
-    assert await answer(b'{"cents":5}', of=first) == Message("done", 2, "do", 3, value=b"0")
+    assert await answer(b'{"cents":5}', of=first) == TaskMessage("done", 2, "do", 3, value=b"0")
 
 
 @pytest.mark.parametrize("deadline", [0.0, 0.9])

@@ -6,7 +6,7 @@ from contextlib import asynccontextmanager
 
 import pytest
 
-from makegood.model.messages import Message
+from makegood.model.messages import TaskMessage
 from tests.unit.saga_case import action
 from tests.unit.scheduler_parts import Parts
 
@@ -16,7 +16,7 @@ def waiting(parts: Parts, *tasks: int) -> None:
     for task in tasks:
         if task not in parts.tasks.held:
             parts.hold(task, action(0))
-        parts.tasks.hear(task, Message("claim"))
+        parts.tasks.hear(task, TaskMessage("claim"))
 
 
 def quiet(parts: Parts) -> Parts:
@@ -34,7 +34,7 @@ async def under_way(parts: Parts, *turns: tuple[int, ...]) -> AsyncIterator[asyn
         await go.wait()
 
     for tasks in turns:
-        parts.turns.begin(turn(), {task: [Message("claim", seq=task)] for task in tasks})
+        parts.turns.begin(turn(), {task: [TaskMessage("claim", seq=task)] for task in tasks})
     yield go
     await parts.turns.stop()
 

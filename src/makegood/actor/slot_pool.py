@@ -17,7 +17,7 @@ from types import TracebackType
 from typing import Protocol, Self
 
 from makegood.base.ids import address
-from makegood.model.messages import Message, Request
+from makegood.model.messages import Request, TaskMessage
 
 _REPLIES = frozenset({"done", "permanent", "refused", "later", "gave_up", "happened", "not_happened"})
 
@@ -57,7 +57,7 @@ class SlotPool(Protocol):
         """Return the tasks of which an attempt runs in this process."""
         ...
 
-    def resend(self, node: int, task: int, message: Message) -> None:
+    def resend(self, node: int, task: int, message: TaskMessage) -> None:
         """Send through the store a reply that could not be used in memory."""
         ...
 
@@ -168,16 +168,16 @@ class NoAgents:
         """Return none."""
         return set()
 
-    def resend(self, node: int, task: int, message: Message) -> None:
+    def resend(self, node: int, task: int, message: TaskMessage) -> None:
         """Do nothing: no reply came in memory."""
 
 
-def in_memory(message: Message) -> bool:
+def in_memory(message: TaskMessage) -> bool:
     """Return whether a message is a reply that came in memory."""
     return message.seq == 0 and message.kind in _REPLIES
 
 
-def resend(pool: SlotPool, node: int, taken: Mapping[int, Sequence[Message]]) -> None:
+def resend(pool: SlotPool, node: int, taken: Mapping[int, Sequence[TaskMessage]]) -> None:
     """Leave replies from memory in the store, for the task's next owner, or to be recorded as late."""
     for task, messages in taken.items():
         for message in filter(in_memory, messages):

@@ -26,7 +26,7 @@ from makegood.agent.slots import Slots
 from makegood.base.clock import Clock
 from makegood.channels.protocol import Channel
 from makegood.model.attempt import Attempt
-from makegood.model.messages import Message, Request
+from makegood.model.messages import Request, TaskMessage
 from makegood.store.protocol import Alerts
 from makegood.store.records import Identity
 from makegood.store.views import AgentInfo
@@ -60,7 +60,7 @@ class Agents(Actor):
         self.node = 0
         """The process's number."""
         self.slots = slots
-        self.deliver: Callable[[int, Message, int], bool] = lambda _task, _message, _node: False
+        self.deliver: Callable[[int, TaskMessage, int], bool] = lambda _task, _message, _node: False
         """Offered each reply in time first; True: a Scheduler of this process takes it in memory."""
         self.changed: Callable[[], None] = lambda: None
         """Told when a circuit opens, is released, or closes again."""
@@ -135,11 +135,11 @@ class Agents(Actor):
         """Begin a request in a slot that was set aside. ``began``: local clock before its row was written."""
         self.attempts.begin(request, self.node, began)
 
-    def resend(self, node: int, task: int, message: Message) -> None:
+    def resend(self, node: int, task: int, message: TaskMessage) -> None:
         """Send through the store a reply that a Scheduler of this process could not use."""
         self._replies.send(node, task, message)
 
-    def _answered(self, attempt: Attempt, message: Message, now: float) -> None:
+    def _answered(self, attempt: Attempt, message: TaskMessage, now: float) -> None:
         """Give an answer to this process's Scheduler if it comes in time for it, else to the store."""
         node, task = attempt.node, attempt.request.task
         in_time = now <= attempt.deadline and node == self.node

@@ -24,7 +24,7 @@ from makegood.declare.call import margin
 from makegood.declare.outcomes import NOT_HAPPENED, Happened
 from makegood.errors import CompleteByPassed, Later, PayloadError, Permanent, Refused
 from makegood.model.attempt import Attempt
-from makegood.model.messages import Message, MessageKind, Request
+from makegood.model.messages import MessageKind, Request, TaskMessage
 
 log = logging.getLogger("makegood.agent")
 
@@ -44,7 +44,7 @@ class AttemptRunner:
         self._halting = halting
         self._async: dict[Callable[..., object], bool] = {}
 
-    async def answer(self, attempt: Attempt, action: Action[..., Any]) -> Message | None:
+    async def answer(self, attempt: Attempt, action: Action[..., Any]) -> TaskMessage | None:
         """Return the answer of one attempt, or None for silence."""
         request = attempt.request
         try:
@@ -61,7 +61,7 @@ class AttemptRunner:
         attempt.called(cancellable=is_async)
         pauses: Iterator[float] | None = None
         while True:
-            message: Message | None
+            message: TaskMessage | None
             try:
                 value = await fn(**kwargs) if is_async else await self._in_thread(fn, kwargs)
                 message = _answered(attempt, action, value)
@@ -98,7 +98,7 @@ class AttemptRunner:
             self._threads, lambda: context.run(fn, **kwargs)
         )
 
-    def _raised(self, attempt: Attempt, said: BaseException) -> Message | None:
+    def _raised(self, attempt: Attempt, said: BaseException) -> TaskMessage | None:
         """Return the answer of a function that raised, None for silence."""
         request = attempt.request
         if isinstance(said, CompleteByPassed):
@@ -113,7 +113,7 @@ class AttemptRunner:
         return gave_up(request, said)  # transient, and it may have happened
 
 
-def gave_up(request: Request, failed: BaseException) -> Message:
+def gave_up(request: Request, failed: BaseException) -> TaskMessage:
     """Return the answer of an attempt that failed and may have happened, and log why."""
     text = words(failed)
     task, attempt = show(request.task), request.attempt
@@ -122,7 +122,7 @@ def gave_up(request: Request, failed: BaseException) -> Message:
     return _message(request, "gave_up", error=text)
 
 
-def _answered(attempt: Attempt, action: Action[..., Any], value: object) -> Message:
+def _answered(attempt: Attempt, action: Action[..., Any], value: object) -> TaskMessage:
     request = attempt.request
     doing = request.doing
     kind: MessageKind = "done"
@@ -142,12 +142,12 @@ def _answered(attempt: Attempt, action: Action[..., Any], value: object) -> Mess
         said = f"{request.action} returned {named}, which is what a probe answers: return the result itself"
         return _message(request, "gave_up", error=said, final=True)
     try:
-        return Message(kind, request.idx, doing, request.attempt, action.encoded(value))
+        return TaskMessage(kind, request.idx, doing, request.attempt, action.encoded(value))
     except (
         PayloadError
     ) as unfit:  # it was done, and its result is lost: in doubt, no retry, undone with result None
         return _message(request, "gave_up", error=f"the result cannot be kept: {words(unfit)}", final=True)
 
 
-def _message(request: Request, kind: str, **fields: object) -> Message:
-    return Message(kind, request.idx, request.doing, request.attempt, **fields)  # type: ignore[arg-type]
+def _message(request: Request, kind: str, **fields: object) -> TaskMessage:
+    return TaskMessage(kind, request.idx, request.doing, request.attempt, **fields)  # type: ignore[arg-type]

@@ -18,7 +18,7 @@ from makegood.base.ids import address, show
 from makegood.channels.protocol import Channel
 from makegood.declare.call import Call, enter
 from makegood.model.attempt import Attempt
-from makegood.model.messages import Message, Request
+from makegood.model.messages import Request, TaskMessage
 from makegood.store.records import Identity
 from makegood.telemetry.hooks import Answering
 
@@ -39,7 +39,7 @@ class Attempts:
         circuits: CircuitWatch,
         *,
         identity: Callable[[], Identity],
-        answered: Callable[[Attempt, Message, float], None],
+        answered: Callable[[Attempt, TaskMessage, float], None],
         watched: Callable[[Answering], Answering] | None,
         clock: Clock,
         rng: random.Random,
@@ -77,7 +77,7 @@ class Attempts:
 
     async def _run(self, attempt: Attempt, slots: Slots, loop: asyncio.AbstractEventLoop) -> None:
         request = attempt.request
-        message: Message | None = None
+        message: TaskMessage | None = None
         try:
             if request.delay:
                 await asyncio.sleep(request.delay)
@@ -102,7 +102,9 @@ class Attempts:
         if message is not None:
             self._answered(attempt, message, now)
 
-    def _ended(self, attempt: Attempt, slots: Slots, message: Message | None, now: float) -> Message | None:
+    def _ended(
+        self, attempt: Attempt, slots: Slots, message: TaskMessage | None, now: float
+    ) -> TaskMessage | None:
         """Free the slot of an attempt that is over; returns its answer as it is to be given."""
         self.running.pop(attempt, None)
         slots.ended(attempt, message, now)

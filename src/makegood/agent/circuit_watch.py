@@ -12,7 +12,7 @@ from makegood.channels.protocol import Channel
 from makegood.errors import StoreUnavailableError
 from makegood.model.attempt import Attempt
 from makegood.model.breaker import SHUT, UNCOUNTED, Outcome
-from makegood.model.messages import Message
+from makegood.model.messages import TaskMessage
 
 log = logging.getLogger("makegood.agent")
 
@@ -52,7 +52,7 @@ class CircuitWatch:
         return slots.circuit is not None and slots.circuit.remaining(self._clock.monotonic()) > 0
 
     def judge(
-        self, slots: Slots, attempt: Attempt, message: Message | None, running: Iterable[Attempt]
+        self, slots: Slots, attempt: Attempt, message: TaskMessage | None, running: Iterable[Attempt]
     ) -> bool:
         """Tell the agent's circuit, once, how a call ended; ``message``: its answer, None for silence.
 
@@ -103,7 +103,7 @@ class CircuitWatch:
             raise
 
 
-def _outcome(attempt: Attempt, message: Message | None, now: float) -> Outcome:
+def _outcome(attempt: Attempt, message: TaskMessage | None, now: float) -> Outcome:
     """Return what an attempt tells of its service."""
     called = attempt.phase != "waiting"
     if message is None or now > attempt.deadline:

@@ -11,14 +11,14 @@ from makegood.base.pacing import Pauses
 from makegood.base.sizes import MIB
 from makegood.channels.protocol import Channel
 from makegood.errors import StoreUnavailableError
-from makegood.model.messages import Message
+from makegood.model.messages import TaskMessage
 
 log = logging.getLogger("makegood.agent")
 
 _MOST_REPLIES, _MOST_BYTES = 1000, 4 * MIB
 """Replies, and their bytes, that are sent together."""
 
-Entry = tuple[int, int, Message]
+Entry = tuple[int, int, TaskMessage]
 """A reply: the number of the process that made it, its task, the message."""
 
 
@@ -34,7 +34,7 @@ class ReplySender:
         self._ring = asyncio.Event()
         self._one_by_one = False
 
-    def send(self, node: int, task: int, message: Message) -> None:
+    def send(self, node: int, task: int, message: TaskMessage) -> None:
         """Send a reply soon."""
         self.waiting.append((node, task, message))
         self._ring.set()

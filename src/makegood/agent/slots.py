@@ -9,7 +9,7 @@ from typing import Any
 from makegood.declare.action import Action
 from makegood.model.attempt import Attempt
 from makegood.model.breaker import Circuit
-from makegood.model.messages import Message, Request
+from makegood.model.messages import Request, TaskMessage
 from makegood.store.records import Offer
 from makegood.store.views import AgentInfo
 
@@ -87,7 +87,7 @@ class Slots:
         if again is not None:
             self.rests = now + again
 
-    def ended(self, attempt: Attempt, message: Message | None, now: float) -> None:
+    def ended(self, attempt: Attempt, message: TaskMessage | None, now: float) -> None:
         """Count a call that has ended; ``message``: its answer."""
         self.free += 1
         self.running -= 1

@@ -7,7 +7,7 @@ repeat or reorder messages: complete-by finds what is lost, the attempt refuses 
 from collections.abc import Callable, Sequence
 from typing import Protocol
 
-from makegood.model.messages import Message
+from makegood.model.messages import TaskMessage
 from makegood.store.records import Offer, Taken
 
 
@@ -18,7 +18,7 @@ class Channel(Protocol):
         """Return requests that this node may run now, at most the free slots of each offer, and no more than its rate allows."""
         ...
 
-    async def answer(self, node: int, replies: Sequence[tuple[int, Message]]) -> list[bool]:
+    async def answer(self, node: int, replies: Sequence[tuple[int, TaskMessage]]) -> list[bool]:
         """Hand over replies (task, message); True for each that came in time."""
         ...
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Sequence
 
-from makegood.model.messages import Message
+from makegood.model.messages import TaskMessage
 from makegood.store.protocol import Store
 from makegood.store.records import Offer, Taken
 
@@ -17,7 +17,7 @@ class StoreChannel:
         """Take waiting request rows; their complete-by starts now."""
         return await self._store.requests.take(node, offers, alone=alone)
 
-    async def answer(self, node: int, replies: Sequence[tuple[int, Message]]) -> list[bool]:
+    async def answer(self, node: int, replies: Sequence[tuple[int, TaskMessage]]) -> list[bool]:
         """Insert reply rows addressed to the tasks."""
         return await self._store.requests.answer(node, replies)
 

@@ -9,7 +9,7 @@ from makegood.cli.render.output import counted
 from makegood.election.protocol import LeaseView
 from makegood.store.queue_records import QueueView
 from makegood.store.records import Identity
-from makegood.store.views import Figures, Finding, NodeView, SchemaStatus
+from makegood.store.views import Finding, NodeView, SchemaStatus, TaskFigures
 
 SKEW = 1.0
 """Seconds between this machine's clock and the store's from which on it is worth mending."""
@@ -84,7 +84,7 @@ def leading(view: LeaseView | None, supervisors: int) -> Finding:
     return Finding("leader", "warning", what, "start one: `makegood supervisor`, or `makegood run`")
 
 
-def processes(alive: Sequence[NodeView], dead: Sequence[NodeView], figures: Figures) -> list[Finding]:
+def processes(alive: Sequence[NodeView], dead: Sequence[NodeView], figures: TaskFigures) -> list[Finding]:
     """Judge whether there is somebody for what there is to do."""
     roles = [role for view in alive for role in view.info.roles]
     told = ", ".join(f"{roles.count(role)} {role}" for role in dict.fromkeys(roles)) or "none"

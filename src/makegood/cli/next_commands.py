@@ -14,7 +14,7 @@ from makegood.cli.context import Cli
 from makegood.cli.render.output import counted, masked
 from makegood.cli.undo_preview import needs_settling
 from makegood.client.replanning import held
-from makegood.model.messages import Message
+from makegood.model.messages import TaskMessage
 from makegood.model.states import AT_REST
 from makegood.store.views import StepView, TaskDetail
 
@@ -105,7 +105,7 @@ def remedies(found: TaskDetail) -> list[Remedy]:
     return made
 
 
-def _remedy(found: TaskDetail, task: str, message: Message, names: Mapping[int, str]) -> Remedy:
+def _remedy(found: TaskDetail, task: str, message: TaskMessage, names: Mapping[int, str]) -> Remedy:
     kind = message.kind
     if kind == "settle":
         flags, means = _OUTCOMES[message.settled]

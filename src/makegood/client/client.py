@@ -28,7 +28,7 @@ from makegood.payload.codec import encode
 from makegood.store import Store
 from makegood.store.notice_records import ListenerView
 from makegood.store.queue_records import MOST_DROPPED, MessageView, QueueView, Sent
-from makegood.store.records import Draft, Submitted
+from makegood.store.records import Submission, Submitted
 from makegood.store.views import AlertView, AuditView, Filter, TaskView
 from makegood.telemetry.hooks import Observer
 from makegood.transactions import recognise
@@ -45,7 +45,7 @@ class LocalScheduler(Protocol):
         """Return whether it holds a task, and so tells of its end."""
         ...
 
-    def submit(self, draft: Draft) -> Awaitable[Submitted]:
+    def submit(self, draft: Submission) -> Awaitable[Submitted]:
         """Submit a task as the store does, for the Scheduler to hold from the beginning if it can."""
         ...
 

@@ -21,7 +21,7 @@ from makegood.errors import (
     TaskUndone,
     WaitExpiredError,
 )
-from makegood.model.messages import Answer, Message, MessageKind
+from makegood.model.messages import Answer, MessageKind, TaskMessage
 from makegood.model.plan import Plan
 from makegood.payload.codec import decode, decoder, encode
 from makegood.store.views import EventView, TaskDetail, TaskView
@@ -266,7 +266,7 @@ class TaskHandle(Generic[R_co]):
                 act=kind,
                 state=found.task.state,
             )
-        message = msgspec.structs.replace(Message(kind, act=self._access.acts.new(who, why)), **fields)
+        message = msgspec.structs.replace(TaskMessage(kind, act=self._access.acts.new(who, why)), **fields)
         if dry_run:
             answer = tried(found, message)
             if answer.verdict == "refused":

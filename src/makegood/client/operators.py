@@ -20,7 +20,7 @@ from makegood.base.text import hostname, kept, refuse_unstorable
 from makegood.client.opened_store import OpenedStore
 from makegood.client.waiters import RecentTasks
 from makegood.errors import ActRefusedError, ConfigError, WaitExpiredError
-from makegood.model.messages import Act, Answer, Message
+from makegood.model.messages import Act, Answer, TaskMessage
 from makegood.store.views import Filter, TaskView
 
 BulkKind = Literal["cancel", "undo", "resubmit"]
@@ -64,7 +64,7 @@ class Acts:
         refuse_unstorable(ConfigError, who=who, why=why)
         return Act(ids.random_uuid(self._rng), who or _user(), why or "")
 
-    async def leave(self, task: int, message: Message, *, timeout: Duration | None) -> Answer:
+    async def leave(self, task: int, message: TaskMessage, *, timeout: Duration | None) -> Answer:
         """Leave an act in the task's inbox and return what a Scheduler's rules made of it.
 
         Raises ``ActRefusedError`` when it is refused, ``WaitExpiredError`` when no Scheduler answered in
@@ -102,7 +102,7 @@ class Acts:
             most = AT_ONCE if limit is None else min(AT_ONCE, limit - len(done))
             page = await store.tasks.find(replace(wanted, limit=most))
             messages = {
-                view.id: Message(kind, act=Act(f"{act.id}/{ids.show(view.id)}", act.who, act.why))
+                view.id: TaskMessage(kind, act=Act(f"{act.id}/{ids.show(view.id)}", act.who, act.why))
                 for view in page
             }
             answers = await self._ask(messages, timeout)
@@ -116,7 +116,7 @@ class Acts:
             wanted = replace(wanted, before=page[-1].id)  # what is submitted meanwhile was not meant
         return done
 
-    async def _ask(self, messages: Mapping[int, Message], timeout: Duration | None) -> dict[int, Answer]:
+    async def _ask(self, messages: Mapping[int, TaskMessage], timeout: Duration | None) -> dict[int, Answer]:
         """Leave acts, by task, and return the answers that came in time. Raises ``TaskNotFoundError``."""
         store = self._opened.ready()
         limit = seconds(timeout, name="timeout") if timeout is not None else None

@@ -9,10 +9,10 @@ from msgspec.structs import replace
 from makegood import saga
 from makegood.base.ids import show
 from makegood.errors import ConfigError, StoreError
-from makegood.model.messages import Answer, Message
+from makegood.model.messages import Answer, TaskMessage
 from makegood.model.plan import Plan, StepPlan
-from makegood.model.shape import Held
-from makegood.model.task import Doing, Step, Task
+from makegood.model.shape import HeldTask
+from makegood.model.task import Doing, Step, TaskRecord
 from makegood.store.views import TaskDetail
 from makegood.workflow.workflow import Workflow
 
@@ -58,15 +58,15 @@ def _bare(plan: StepPlan) -> StepPlan:
     return replace(plan, policy=None, body=tuple(map(_bare, plan.body)))
 
 
-def tried(found: TaskDetail, message: Message) -> Answer:
+def tried(found: TaskDetail, message: TaskMessage) -> Answer:
     """Return what the rules would answer to an act now. Raises ``StoreError`` for a task whose rows do not read."""
     return saga.tried(held(found), message)
 
 
-def held(found: TaskDetail) -> Held:
+def held(found: TaskDetail) -> HeldTask:
     """Return a task as the rules are asked about it. Raises ``StoreError`` for one whose rows do not read."""
     view = found.task
-    task = Task(
+    task = TaskRecord(
         view.id,
         view.app,
         view.workflow,

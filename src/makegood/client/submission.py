@@ -12,7 +12,7 @@ from makegood.base.text import refuse_unstorable
 from makegood.errors import ConfigError, DefinitionError, KeyConflict, PayloadError
 from makegood.model import notices
 from makegood.model.plan import Plan
-from makegood.store.records import Draft, Submitted
+from makegood.store.records import Submission, Submitted
 from makegood.workflow.workflow import Workflow
 
 MOST_KEY = 500
@@ -66,9 +66,9 @@ def with_options(
     return plan
 
 
-def draft_of(plan: Plan[Any], task_id: int) -> Draft:
+def draft_of(plan: Plan[Any], task_id: int) -> Submission:
     """Return a plan as it is written down."""
-    return Draft(
+    return Submission(
         task_id, plan.app, plan.workflow, plan.steps, plan.inputs, plan.returns, plan.fingerprint, plan.key, plan.priority,
         plan.correlation_id, plan.within, plan.undo_within, plan.on_failure,
         reply_to=plan.reply_to,
@@ -89,8 +89,8 @@ def conflict(plan: Plan[Any], answer: Submitted) -> KeyConflict:
 async def insert(
     plans: Sequence[Plan[Any]],
     draw: Callable[[], int],
-    write: Callable[[Sequence[Draft]], Awaitable[list[Submitted]]],
-    watched: Callable[[Draft], Draft] | None = None,
+    write: Callable[[Sequence[Submission]], Awaitable[list[Submitted]]],
+    watched: Callable[[Submission], Submission] | None = None,
 ) -> list[Submitted]:
     """Write plans, each as ``watched`` would have it, those whose id was somebody else's once more under another one; one answer per plan, in order."""
     answers: dict[int, Submitted] = {}

@@ -17,7 +17,7 @@ from makegood.client.handle import TaskAccess, TaskHandle
 from makegood.client.submission import conflict, insert, plan_of, with_options
 from makegood.errors import ConfigError
 from makegood.model.plan import Plan
-from makegood.store.records import Draft, Submitted
+from makegood.store.records import Submission, Submitted
 from makegood.transactions import Caller
 
 R_co = TypeVar("R_co", covariant=True)
@@ -154,7 +154,7 @@ class Submitter:
     """
 
     def __init__(
-        self, access: TaskAccess, draw: Callable[[], int], watched: Callable[[Draft], Draft] | None
+        self, access: TaskAccess, draw: Callable[[], int], watched: Callable[[Submission], Submission] | None
     ) -> None:
         self._access = access
         self._draw = draw

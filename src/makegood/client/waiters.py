@@ -17,7 +17,7 @@ from makegood.base.deadline_timer import Alarm
 from makegood.base.pacing import Pauses
 from makegood.client.opened_store import OpenedStore
 from makegood.errors import ClosedError, StoreUnavailableError, TaskNotFoundError
-from makegood.model.shape import Held
+from makegood.model.shape import HeldTask
 from makegood.model.task import Step
 from makegood.store.views import Filter, StepView, TaskView
 
@@ -134,7 +134,7 @@ class Waiters:
         """Return whether somebody waits for this task here, or may do so yet because it was submitted here."""
         return task in self._waiting or task in self.recent
 
-    def came_to_rest(self, held: Held) -> None:
+    def came_to_rest(self, held: HeldTask) -> None:
         """Take the end of a task that a Scheduler of the same process held."""
         if self.waits_for(held.task.id):
             self._ended(_rested(held))
@@ -219,7 +219,7 @@ class Waiters:
                 continue
 
 
-def _rested(held: Held) -> Rested:
+def _rested(held: HeldTask) -> Rested:
     """Return a task that a Scheduler held as those see it who wait for its end."""
     task = held.task
     view = TaskView(

@@ -11,10 +11,10 @@ from typing import Any, Final
 
 import msgspec
 
-from makegood.model.messages import Alert, Answer, Message, Request
+from makegood.model.messages import Alert, Answer, Request, TaskMessage
 from makegood.model.notices import Notice
-from makegood.model.shape import Stride
-from makegood.model.task import Step, Task
+from makegood.model.shape import ShapeStep
+from makegood.model.task import Step, TaskRecord
 
 Move = tuple[str, str, str, str]
 """("task" or a step's name, from, to, why): one allowed transition."""
@@ -30,9 +30,9 @@ class Decision(msgspec.Struct):
     ``OpenDecision``.
     """
 
-    before: Task
+    before: TaskRecord
     """The task as the rules found it."""
-    task: Task
+    task: TaskRecord
     """The task after the change. ``task.failure_count`` is only what the rules were given, and is not
     written.
     """
@@ -68,7 +68,7 @@ class Decision(msgspec.Struct):
     moves: Sequence[Move] = ()
     seqs: Sequence[int] = ()
     """Inbox rows used up."""
-    stale: Sequence[Message] = ()
+    stale: Sequence[TaskMessage] = ()
     """Replies that changed nothing, for the history."""
     eased: Sequence[str] = ()
     """Steps whose alerts end with this change; "*" for all alerts of the task. Alerts of this very Decision
@@ -88,7 +88,7 @@ class Decision(msgspec.Struct):
     """Those of ``requests`` that its Scheduler hands over in memory: their rows are inserted as already taken,
     without a body.
     """
-    stride: Stride | None = None
+    stride: ShapeStep | None = None
     """What this Decision shares, except for task, result, arguments and ``seqs``, with those of other tasks
     that have the very same stride.
     """
@@ -109,7 +109,7 @@ class OpenDecision(Decision):
     answers: list[Answer] = []
     moves: list[Move] = []
     seqs: list[int] = []
-    stale: list[Message] = []
+    stale: list[TaskMessage] = []
     eased: list[str] = []
     rewritten: list[int] = []
     notices: list[Notice] = []

@@ -1,7 +1,7 @@
 """The messages between actors.
 
 An actor leaves a message in the transaction of the state change that the message announces, and the addressee
-takes it by name. A ``Request`` goes from the Scheduler to an Agent. A ``Message`` goes to a *task*, from
+takes it by name. A ``Request`` goes from the Scheduler to an Agent. A ``TaskMessage`` goes to a *task*, from
 agents (replies), the Supervisor (``expired``), the store (``withdrawn``), timers (``retry``) and operators
 (their commands).
 """
@@ -79,7 +79,7 @@ class Act(msgspec.Struct, frozen=True, omit_defaults=True):
     """The database login that asked, as PostgreSQL itself reports it; "" on SQLite, which has no logins."""
 
 
-class Message(msgspec.Struct, frozen=True, omit_defaults=True):
+class TaskMessage(msgspec.Struct, frozen=True, omit_defaults=True):
     """One event in the life of a task, addressed to the task.
 
     ``idx``, ``doing`` and ``attempt`` name the request that a reply, ``expired`` or ``withdrawn`` is about.

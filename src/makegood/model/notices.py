@@ -17,7 +17,7 @@ from msgspec.structs import replace
 from makegood.base import ids
 from makegood.base.host_port import is_host
 from makegood.errors import ConfigError, DefinitionError
-from makegood.model.task import Reply, Step, Task, standing
+from makegood.model.task import ReplyTo, Step, TaskRecord, standing
 
 Cause = Literal["text", "name", "none"]
 """How much of the cause of a task's failure a webhook's receiver gets."""
@@ -54,7 +54,7 @@ class Notice(msgspec.Struct, frozen=True, omit_defaults=True):
     sequence: int
     """The notice's number within the task, from 1."""
     state: Told
-    reply: Reply
+    reply: ReplyTo
     app: str
     workflow: str
     key: str | None = None
@@ -113,7 +113,7 @@ class _Event(msgspec.Struct, frozen=True, kw_only=True):
 # -- making them ---------------------------------------------------------------------------------------------
 
 
-def told(task: Task, steps: Callable[[], Sequence[Step]]) -> Notice | None:
+def told(task: TaskRecord, steps: Callable[[], Sequence[Step]]) -> Notice | None:
     """Return the notice of the state that a task has just reached; None if there is nobody to notify, or the
     state is the last one that was reported.
 
@@ -242,7 +242,7 @@ def named(cause: str) -> str:
 # -- addresses -----------------------------------------------------------------------------------------------
 
 
-def reply(reply_to: str | None, correlation_id: str | None) -> Reply | None:
+def reply(reply_to: str | None, correlation_id: str | None) -> ReplyTo | None:
     """Return whom to notify; None: nobody. Raises ``ConfigError`` for an address that can never be
     notified.
     """
@@ -263,7 +263,7 @@ def reply(reply_to: str | None, correlation_id: str | None) -> Reply | None:
             raise ConfigError(f"reply_to={reply_to!r}: {wrong}") from None
     else:
         parted(reply_to)
-    return Reply(reply_to, correlation_id)
+    return ReplyTo(reply_to, correlation_id)
 
 
 def queue(to: str) -> str | None:

@@ -4,10 +4,10 @@ from typing import Any
 
 import msgspec
 
-from makegood.model.task import Step, Task
+from makegood.model.task import Step, TaskRecord
 
 
-class Sent(msgspec.Struct, frozen=True):
+class ShapeRequest(msgspec.Struct, frozen=True):
     """A step that begins when those before it are done, as in all tasks of a shape.
 
     Its arguments are ``texts`` with a value after each but the last.
@@ -25,7 +25,7 @@ class Sent(msgspec.Struct, frozen=True):
     """(whether of a step or an input, index, path) of each value."""
 
 
-class Stride(msgspec.Struct, frozen=True):
+class ShapeStep(msgspec.Struct, frozen=True):
     """What follows when a step is done, as in all tasks of a shape: see ``saga.fast_path``."""
 
     running: Step
@@ -33,7 +33,7 @@ class Stride(msgspec.Struct, frozen=True):
     done: tuple[Any, ...]
     """Its fields after, up to the result."""
     consumed: list[tuple[int, int]]
-    sent: tuple[Sent, ...]
+    sent: tuple[ShapeRequest, ...]
     """The steps that wait for it."""
     moves: list[tuple[str, str, str, str]]
     """The transitions if all of them begin."""
@@ -41,14 +41,14 @@ class Stride(msgspec.Struct, frozen=True):
     """The transitions if the task ends with it."""
 
 
-class Held(msgspec.Struct, eq=False):
+class HeldTask(msgspec.Struct, eq=False):
     """A task that a Scheduler holds in memory: the record, its steps by index, and their order.
 
     ``saga.held.hold`` derives it. The rules read it and never change it; ``saga.held.apply`` applies a
     committed Decision to it.
     """
 
-    task: Task
+    task: TaskRecord
     steps: list[Step]
     followers: list[tuple[int, ...]]
     """For each step, the steps that wait for it (by ``after``, ``guards``, ``of`` or ``item_of``). A
@@ -58,5 +58,5 @@ class Held(msgspec.Struct, eq=False):
     """For each step, the number of predecessors that are neither done nor skipped."""
     left: int = 0
     """Steps that are neither done nor skipped."""
-    strides: dict[int, Stride] | None = None
+    strides: dict[int, ShapeStep] | None = None
     """What the rules remember of tasks of the same shape, which share it; None for a task that is alone."""

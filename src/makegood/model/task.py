@@ -76,7 +76,7 @@ class Step(msgspec.Struct, frozen=True):
         return self.plan.name
 
 
-class Reply(msgspec.Struct, frozen=True, array_like=True, omit_defaults=True):
+class ReplyTo(msgspec.Struct, frozen=True, array_like=True, omit_defaults=True):
     """Where a task's submitter wants to be notified of its states."""
 
     to: str
@@ -85,7 +85,7 @@ class Reply(msgspec.Struct, frozen=True, array_like=True, omit_defaults=True):
     """Sent along with every notice."""
 
 
-class Task(msgspec.Struct, frozen=True):
+class TaskRecord(msgspec.Struct, frozen=True):
     """A task, without its steps."""
 
     id: int
@@ -116,7 +116,7 @@ class Task(msgspec.Struct, frozen=True):
     result: bytes | None = None
     """The value of ``returns`` as JSON, once processed."""
     trace: str | None = None
-    reply: Reply | None = None
+    reply: ReplyTo | None = None
     """Whom to notify; None: nobody."""
     told: str = ""
     """The last state that the submitter was notified of."""

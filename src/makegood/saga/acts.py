@@ -5,9 +5,9 @@ from typing import Literal
 from msgspec import json
 from msgspec.structs import replace
 
-from makegood.model.messages import Act, Answer, Message
-from makegood.model.shape import Held
-from makegood.model.task import Step, Task
+from makegood.model.messages import Act, Answer, TaskMessage
+from makegood.model.shape import HeldTask
+from makegood.model.task import Step, TaskRecord
 from makegood.saga import rules
 from makegood.saga.corrected_inputs import correct, correction_text, next_round
 from makegood.saga.decision_builder import NULL, DecisionBuilder
@@ -24,7 +24,7 @@ _ENDED = ("processed", "undone")
 _AS_A_WHOLE: tuple[Literal["undo", "cancel", "resubmit"], ...] = ("undo", "cancel", "resubmit")
 
 
-def act(work: DecisionBuilder, message: Message) -> ActResult:
+def act(work: DecisionBuilder, message: TaskMessage) -> ActResult:
     """Carry out a command as far as it is allowed. Returns (applied | noop | refused, why)."""
     before = work.task.state
     acts = {"cancel": _cancel, "undo": _undo, "resubmit": _resubmit, "settle": _settle}
@@ -34,31 +34,31 @@ def act(work: DecisionBuilder, message: Message) -> ActResult:
     return said
 
 
-def lawful(held: Held) -> list[Message]:
+def lawful(held: HeldTask) -> list[TaskMessage]:
     """Return the commands that would be carried out now, each as its message: tried on a Decision that nobody
     commits.
 
     A cancel that would do what an undo does is left out.
     """
-    found = [kind for kind in _AS_A_WHOLE if act(DecisionBuilder(held), Message(kind))[0] == "applied"]
+    found = [kind for kind in _AS_A_WHOLE if act(DecisionBuilder(held), TaskMessage(kind))[0] == "applied"]
     if "undo" in found and "cancel" in found:
         found.remove("cancel")
     settled = [
-        Message("settle", step.plan.idx, settled=outcome)
+        TaskMessage("settle", step.plan.idx, settled=outcome)
         for step in held.steps
         for outcome in may_settle(held.task, step)
     ]
-    return [*map(Message, found), *settled]
+    return [*map(TaskMessage, found), *settled]
 
 
-def tried(held: Held, message: Message) -> Answer:
+def tried(held: HeldTask, message: TaskMessage) -> Answer:
     """Return the answer that a command would get now: tried on a Decision that nobody commits."""
     work = DecisionBuilder(held)
     verdict, outcome = act(work, message)
     return Answer(message.act or Act(""), message.kind, verdict, outcome, work.task.state, work.change)
 
 
-def _by(message: Message, what: str) -> str:
+def _by(message: TaskMessage, what: str) -> str:
     """Add who did it and why, for the task's cause."""
     if message.act is None:
         return what
@@ -74,7 +74,7 @@ def _no_way_back(work: DecisionBuilder) -> str:
 # -- cancel and undo -----------------------------------------------------------------------------------------
 
 
-def _cancel(work: DecisionBuilder, message: Message) -> ActResult:
+def _cancel(work: DecisionBuilder, message: TaskMessage) -> ActResult:
     task = work.task
     if task.state in _ENDED:
         return "refused", f"the task had ended: {task.state}"
@@ -98,7 +98,7 @@ def _untouched(work: DecisionBuilder) -> bool:
     return all(rules.idle(s) and s.state in rules.SETTLED and s.state != "kept" for s in work.steps())
 
 
-def _undo(work: DecisionBuilder, message: Message) -> ActResult:
+def _undo(work: DecisionBuilder, message: TaskMessage) -> ActResult:
     task = work.task
     if task.state == "undone":
         return "noop", "the task is undone already"
@@ -115,7 +115,7 @@ def _undo(work: DecisionBuilder, message: Message) -> ActResult:
 # -- resubmit ------------------------------------------------------------------------------------------------
 
 
-def _resubmit(work: DecisionBuilder, message: Message) -> ActResult:
+def _resubmit(work: DecisionBuilder, message: TaskMessage) -> ActResult:
     task = work.task
     if task.state not in ("error", "undone"):
         return "refused", f"the task is {task.state}: only one in error or undone can be resubmitted"
@@ -191,7 +191,7 @@ def _decided_anew(work: DecisionBuilder, anew: set[int]) -> set[int]:
 # -- settle --------------------------------------------------------------------------------------------------
 
 
-def _settle(work: DecisionBuilder, message: Message) -> ActResult:
+def _settle(work: DecisionBuilder, message: TaskMessage) -> ActResult:
     task = work.task
     step, settled = work.find(message.idx), message.settled
     if step is None:
@@ -228,7 +228,7 @@ def _same(one: bytes | None, other: bytes | None) -> bool:
     return bool(json.decode(one or NULL) == json.decode(other or NULL))
 
 
-def may_settle(task: Task, step: Step) -> tuple[Stated, ...]:
+def may_settle(task: TaskRecord, step: Step) -> tuple[Stated, ...]:
     """Return what may be stated about a step. *failed* is the operator's word that none of it can still
     arrive.
     """

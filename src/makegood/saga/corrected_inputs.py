@@ -18,7 +18,7 @@ import msgspec
 from msgspec.structs import replace
 
 from makegood.errors import MissingValueError, PayloadError
-from makegood.model.messages import Message
+from makegood.model.messages import TaskMessage
 from makegood.model.plan import Condition, Ref, StepPlan, Template
 from makegood.model.task import Step
 from makegood.payload.codec import UNREADABLE, shallow
@@ -46,7 +46,7 @@ class Replanned(msgspec.Struct, frozen=True, omit_defaults=True):
 _replanned = msgspec.json.Decoder(Replanned).decode
 
 
-def correct(work: DecisionBuilder, message: Message) -> str:
+def correct(work: DecisionBuilder, message: TaskMessage) -> str:
     """Replace inputs as a resubmission says. Returns "", or why it is refused; then nothing is changed."""
     value = message.value or b"null"
     try:

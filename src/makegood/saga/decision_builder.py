@@ -16,12 +16,12 @@ from msgspec.structs import replace
 from makegood.base import sizes
 from makegood.errors import IllegalTransitionError, MissingValueError
 from makegood.model.decision import OpenDecision
-from makegood.model.messages import Alert, Message, Request
+from makegood.model.messages import Alert, Request, TaskMessage
 from makegood.model.notices import told
 from makegood.model.plan import Ref, StepPlan, Template
-from makegood.model.shape import Held
+from makegood.model.shape import HeldTask
 from makegood.model.states import CONTROL_MOVES, STEP_MOVES, StepState, TaskState, check_step, check_task
-from makegood.model.task import Doing, Step, Task
+from makegood.model.task import Doing, Step, TaskRecord
 from makegood.payload import splice
 from makegood.saga import rules
 
@@ -64,9 +64,9 @@ class DecisionBuilder:
         "task",
     )
 
-    def __init__(self, held: Held) -> None:
+    def __init__(self, held: HeldTask) -> None:
         self.held = held
-        self.task: Task = held.task
+        self.task: TaskRecord = held.task
         self.out = OpenDecision(held.task, held.task)
         self.agenda = Agenda()
         self.change: bytes | None = None
@@ -316,6 +316,6 @@ class DecisionBuilder:
         if step not in self.out.eased:
             self.out.eased.append(step)
 
-    def use(self, message: Message) -> None:
+    def use(self, message: TaskMessage) -> None:
         """Note that a reply uses up the request row it is about."""
         self.out.consumed.append((message.idx, message.attempt))

@@ -5,9 +5,9 @@ from collections.abc import Sequence
 from msgspec.structs import replace
 
 from makegood.model.decision import Decision
-from makegood.model.messages import ACTS, Alert, Answer, Message
-from makegood.model.shape import Held
-from makegood.model.task import Task
+from makegood.model.messages import ACTS, Alert, Answer, TaskMessage
+from makegood.model.shape import HeldTask
+from makegood.model.task import TaskRecord
 from makegood.saga import rules
 from makegood.saga.acts import ActResult, act
 from makegood.saga.decision_builder import DecisionBuilder
@@ -21,7 +21,7 @@ _OF_A_STEP = frozenset(
 )
 
 
-def decide(held: Held, messages: Sequence[Message]) -> Decision:
+def decide(held: HeldTask, messages: Sequence[TaskMessage]) -> Decision:
     """Return what follows from ``messages`` for the task that is ``held``, which stays unchanged.
 
     A pending task is claimed: ``claim`` comes first. A task at rest (error, processed, undone) may be claimed
@@ -34,7 +34,7 @@ def decide(held: Held, messages: Sequence[Message]) -> Decision:
     return folded(held, messages)
 
 
-def folded(held: Held, messages: Sequence[Message]) -> Decision:
+def folded(held: HeldTask, messages: Sequence[TaskMessage]) -> Decision:
     """Return what ``decide`` returns, without the fast path."""
     return _Folding(held, messages).decide()
 
@@ -46,9 +46,9 @@ class _Folding:
     poison = False
     releases = False
     judged: frozenset[tuple[int, int]] = frozenset()
-    results: Sequence[tuple[Message, ActResult, bytes | None]] = ()
+    results: Sequence[tuple[TaskMessage, ActResult, bytes | None]] = ()
 
-    def __init__(self, held: Held, messages: Sequence[Message]) -> None:
+    def __init__(self, held: HeldTask, messages: Sequence[TaskMessage]) -> None:
         self.work = DecisionBuilder(held)
         self.messages = messages
 
@@ -69,7 +69,7 @@ class _Folding:
         self._follow()
         return self.work.out
 
-    def _fold(self, message: Message) -> None:
+    def _fold(self, message: TaskMessage) -> None:
         kind, work = message.kind, self.work
         if kind in _OF_A_STEP:
             if self.claim:
@@ -113,7 +113,7 @@ class _Folding:
             if work.task.goal == "forward":
                 look_at_all(work)
 
-    def _act(self, message: Message) -> None:
+    def _act(self, message: TaskMessage) -> None:
         self._advance()
         if self.poison:
             result: ActResult = (
@@ -175,12 +175,12 @@ def _leave_to_next_scheduler(work: DecisionBuilder) -> None:
             work.timer(step, 0.0)
 
 
-def _with_deadline(task: Task) -> Task:
+def _with_deadline(task: TaskRecord) -> TaskRecord:
     """Set the task's deadline at its claim, if it has a limit and none is set."""
     return task if task.timed or task.within is None else replace(task, timed=True)
 
 
-def _poison(work: DecisionBuilder, message: Message) -> None:
+def _poison(work: DecisionBuilder, message: TaskMessage) -> None:
     """The task may be what kills its Schedulers: begin nothing new, await what is in flight, then go to
     error.
     """
@@ -205,7 +205,7 @@ def stop(work: DecisionBuilder, cause: str) -> None:
                 work.put(replace(step, stuck=True))
 
 
-def put_to_error(held: Held, messages: Sequence[Message], alert: Alert) -> Decision:
+def put_to_error(held: HeldTask, messages: Sequence[TaskMessage], alert: Alert) -> Decision:
     """Return a Decision for a task whose messages the rules cannot decide (unreadable data, a defect).
 
     Every message is used up and counts as silence for its request. The task is stopped, and goes to error
@@ -239,6 +239,6 @@ def put_to_error(held: Held, messages: Sequence[Message], alert: Alert) -> Decis
     return work.out
 
 
-def progressed(task: Task) -> Task:
+def progressed(task: TaskRecord) -> TaskRecord:
     """Return the task of a Scheduler that has lived to decide on a reply: none is lost in a row any more."""
     return replace(task, lost=0)

@@ -18,10 +18,10 @@ from msgspec.structs import astuple, replace
 
 from makegood.errors import MissingValueError
 from makegood.model.decision import Decision, Move
-from makegood.model.messages import Message, Request
+from makegood.model.messages import Request, TaskMessage
 from makegood.model.plan import Ref, StepPlan
-from makegood.model.shape import Held, Sent, Stride
-from makegood.model.task import Step, Task
+from makegood.model.shape import HeldTask, ShapeRequest, ShapeStep
+from makegood.model.task import Step, TaskRecord
 from makegood.payload import splice
 from makegood.saga import rules
 
@@ -35,7 +35,7 @@ _UP_TO_RESULT = Step.__struct_fields__.index("result")
 _ENDED: Move = ("task", "processing", "processed", "every step done or skipped")
 
 
-def straight(held: Held, message: Message) -> Decision | None:
+def straight(held: HeldTask, message: TaskMessage) -> Decision | None:
     """Return what follows from an action's result; None if it is more than the next steps or the task's
     end.
     """
@@ -49,7 +49,7 @@ def straight(held: Held, message: Message) -> Decision | None:
     return _decide_alone(held, message)
 
 
-def _decide_alone(held: Held, message: Message) -> Decision | None:
+def _decide_alone(held: HeldTask, message: TaskMessage) -> Decision | None:
     """Return what follows in a task that shares no strides with others."""
     task, idx = held.task, message.idx
     if message.kind != "done" or message.doing != "do" or not 0 <= idx < len(held.steps):
@@ -117,7 +117,7 @@ def _plain(step: Step) -> bool:
 
 
 def _begin(
-    task: Task, step: Step, values: Callable[[Ref], bytes], moves: list[Move], requests: list[Request]
+    task: TaskRecord, step: Step, values: Callable[[Ref], bytes], moves: list[Move], requests: list[Request]
 ) -> Step:
     """Dispatch a step: add its moves and its request, and return the running step."""
     plan = step.plan
@@ -133,7 +133,7 @@ def _running(step: Step) -> Step:
     return replace(step, state="running", doing="do", attempt=step.attempt + 1)
 
 
-def _fields(task: Task, step: Step) -> tuple[Any, ...]:
+def _fields(task: TaskRecord, step: Step) -> tuple[Any, ...]:
     """Return the fields of a step's request from ``idx`` to ``within``."""
     plan = step.plan
     within = (plan.policy or rules.PLAIN).within
@@ -150,18 +150,18 @@ def _fields(task: Task, step: Step) -> tuple[Any, ...]:
     )
 
 
-def _request(task: Task, fields: tuple[Any, ...], args: bytes) -> Request:
+def _request(task: TaskRecord, fields: tuple[Any, ...], args: bytes) -> Request:
     rest = (args, task.priority, False, None, None, False, task.trace)
     return Request(task.id, *fields, *rest)  # type: ignore[call-arg]  # the type checker cannot count them
 
 
-def _ended_task(task: Task, values: Callable[[Ref], bytes]) -> Task:
+def _ended_task(task: TaskRecord, values: Callable[[Ref], bytes]) -> TaskRecord:
     """Return a task whose steps have all passed."""
     result = _NULL if task.returns is None else splice.fill(task.returns, values)
     return replace(task, result=result, state="processed")
 
 
-def _values(task: Task, steps: Sequence[Step], idx: int, result: bytes) -> Callable[[Ref], bytes]:
+def _values(task: TaskRecord, steps: Sequence[Step], idx: int, result: bytes) -> Callable[[Ref], bytes]:
     """Return the lookup of inputs and results, with that of the step just done; it raises
     ``MissingValueError``.
     """
@@ -192,10 +192,10 @@ class Shapes:
     """
 
     def __init__(self) -> None:
-        self._known: OrderedDict[tuple[str, tuple[int, ...]], tuple[Sequence[StepPlan], dict[int, Stride]]]
+        self._known: OrderedDict[tuple[str, tuple[int, ...]], tuple[Sequence[StepPlan], dict[int, ShapeStep]]]
         self._known = OrderedDict()
 
-    def share(self, held: Held) -> None:
+    def share(self, held: HeldTask) -> None:
         """Let a task share its strides with earlier tasks of its shape."""
         if len(held.steps) > _MOST or any(step.plan.kind != "action" for step in held.steps):
             return
@@ -217,7 +217,7 @@ def bulky(plans: Sequence[StepPlan]) -> bool:
     return sum([sum(map(len, plan.args.parts)) for plan in plans if plan.args is not None]) > _BULKY
 
 
-def _stride(held: Held, idx: int, strides: dict[int, Stride]) -> Stride | None:
+def _stride(held: HeldTask, idx: int, strides: dict[int, ShapeStep]) -> ShapeStep | None:
     """Work out and keep what follows if this step is done in tasks of its shape; None if it is not a plain
     case.
     """
@@ -238,7 +238,7 @@ def _stride(held: Held, idx: int, strides: dict[int, Stride]) -> Stride | None:
     moves = [_done_move(step), *(move for each in sent for move in _begin_moves(each.waiting.plan.name))]
     fields = astuple(replace(step, state="done", doing=None))[:_UP_TO_RESULT]
     ending = [_done_move(step), _ENDED]
-    stride = strides[idx] = Stride(step, fields, [(idx, 1)], sent, moves, ending)
+    stride = strides[idx] = ShapeStep(step, fields, [(idx, 1)], sent, moves, ending)
     return stride
 
 
@@ -251,15 +251,15 @@ def _refs(step: Step) -> Sequence[Ref]:
     return () if step.plan.args is None else step.plan.args.refs
 
 
-def sent_of(task: Task, step: Step) -> Sent:
+def sent_of(task: TaskRecord, step: Step) -> ShapeRequest:
     """Return how a waiting step begins, in this task and all of its shape."""
     plan = step.plan
     holes = tuple((ref.of == "step", ref.index, ref.path) for ref in _refs(step))
     texts = (_EMPTY,) if plan.args is None else tuple(part.encode() for part in plan.args.parts)
-    return Sent(plan.idx, step, _running(step), _fields(task, step), texts, holes)
+    return ShapeRequest(plan.idx, step, _running(step), _fields(task, step), texts, holes)
 
 
-def _take_stride(held: Held, message: Message, stride: Stride) -> Decision | None:
+def _take_stride(held: HeldTask, message: TaskMessage, stride: ShapeStep) -> Decision | None:
     """Return what follows in a task that matches the start of the stride; None if it does not match."""
     task, steps, idx = held.task, held.steps, message.idx
     step, running = steps[idx], stride.running
@@ -302,7 +302,9 @@ def _take_stride(held: Held, message: Message, stride: Stride) -> Decision | Non
     )  # fmt: skip
 
 
-def request_of(sent: Sent, task: Task, steps: Sequence[Step], changed: Mapping[int, Step]) -> Request:
+def request_of(
+    sent: ShapeRequest, task: TaskRecord, steps: Sequence[Step], changed: Mapping[int, Step]
+) -> Request:
     """Return the request of a step that begins; ``changed``: the new records of the steps before it.
 
     Raises ``MissingValueError`` or ``IndexError`` if a value is missing.

@@ -13,21 +13,21 @@ from msgspec.structs import replace
 
 from makegood.errors import MissingValueError
 from makegood.model.decision import Decision
-from makegood.model.messages import Message
+from makegood.model.messages import TaskMessage
 from makegood.model.plan import StepPlan
-from makegood.model.shape import Held, Sent
-from makegood.model.task import Step, Task
+from makegood.model.shape import HeldTask, ShapeRequest
+from makegood.model.task import Step, TaskRecord
 from makegood.saga.decisions import decide
 from makegood.saga.fast_path import SHAPES, bulky, fills, request_of, sent_of
 from makegood.saga.held import hold
 
 
-def begun(held: Held) -> Decision | None:
+def begun(held: HeldTask) -> Decision | None:
     """Return the Decision that begins a task, if all it does is to dispatch its first steps; None otherwise.
 
     Such a Decision needs no existing row, so it can be written together with the task itself.
     """
-    decision = decide(held, [Message("claim")])
+    decision = decide(held, [TaskMessage("claim")])
     if (
         decision.task.state != "processing"
         or decision.release
@@ -50,9 +50,9 @@ class _Shape(msgspec.Struct):
     """What tasks with these very steps have in common when they begin."""
 
     plans: Sequence[StepPlan]
-    held: Held
+    held: HeldTask
     begun: Decision
-    sent: Sequence[Sent]
+    sent: Sequence[ShapeRequest]
     """The steps that are dispatched, in their order."""
 
 
@@ -68,7 +68,7 @@ class Beginnings:
         self._shapes: OrderedDict[int, _Shape] = OrderedDict()
         self._met: OrderedDict[int, Sequence[StepPlan]] = OrderedDict()
 
-    def begin(self, task: Task, plans: Sequence[StepPlan]) -> tuple[Held, Decision | None]:
+    def begin(self, task: TaskRecord, plans: Sequence[StepPlan]) -> tuple[HeldTask, Decision | None]:
         """Return a task that is being submitted as it is to be held, and its ``begun`` Decision.
 
         Raises what ``decide`` raises.
@@ -81,7 +81,7 @@ class Beginnings:
                 requests = []
             if requests:
                 known, first = shape.held, shape.begun
-                held = Held(
+                held = HeldTask(
                     task, known.steps.copy(), known.followers, known.open.copy(), known.left, known.strides
                 )
                 after = replace(task, state="processing", timed=first.task.timed)
@@ -94,7 +94,7 @@ class Beginnings:
             dispatched = [held.steps[request.idx] for request in decision.requests]
             if all(map(fills, dispatched)):
                 small = replace(task, inputs=())  # what is kept for others has no values of this one
-                copied = Held(
+                copied = HeldTask(
                     small, held.steps.copy(), held.followers, held.open.copy(), held.left, held.strides
                 )
                 after = replace(decision.task, inputs=())
@@ -117,7 +117,7 @@ class Beginnings:
         return False
 
 
-def _alike(one: Task, other: Task) -> bool:
+def _alike(one: TaskRecord, other: TaskRecord) -> bool:
     """Return whether two tasks with the same steps begin alike: in everything that the rules read before any
     answer.
     """

@@ -7,10 +7,10 @@ from collections.abc import Iterable, Sequence
 from msgspec.structs import replace
 
 from makegood.model.decision import Decision
-from makegood.model.messages import Message
+from makegood.model.messages import TaskMessage
 from makegood.model.plan import StepPlan
-from makegood.model.shape import Held
-from makegood.model.task import Doing, Step, Task
+from makegood.model.shape import HeldTask
+from makegood.model.task import Doing, Step, TaskRecord
 from makegood.saga import rules
 
 
@@ -24,7 +24,7 @@ def predecessors(plan: StepPlan) -> Sequence[int]:
     return tuple(dict.fromkeys(i for i in named if i >= 0))
 
 
-def hold(task: Task, steps: Iterable[Step]) -> Held:
+def hold(task: TaskRecord, steps: Iterable[Step]) -> HeldTask:
     """Return a task with its steps, ready for ``decide``: with each step's followers and number of open
     predecessors.
     """
@@ -43,10 +43,10 @@ def hold(task: Task, steps: Iterable[Step]) -> Held:
         if gather >= 0:
             followers[idx].append(gather)
             opened[gather] += not passed
-    return Held(task, ordered, [tuple(f) for f in followers], opened, left)
+    return HeldTask(task, ordered, [tuple(f) for f in followers], opened, left)
 
 
-def apply(held: Held, decision: Decision) -> None:
+def apply(held: HeldTask, decision: Decision) -> None:
     """Apply a committed Decision to the held task, in place."""
     held.task, stride = decision.task, decision.stride
     steps, opened = held.steps, held.open
@@ -70,7 +70,7 @@ def apply(held: Held, decision: Decision) -> None:
         _extend(held, decision.added)
 
 
-def _extend(held: Held, added: Sequence[Step]) -> None:
+def _extend(held: HeldTask, added: Sequence[Step]) -> None:
     """Add the items of an ``each``: their steps follow it, and its gather follows them."""
     steps, opened = held.steps, held.open
     steps.extend(added)
@@ -90,7 +90,7 @@ def _extend(held: Held, added: Sequence[Step]) -> None:
             opened[gather] += not passed
 
 
-def repair(held: Held, messages: Iterable[Message]) -> list[Message]:
+def repair(held: HeldTask, messages: Iterable[TaskMessage]) -> list[TaskMessage]:
     """Return the messages that a dead Scheduler missed, to fold in after the claim, before those of the
     inbox.
 
@@ -110,7 +110,7 @@ def repair(held: Held, messages: Iterable[Message]) -> list[Message]:
     """
     judged = {(m.idx, m.attempt): m.doing for m in messages if m.kind == "expired"}
     sure = held.task.goal != "forward" and held.task.state not in rules.AT_REST
-    found: list[Message] = []
+    found: list[TaskMessage] = []
     for idx, step in enumerate(held.steps):
         if not rules.idle(step):
             continue
@@ -120,13 +120,13 @@ def repair(held: Held, messages: Iterable[Message]) -> list[Message]:
             continue
         held.steps[idx] = replace(step, doing=doing)
         if heard is None and sure:
-            found.append(Message("withdrawn", idx, doing, step.attempt))
+            found.append(TaskMessage("withdrawn", idx, doing, step.attempt))
         elif heard is None:
-            found.append(Message("expired", idx, doing, step.attempt, failures=step.failures))
+            found.append(TaskMessage("expired", idx, doing, step.attempt, failures=step.failures))
     return found
 
 
-def _lost(task: Task, step: Step) -> Doing | None:
+def _lost(task: TaskRecord, step: Step) -> Doing | None:
     """Return what must have been in flight for an idle step; None if it may be idle."""
     if step.state == "running":
         return "do"

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from msgspec.structs import replace
 
 from makegood.errors import IllegalTransitionError
-from makegood.model.messages import Message
+from makegood.model.messages import TaskMessage
 from makegood.model.states import StepState
 from makegood.model.task import Step
 from makegood.saga import rules
@@ -28,7 +28,7 @@ _SILENT = {
 }
 
 
-def reply(work: DecisionBuilder, message: Message) -> None:
+def reply(work: DecisionBuilder, message: TaskMessage) -> None:
     """Fold in an answer, a verdict on silence, or a withdrawn request."""
     kind = message.kind
     step = work.find(message.idx)
@@ -48,7 +48,7 @@ def reply(work: DecisionBuilder, message: Message) -> None:
         work.put(replace(work.step(message.idx), again=False))
 
 
-def late(work: DecisionBuilder, message: Message) -> None:
+def late(work: DecisionBuilder, message: TaskMessage) -> None:
     """Keep a reply that changes nothing; its value is offered to the undo as ``call.late_result``."""
     if message.kind not in REPLIES and message.kind != "late":
         return
@@ -62,7 +62,7 @@ def late(work: DecisionBuilder, message: Message) -> None:
         work.put(replace(step, late=message.value))
 
 
-def retry(work: DecisionBuilder, message: Message) -> None:
+def retry(work: DecisionBuilder, message: TaskMessage) -> None:
     """A step's timer is due."""
     step = work.find(message.idx)
     if step is None or not step.waiting or message.idx in work.out.timers:
@@ -76,7 +76,7 @@ def retry(work: DecisionBuilder, message: Message) -> None:
         work.agenda.doubts.append(message.idx)
 
 
-def _text(message: Message) -> str:
+def _text(message: TaskMessage) -> str:
     if message.error:
         return message.error
     if message.kind == "expired" and message.died:
@@ -84,7 +84,7 @@ def _text(message: Message) -> str:
     return _SILENT.get(message.kind, message.kind)
 
 
-def _count_failure(work: DecisionBuilder, step: Step, message: Message) -> Step:
+def _count_failure(work: DecisionBuilder, step: Step, message: TaskMessage) -> Step:
     """Count a failure, once: the Supervisor has counted silence, and reports the sum; giving up is counted
     here.
 
@@ -110,15 +110,15 @@ def _count_failure(work: DecisionBuilder, step: Step, message: Message) -> Step:
 # -- the action ----------------------------------------------------------------------------------------------
 
 
-def _done(work: DecisionBuilder, step: Step, message: Message) -> None:
+def _done(work: DecisionBuilder, step: Step, message: TaskMessage) -> None:
     work.move(step, "done", "reply", result=message.value or NULL, doubt=False, final=False, error=None)
 
 
-def _refused(work: DecisionBuilder, step: Step, message: Message) -> None:
+def _refused(work: DecisionBuilder, step: Step, message: TaskMessage) -> None:
     _certainly_not(work, step, message, "refused")
 
 
-def _permanent(work: DecisionBuilder, step: Step, message: Message) -> None:
+def _permanent(work: DecisionBuilder, step: Step, message: TaskMessage) -> None:
     if rules.certain(step, unclear=message.unclear):
         _certainly_not(work, step, message, "permanent")
     else:
@@ -133,13 +133,13 @@ def _permanent(work: DecisionBuilder, step: Step, message: Message) -> None:
         work.agenda.doubts.append(step.plan.idx)
 
 
-def _certainly_not(work: DecisionBuilder, step: Step, message: Message, why: str) -> None:
+def _certainly_not(work: DecisionBuilder, step: Step, message: TaskMessage, why: str) -> None:
     text = _text(message)
     work.move(step, "failed", why, doubt=False, final=False, error=text)
     turn(work, f"{step.name}: {text}")
 
 
-def _later(work: DecisionBuilder, step: Step, message: Message) -> None:
+def _later(work: DecisionBuilder, step: Step, message: TaskMessage) -> None:
     doubt = step.doubt or message.unclear
     state: StepState = "in_doubt" if doubt else "ready" if work.task.goal == "forward" else "waiting"
     step = work.move(step, state, "later", doubt=doubt, error=message.error)
@@ -156,14 +156,14 @@ def _will_be_asked(work: DecisionBuilder, step: Step) -> bool:
     return work.task.goal == "forward"
 
 
-def _silent(work: DecisionBuilder, step: Step, message: Message) -> None:
+def _silent(work: DecisionBuilder, step: Step, message: TaskMessage) -> None:
     # # The effect may be in place, may come later, or never: in doubt, never failed.
     step = _count_failure(work, step, message)
     work.move(step, "in_doubt", message.kind, doubt=True, final=step.final or message.final)
     work.agenda.doubts.append(step.plan.idx)
 
 
-def _withdrawn(work: DecisionBuilder, step: Step, _message: Message) -> None:
+def _withdrawn(work: DecisionBuilder, step: Step, _message: TaskMessage) -> None:
     work.move(step, "in_doubt" if step.doubt else "waiting", "withdrawn")
     if work.task.goal == "forward":
         work.agenda.doubts.append(step.plan.idx)
@@ -173,32 +173,32 @@ def _withdrawn(work: DecisionBuilder, step: Step, _message: Message) -> None:
 # -- its probe -----------------------------------------------------------------------------------------------
 
 
-def _happened(work: DecisionBuilder, step: Step, message: Message) -> None:
+def _happened(work: DecisionBuilder, step: Step, message: TaskMessage) -> None:
     work.move(step, "done", "probe", result=message.value or NULL, doubt=False, final=False, error=None)
 
 
-def _not_happened(work: DecisionBuilder, step: Step, _message: Message) -> None:
+def _not_happened(work: DecisionBuilder, step: Step, _message: TaskMessage) -> None:
     work.put(replace(step, doubt=step.doubt and not rules.not_happened_for_good(step)))
     work.agenda.doubts.append(step.plan.idx)
 
 
-def _probe_refused(work: DecisionBuilder, step: Step, message: Message) -> None:
+def _probe_refused(work: DecisionBuilder, step: Step, message: TaskMessage) -> None:
     # # Nothing is in place for this key, now or later: asking again under the same key is pointless.
     _certainly_not(work, step, message, "probe")
 
 
-def _probe_later(work: DecisionBuilder, step: Step, message: Message) -> None:
+def _probe_later(work: DecisionBuilder, step: Step, message: TaskMessage) -> None:
     step = work.put(replace(step, asked=step.attempt - 1))
     if work.task.goal != "hold":
         work.timer(step, message.wait)
 
 
-def _probe_silent(work: DecisionBuilder, step: Step, message: Message) -> None:
+def _probe_silent(work: DecisionBuilder, step: Step, message: TaskMessage) -> None:
     work.put(_count_failure(work, step, message))
     work.agenda.doubts.append(step.plan.idx)
 
 
-def _probe_withdrawn(work: DecisionBuilder, step: Step, _message: Message) -> None:
+def _probe_withdrawn(work: DecisionBuilder, step: Step, _message: TaskMessage) -> None:
     work.put(replace(step, asked=step.attempt - 1))
     work.agenda.doubts.append(step.plan.idx)
 
@@ -206,18 +206,18 @@ def _probe_withdrawn(work: DecisionBuilder, step: Step, _message: Message) -> No
 # -- its undo ------------------------------------------------------------------------------------------------
 
 
-def _undone(work: DecisionBuilder, step: Step, _message: Message) -> None:
+def _undone(work: DecisionBuilder, step: Step, _message: TaskMessage) -> None:
     work.move(step, "undone", "reply", doubt=False, final=False, error=None)
 
 
-def _undo_later(work: DecisionBuilder, step: Step, message: Message) -> None:
+def _undo_later(work: DecisionBuilder, step: Step, message: TaskMessage) -> None:
     if step.stuck:
         undo_failed(work, step, _text(message))
     else:
         work.timer(work.put(replace(step, error=message.error)), message.wait)
 
 
-def _undo_silent(work: DecisionBuilder, step: Step, message: Message) -> None:
+def _undo_silent(work: DecisionBuilder, step: Step, message: TaskMessage) -> None:
     step, policy = work.put(_count_failure(work, step, message)), rules.policy(step)
     choice = rules.what_follows_undo(step)
     if choice in ("undo", "hold") or step.stuck or work.task.state != "undoing":
@@ -226,18 +226,18 @@ def _undo_silent(work: DecisionBuilder, step: Step, message: Message) -> None:
         work.timer(step, policy.undo_wait if choice == "retry" else policy.undo_extended)
 
 
-def _undo_permanent(work: DecisionBuilder, step: Step, message: Message) -> None:
+def _undo_permanent(work: DecisionBuilder, step: Step, message: TaskMessage) -> None:
     undo_failed(work, step, _text(message))
 
 
-def _undo_withdrawn(work: DecisionBuilder, step: Step, _message: Message) -> None:
+def _undo_withdrawn(work: DecisionBuilder, step: Step, _message: TaskMessage) -> None:
     if step.stuck:
         undo_failed(work, step, "taken back")
     else:
         work.put(step)
 
 
-_ANSWERS: dict[str, dict[str, Callable[[DecisionBuilder, Step, Message], None]]] = {
+_ANSWERS: dict[str, dict[str, Callable[[DecisionBuilder, Step, TaskMessage], None]]] = {
     "do": {
         "done": _done,
         "refused": _refused,

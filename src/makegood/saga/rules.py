@@ -8,10 +8,10 @@ the module: ``rules.certain(...)``.
 
 from collections.abc import Iterable
 
-from makegood.model.messages import Message
+from makegood.model.messages import TaskMessage
 from makegood.model.plan import StepPlan
 from makegood.model.policy import Choice, Policy, verdict
-from makegood.model.task import Doing, Step, Task
+from makegood.model.task import Doing, Step, TaskRecord
 
 PASSED = frozenset({"done", "skipped"})
 """States of a step whose followers may begin."""
@@ -56,7 +56,7 @@ def idle(step: Step) -> bool:
 # -- what an answer means ------------------------------------------------------------------------------------
 
 
-def current(step: Step, message: Message) -> bool:
+def current(step: Step, message: TaskMessage) -> bool:
     """A reply counts only for the request in flight: same kind, same attempt. All others are late or
     superseded.
     """
@@ -134,7 +134,7 @@ def holds_in_doubt(step: Step) -> bool:
     return declared.then == "hold" or (declared.never and step.doubt)
 
 
-def holds(task: Task, steps: Iterable[Step]) -> bool:
+def holds(task: TaskRecord, steps: Iterable[Step]) -> bool:
     """The verdict on a task: held if the workflow says so or if there is no way back; otherwise undone."""
     return task.on_failure == "hold" or past_return(steps)
 

@@ -10,8 +10,8 @@ from makegood.actor.slot_pool import Reservation, SlotPool, resend
 from makegood.base.ids import show
 from makegood.errors import StoreUnavailableError
 from makegood.model.decision import Decision
-from makegood.model.messages import Message
-from makegood.model.shape import Held
+from makegood.model.messages import TaskMessage
+from makegood.model.shape import HeldTask
 from makegood.scheduler.doubts import guilty, unfit
 from makegood.scheduler.store_reader import restored
 from makegood.scheduler.task_memory import weigh, weigh_added
@@ -37,7 +37,7 @@ class _Turn:
     """The tasks that were claimed."""
     dues: dict[int, dict[int, float]] = field(default_factory=dict)
     """Their timers."""
-    heard: dict[int, list[Message]] = field(default_factory=dict)
+    heard: dict[int, list[TaskMessage]] = field(default_factory=dict)
     """The messages that were decided for them, if somebody watches."""
 
 
@@ -52,7 +52,7 @@ class Commits:
         self._turns = turns
         self._tasks = turns.tasks
 
-    async def carry_out(self, taken: dict[int, list[Message]], claim: Claim | None) -> None:
+    async def carry_out(self, taken: dict[int, list[TaskMessage]], claim: Claim | None) -> None:
         """Decide, commit, settle, dispatch."""
         doubts = self._turns.doubts
         with self._agents.reserve() as slots:
@@ -90,9 +90,11 @@ class Commits:
 
     # -- deciding ----------------------------------------------------------------------------------------------------------
 
-    def _decided(self, taken: Mapping[int, Sequence[Message]], turn: _Turn) -> list[tuple[Held, Decision]]:
+    def _decided(
+        self, taken: Mapping[int, Sequence[TaskMessage]], turn: _Turn
+    ) -> list[tuple[HeldTask, Decision]]:
         """Decide on tasks that are held. What the rules cannot even put to error, the store will."""
-        found: list[tuple[Held, Decision]] = []
+        found: list[tuple[HeldTask, Decision]] = []
         turn.batch.decisions = decisions = list[Decision]()
         tasks, slots = self._tasks.held, turn.slots
         for task, messages in taken.items():
@@ -109,7 +111,7 @@ class Commits:
             decisions.append(decision)
         return found
 
-    def _firsts(self, loaded: Sequence[Loaded], turn: _Turn) -> list[tuple[Held, Decision]]:
+    def _firsts(self, loaded: Sequence[Loaded], turn: _Turn) -> list[tuple[HeldTask, Decision]]:
         """Decide on the tasks of a claim, those that can be decided.
 
         It runs inside the store's transaction, perhaps on the store's thread, and again when the store tries
@@ -118,7 +120,7 @@ class Commits:
         turn.slots.rollback(turn.mark)
         turn.loaded, refused = [each.task.id for each in loaded], turn.batch.unfit
         refused.clear()
-        found: list[tuple[Held, Decision]] = []
+        found: list[tuple[HeldTask, Decision]] = []
         for each in loaded:
             task = each.task.id
             if task in self._turns.doubts.unclaimable:
@@ -137,7 +139,9 @@ class Commits:
 
     # -- after the commit --------------------------------------------------------------------------------------------------
 
-    def _settle(self, decided: Sequence[tuple[Held, Decision]], committed: Committed, turn: _Turn) -> None:
+    def _settle(
+        self, decided: Sequence[tuple[HeldTask, Decision]], committed: Committed, turn: _Turn
+    ) -> None:
         """Make memory what the store now is, and dispatch."""
         tasks = self._tasks
         if committed.lost:
@@ -162,14 +166,14 @@ class Commits:
         for task, idx, attempt in committed.withdrawn:
             known = tasks.held.get(task)
             if known is not None:
-                tasks.hear(task, Message("withdrawn", idx, known.steps[idx].doing or "do", attempt))
+                tasks.hear(task, TaskMessage("withdrawn", idx, known.steps[idx].doing or "do", attempt))
         if turn.batch.claim is not None:
             self._turns.claims.made(turn.batch.claim, more=committed.more)
         self._tasks.wakeups.inbox = (
             self._tasks.wakeups.inbox or committed.left
         )  # of those at rest only the inbox tells
 
-    def _accepted(self, held: Held, decision: Decision, turn: _Turn) -> None:
+    def _accepted(self, held: HeldTask, decision: Decision, turn: _Turn) -> None:
         try:
             self._accept(held, decision, turn)
         except Exception as fault:  # it is committed: what memory makes of it must not stop the others
@@ -177,7 +181,7 @@ class Commits:
             log.exception("task %s is read again, this is a defect", show(held.task.id))
             self._tasks.mistrust([held.task.id])
 
-    def _accept(self, held: Held, decision: Decision, turn: _Turn) -> None:
+    def _accept(self, held: HeldTask, decision: Decision, turn: _Turn) -> None:
         saga.apply(held, decision)
         task = held.task
         if decision.requests:
@@ -192,7 +196,7 @@ class Commits:
             self._tasks.forget(task.id)
 
 
-def _decide(held: Held, messages: Sequence[Message], slots: Reservation) -> Decision:
+def _decide(held: HeldTask, messages: Sequence[TaskMessage], slots: Reservation) -> Decision:
     """Return what the rules make of messages, with a slot for what can be handed over in memory."""
     try:
         decision = saga.decide(held, messages)

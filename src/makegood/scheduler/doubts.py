@@ -7,8 +7,8 @@ from makegood import saga
 from makegood.base.ids import show
 from makegood.base.text import words
 from makegood.model.decision import Decision
-from makegood.model.messages import Alert, Message
-from makegood.model.shape import Held
+from makegood.model.messages import Alert, TaskMessage
+from makegood.model.shape import HeldTask
 
 log = logging.getLogger("makegood.scheduler")
 
@@ -93,7 +93,7 @@ class Doubts:
             self.most = None if self.most * 2 > most else self.most * 2
 
 
-def guilty(held: Held, messages: Sequence[Message], defect: Exception) -> Decision:
+def guilty(held: HeldTask, messages: Sequence[TaskMessage], defect: Exception) -> Decision:
     """Return the Decision that puts a task to error because the rules could not decide it."""
     shown = show(held.task.id)
     log.error("task %s goes to error, it cannot be decided", shown, exc_info=defect, extra={"task": shown})

@@ -24,21 +24,21 @@ from makegood.base.ids import address
 from makegood.base.sizes import MIB
 from makegood.errors import MakegoodError, PayloadError
 from makegood.model.decision import Decision
-from makegood.model.messages import Message
-from makegood.model.shape import Held
-from makegood.model.task import Step, Task
+from makegood.model.messages import TaskMessage
+from makegood.model.shape import HeldTask
+from makegood.model.task import Step, TaskRecord
 from makegood.scheduler.claims import Claims
 from makegood.scheduler.task_memory import weigh
 from makegood.store.protocol import Tasks
-from makegood.store.records import Draft, Submitted
+from makegood.store.records import Submission, Submitted
 
 _TOGETHER, _TOGETHER_BYTES = 250, 4 * MIB
 """Tasks, and the bytes of their inputs, that share one call of the store."""
 
 
 class _Prepared(NamedTuple):
-    draft: Draft
-    held: Held
+    draft: Submission
+    held: HeldTask
     slots: Reservation
     answered: asyncio.Future[Submitted]
 
@@ -89,7 +89,7 @@ class EagerSubmissions:
         """Wait for what is being written: its callers may have gone."""
         await asyncio.gather(*self._writing, return_exceptions=True)
 
-    async def submit(self, draft: Draft) -> Submitted:
+    async def submit(self, draft: Submission) -> Submitted:
         """Submit a task, as ``Tasks.submit`` does.
 
         It is left for anybody to claim when the Scheduler is full or stops, or when other tasks may wait
@@ -116,9 +116,9 @@ class EagerSubmissions:
 
     # -- before it is written ----------------------------------------------------------------------------------------------
 
-    def _begun(self, draft: Draft) -> tuple[Held, Decision | None]:
+    def _begun(self, draft: Submission) -> tuple[HeldTask, Decision | None]:
         """Return a task as it is to be held, and its first Decision if that can be written with it."""
-        task = Task(
+        task = TaskRecord(
             draft.id, draft.app, draft.workflow, draft.key, on_failure=draft.on_failure, priority=draft.priority, epoch=1,
             within=draft.within, undo_within=draft.undo_within, inputs=draft.inputs, returns=draft.returns, trace=draft.trace,
             reply=draft.reply, told=draft.told, notified=draft.notified,
@@ -150,7 +150,7 @@ class EagerSubmissions:
             self._gathered = None
         return await self._submitted([prepared.draft for prepared in batch.prepared])
 
-    async def _submitted(self, drafts: Sequence[Draft]) -> list[Submitted | Exception]:
+    async def _submitted(self, drafts: Sequence[Submission]) -> list[Submitted | Exception]:
         try:
             return [*await self._store.submit(drafts)]
         except PayloadError as guilty:
@@ -192,7 +192,7 @@ class EagerSubmissions:
         if first is not None:
             slots.run(first.requests, first.handed)
         else:
-            tasks.put_back({draft.id: [Message("claim")]})
+            tasks.put_back({draft.id: [TaskMessage("claim")]})
 
 
 def _tell(answered: asyncio.Future[Submitted], answer: Submitted | Exception | None) -> None:

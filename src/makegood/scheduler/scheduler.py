@@ -34,8 +34,8 @@ from makegood.actor.slot_pool import NoAgents, SlotPool, resend
 from makegood.base.clock import Clock
 from makegood.base.sizes import MIB
 from makegood.errors import StoreUnavailableError
-from makegood.model.messages import Message
-from makegood.model.shape import Held
+from makegood.model.messages import TaskMessage
+from makegood.model.shape import HeldTask
 from makegood.scheduler.claims import Claims
 from makegood.scheduler.commits import Commits
 from makegood.scheduler.eager_submission import EagerSubmissions
@@ -44,7 +44,7 @@ from makegood.scheduler.task_table import TaskTable
 from makegood.scheduler.turns import Listeners, Turns
 from makegood.scheduler.wakeups import Wakeups
 from makegood.store.protocol import Store
-from makegood.store.records import Draft, Submitted
+from makegood.store.records import Submission, Submitted
 from makegood.telemetry.hooks import Watch
 
 log = logging.getLogger("makegood.scheduler")
@@ -76,7 +76,7 @@ class Scheduler(Actor):
         memory: int = 256 * MIB,
         claim: int = 500,
         poll: float | None = 1.0,
-        ended: Callable[[Held], None] = lambda _held: None,
+        ended: Callable[[HeldTask], None] = lambda _held: None,
         watch: Watch | None = None,
     ) -> None:
         self.wakeups = Wakeups(store, clock, rng, poll)
@@ -93,11 +93,11 @@ class Scheduler(Actor):
     # -- what others of the same process use -------------------------------------------------------------------------
 
     @property
-    def deliver(self) -> Callable[[int, Message, int], bool]:
+    def deliver(self) -> Callable[[int, TaskMessage, int], bool]:
         """What takes a reply in memory: ``TaskTable.deliver``."""
         return self.tasks.deliver
 
-    def submit(self, draft: Draft) -> Awaitable[Submitted]:
+    def submit(self, draft: Submission) -> Awaitable[Submitted]:
         """Submit a task for this Scheduler to hold from the beginning: see ``EagerSubmissions``."""
         return self._eager.submit(draft)
 
@@ -169,7 +169,7 @@ class Scheduler(Actor):
             busy = self._agents.tasks() if now < end else frozenset()
             for task in tasks.held:
                 if task not in busy and not tasks.messages.get(task):
-                    tasks.hear(task, Message("dead"))
+                    tasks.hear(task, TaskMessage("dead"))
             await asyncio.sleep(0.02)
 
     async def _turn(self) -> bool:

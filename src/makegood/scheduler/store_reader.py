@@ -3,8 +3,8 @@
 from makegood import saga
 from makegood.actor.slot_pool import SlotPool, in_memory, resend
 from makegood.errors import StoreUnavailableError
-from makegood.model.messages import Message
-from makegood.model.shape import Held
+from makegood.model.messages import TaskMessage
+from makegood.model.shape import HeldTask
 from makegood.scheduler.doubts import unfit
 from makegood.scheduler.task_memory import weigh
 from makegood.scheduler.turns import Turns
@@ -99,14 +99,16 @@ class StoreReader:
             self._tasks.forget(task)
 
 
-def restored(loaded: Loaded) -> tuple[Held, list[Message]]:
+def restored(loaded: Loaded) -> tuple[HeldTask, list[TaskMessage]]:
     """Return a task that was read, ready to be held, and the messages that wait for it, in order."""
     held = saga.hold(loaded.task, loaded.steps)
     missed = saga.repair(held, loaded.messages)
-    due = [Message("retry", idx) for idx, wait in loaded.due.items() if wait <= 0 and held.steps[idx].waiting]
-    claim: list[Message] = []
+    due = [
+        TaskMessage("retry", idx) for idx, wait in loaded.due.items() if wait <= 0 and held.steps[idx].waiting
+    ]
+    claim: list[TaskMessage] = []
     if loaded.task.state == "pending":
-        claim.append(Message("claim"))
+        claim.append(TaskMessage("claim"))
         if loaded.task.lost >= LOST_MOST:
-            claim.append(Message("poison"))
+            claim.append(TaskMessage("poison"))
     return held, claim + missed + loaded.messages + due

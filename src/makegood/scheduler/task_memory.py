@@ -7,8 +7,8 @@ from collections.abc import Iterable, Sequence
 from typing import Final
 
 from makegood.base.sizes import KIB, MIB
-from makegood.model.messages import Message
-from makegood.model.shape import Held
+from makegood.model.messages import TaskMessage
+from makegood.model.shape import HeldTask
 from makegood.model.task import Step
 
 TASK: Final = KIB
@@ -23,7 +23,7 @@ _PORTION: Final = (MIB, 16 * MIB)
 seven times."""
 
 
-def weigh(held: Held, messages: Iterable[Message] = ()) -> int:
+def weigh(held: HeldTask, messages: Iterable[TaskMessage] = ()) -> int:
     """Return the bytes that a task counts, with ``messages`` that wait for it.
 
     Declarations of steps are counted unless the task shares them with others of its shape.

@@ -5,8 +5,8 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 
 from makegood import saga
 from makegood.base.clock import Clock
-from makegood.model.messages import Message
-from makegood.model.shape import Held
+from makegood.model.messages import TaskMessage
+from makegood.model.shape import HeldTask
 from makegood.scheduler.task_memory import SMALL, Weights
 from makegood.scheduler.wakeups import Wakeups
 
@@ -62,7 +62,7 @@ class Timers:
         self._due[task, idx] = moment
         heapq.heappush(self._heap, (moment, task, idx))
 
-    def drop(self, held: Held) -> None:
+    def drop(self, held: HeldTask) -> None:
         """Forget a task's steps."""
         if self._due:
             for step in held.steps:
@@ -91,8 +91,8 @@ class TaskTable:
         self.node = 0
         """The number of the node that holds them; 0 before there is one."""
         self.wakeups = wakeups
-        self.held: dict[int, Held] = {}
-        self.messages: dict[int, list[Message]] = {}
+        self.held: dict[int, HeldTask] = {}
+        self.messages: dict[int, list[TaskMessage]] = {}
         """What waits to be decided, by task."""
         self.reload: set[int] = set()
         """Tasks to read again, as the store may know otherwise."""
@@ -102,7 +102,7 @@ class TaskTable:
         self._review = Review(clock.monotonic())
         self._shapes = saga.Shapes()
 
-    def deliver(self, task: int, message: Message, node: int) -> bool:
+    def deliver(self, task: int, message: TaskMessage, node: int) -> bool:
         """Take a reply in memory; False when the task is not held (any more): the store must carry it."""
         if task not in self.held or node != self.node:
             return False
@@ -113,12 +113,12 @@ class TaskTable:
         self.wakeups.ring()
         return True
 
-    def hear(self, task: int, message: Message) -> None:
+    def hear(self, task: int, message: TaskMessage) -> None:
         """Let a message wait for a task."""
         self.messages.setdefault(task, []).append(message)
         self.wakeups.ring()
 
-    def put_back(self, taken: Mapping[int, list[Message]]) -> None:
+    def put_back(self, taken: Mapping[int, list[TaskMessage]]) -> None:
         """Let messages wait before those that have come meanwhile."""
         for task, messages in taken.items():
             self.messages[task] = messages + self.messages.get(task, [])
@@ -129,7 +129,7 @@ class TaskTable:
         self.reload.update(tasks)
         self.wakeups.ring()
 
-    def claimed(self, held: Held, waits: Mapping[int, float]) -> None:
+    def claimed(self, held: HeldTask, waits: Mapping[int, float]) -> None:
         """Hold a task that was claimed."""
         self._shapes.share(held)
         self.held[held.task.id] = held
@@ -146,7 +146,7 @@ class TaskTable:
         for task, idx in self.timers.pop(self.clock.monotonic()):
             held = self.held.get(task)
             if held is not None and held.steps[idx].waiting:
-                self.messages.setdefault(task, []).append(Message("retry", idx))
+                self.messages.setdefault(task, []).append(TaskMessage("retry", idx))
 
     def review(self) -> None:
         """See to it that what was quiet for long is read again, now and then."""
@@ -164,7 +164,7 @@ class TaskTable:
         if held is not None:
             self.timers.drop(held)
 
-    def renamed(self, node: int) -> dict[int, list[Message]]:
+    def renamed(self, node: int) -> dict[int, list[TaskMessage]]:
         """Let all go and begin anew as ``node``; returns the messages that waited."""
         self.node, waited, self.messages = node, self.messages, {}
         for task in self.held:

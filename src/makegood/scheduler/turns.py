@@ -26,8 +26,8 @@ from collections.abc import Callable, Coroutine
 from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple
 
-from makegood.model.messages import Message
-from makegood.model.shape import Held
+from makegood.model.messages import TaskMessage
+from makegood.model.shape import HeldTask
 from makegood.scheduler.claims import Claims
 from makegood.scheduler.doubts import Doubts
 from makegood.scheduler.task_table import TaskTable
@@ -43,7 +43,7 @@ _MOST_ABREAST = 4  # turns
 class Listeners:
     """Callbacks of one Scheduler."""
 
-    ended: Callable[[Held], None] = lambda _held: None
+    ended: Callable[[HeldTask], None] = lambda _held: None
     """Called for each task that came to rest here."""
     watch: Watch | None = None
     """Told of each commit."""
@@ -54,7 +54,7 @@ class Listeners:
 class Next(NamedTuple):
     """A turn that is about to begin."""
 
-    taken: dict[int, list[Message]]
+    taken: dict[int, list[TaskMessage]]
     """The messages to decide, by task."""
     claim: Claim | None
     """The tasks to claim in the same commit."""
@@ -70,7 +70,7 @@ class Turns:
         self.claims = claims
         self.listeners = listeners
         self.doubts = Doubts()
-        self.under_way: dict[asyncio.Task[None], dict[int, list[Message]]] = {}
+        self.under_way: dict[asyncio.Task[None], dict[int, list[TaskMessage]]] = {}
         """What each turn that runs beside others has taken."""
         self._abreast = abreast
         """How many tasks are worth a commit beside others; None: one turn after another."""
@@ -82,7 +82,7 @@ class Turns:
             return "quiet"
         return "full" if len(self.under_way) >= _MOST_ABREAST else "abreast"
 
-    def begin(self, turn: Coroutine[Any, Any, None], taken: dict[int, list[Message]]) -> None:
+    def begin(self, turn: Coroutine[Any, Any, None], taken: dict[int, list[TaskMessage]]) -> None:
         """Start a turn that the loop does not wait for."""
         self.under_way[asyncio.get_running_loop().create_task(turn)] = taken
 
@@ -133,7 +133,7 @@ class Turns:
         abreast = self._abreast is not None and len(taken) >= self._abreast
         return Next(taken, None, abreast=abreast) if taken else None
 
-    def _take(self, *, plain: bool) -> dict[int, list[Message]]:
+    def _take(self, *, plain: bool) -> dict[int, list[TaskMessage]]:
         """Take the messages to decide now: all but those of tasks under way, or a part of many or large ones.
 
         ``plain``: the turn claims nothing, so it may leave a part to the turns beside it.

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from makegood.base.text import refuse_unstorable
 from makegood.errors import PayloadError, TransactionError
-from makegood.store.records import Draft
+from makegood.store.records import Submission
 from makegood.transactions import Caller
 
 _NAMES = {"sqlite": "SQLite", "postgres": "PostgreSQL"}
@@ -26,7 +26,7 @@ def another(what: str, where: str) -> TransactionError:
     )
 
 
-def checked(drafts: Sequence[Draft]) -> None:
+def checked(drafts: Sequence[Submission]) -> None:
     """Raise ``PayloadError`` for values that a database refuses: found out there, it would break the caller's transaction."""
     for draft in drafts:
         refuse_unstorable(

@@ -17,10 +17,10 @@ from makegood.model.messages import Act, Alert
 from makegood.model.notices import Notice
 from makegood.model.plan import StepPlan
 from makegood.model.states import StepState
-from makegood.model.task import Step, Task
+from makegood.model.task import Step, TaskRecord
 from makegood.payload.codec import UNREADABLE
 from makegood.store import rows
-from makegood.store.records import Draft
+from makegood.store.records import Submission
 
 
 class HostDue(msgspec.Struct, frozen=True):
@@ -101,7 +101,7 @@ def queued(made: Iterable[Notice]) -> list[tuple[int, int, str, str, str, str, s
     ]  # fmt: skip
 
 
-def received(draft: Draft) -> Notice | None:
+def received(draft: Submission) -> Notice | None:
     """Return the first notice of a submission, None when nobody is to be told."""
     reply = draft.reply
     if reply is None:
@@ -155,7 +155,7 @@ def of_guilty(
         reply = rows.read_static(static)[2]
     except UNREADABLE:  # why it is put to error: then there is an alert, and no notice
         return None
-    task = Task(
+    task = TaskRecord(
         id_, app, workflow, key, "error", submission=submission, cause=cause, reply=reply, told=told or "",
         notified=notified or 0,
     )  # fmt: skip

@@ -10,7 +10,7 @@ from collections.abc import Callable, Coroutine, Mapping, Sequence
 from typing import Any, Protocol, TypeVar
 
 from makegood.election.protocol import Grant, LeaseView, PastTerm
-from makegood.model.messages import Act, Alert, Answer, Message
+from makegood.model.messages import Act, Alert, Answer, TaskMessage
 from makegood.store.notice_records import Due, HostDue, ListenerView, Sending
 from makegood.store.queue_records import Handed, MessageView, Outgoing, QueueView, Receipt, Returned, Sent
 from makegood.store.records import (
@@ -18,27 +18,27 @@ from makegood.store.records import (
     Anew,
     Batch,
     Committed,
-    Draft,
     Identity,
-    Inbox,
     Judged,
     Loaded,
     Offer,
     Pruned,
+    Submission,
     Submitted,
     Taken,
+    TaskMessages,
 )
 from makegood.store.views import (
     AlertView,
     AuditView,
     EventView,
-    Figures,
     Filter,
     Finding,
     NodeInfo,
     NodeView,
     SchemaStatus,
     TaskDetail,
+    TaskFigures,
     TaskView,
     Telling,
 )
@@ -50,7 +50,7 @@ T = TypeVar("T")
 class Tasks(Protocol):
     """Tasks, their steps and their inboxes: submitted by clients, advanced by the Scheduler that holds them."""
 
-    async def submit(self, drafts: Sequence[Draft]) -> list[Submitted]:
+    async def submit(self, drafts: Sequence[Submission]) -> list[Submitted]:
         """Insert tasks with all their steps, in one commit; one answer per draft, in order.
 
         A key that is taken gives the existing task (``created=False``; ``conflict=True`` when its fingerprint differs);
@@ -58,7 +58,7 @@ class Tasks(Protocol):
         """
         ...
 
-    async def join(self, caller: Caller, drafts: Sequence[Draft]) -> list[Submitted]:
+    async def join(self, caller: Caller, drafts: Sequence[Submission]) -> list[Submitted]:
         """Insert tasks as ``submit`` does, in a transaction that the caller began and will end, asking nothing but ``caller``.
 
         May run in any thread, and waits for nothing else. Raises ``TransactionError`` for a connection to another database, in
@@ -86,7 +86,7 @@ class Tasks(Protocol):
         """
         ...
 
-    async def inbox(self, node: int, limit: int, room: int = NO_LIMIT) -> Inbox:
+    async def inbox(self, node: int, limit: int, room: int = NO_LIMIT) -> TaskMessages:
         """Return messages for tasks that ``node`` holds, and the unlocked tasks (not pending) that have messages; at most ``limit``
         messages, and no further one once they have ``room`` bytes.
 
@@ -94,7 +94,7 @@ class Tasks(Protocol):
         """
         ...
 
-    async def post(self, task: int, message: Message) -> None:
+    async def post(self, task: int, message: TaskMessage) -> None:
         """Leave an operator's act in a task's inbox. Raises ``TaskNotFoundError``."""
         ...
 
@@ -134,7 +134,7 @@ class Requests(Protocol):
         """
         ...
 
-    async def answer(self, node: int, replies: Sequence[tuple[int, Message]]) -> list[bool]:
+    async def answer(self, node: int, replies: Sequence[tuple[int, TaskMessage]]) -> list[bool]:
         """Leave replies (task, message) in the tasks' inboxes; True for each that came in time.
 
         In time: the request row is there with this attempt, taken by ``node``, complete-by not passed on the store's clock, not
@@ -444,7 +444,7 @@ class Admin(Protocol):
         """Commit a small write as durably as every other, for whoever measures how long that takes."""
         ...
 
-    async def figures(self) -> Figures:
+    async def figures(self) -> TaskFigures:
         """Return how much there is to do, and what is wrong. Its cost grows with what is unended or in flight, never with what ended."""
         ...
 

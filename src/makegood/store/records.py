@@ -13,16 +13,16 @@ from makegood.election.protocol import Grant as Grant  # noqa: PLC0414 - given o
 from makegood.election.protocol import LeaseView as LeaseView  # noqa: PLC0414 - given on: a record like the others
 from makegood.election.protocol import PastTerm as PastTerm  # noqa: PLC0414 - given on: a record like the others
 from makegood.model.decision import Decision
-from makegood.model.messages import Message, Request
+from makegood.model.messages import Request, TaskMessage
 from makegood.model.plan import OnFailure, StepPlan, Template
-from makegood.model.shape import Held
-from makegood.model.task import Reply, Step, Task
+from makegood.model.shape import HeldTask
+from makegood.model.task import ReplyTo, Step, TaskRecord
 
 NO_LIMIT: Final = (1 << 63) - 1
 """As a limit in bytes: none."""
 
 
-class Draft(msgspec.Struct, frozen=True):
+class Submission(msgspec.Struct, frozen=True):
     """A submission, ready to insert. ``holder``: the node whose Scheduler holds the task from the beginning, under epoch 1;
     None: any may claim it. ``reply_to``: where to tell of the task's states; the first of them, *received*, is written with it.
     ``first``: what its holder decided on it already, written with it: the task goes forward and its first steps are dispatched,
@@ -53,9 +53,9 @@ class Draft(msgspec.Struct, frozen=True):
         return sum(map(len, self.inputs))
 
     @property
-    def reply(self) -> Reply | None:
+    def reply(self) -> ReplyTo | None:
         """Whom to tell of the task's states."""
-        return None if self.reply_to is None else Reply(self.reply_to, self.correlation_id)
+        return None if self.reply_to is None else ReplyTo(self.reply_to, self.correlation_id)
 
     @property
     def told(self) -> str:
@@ -82,9 +82,9 @@ class Loaded(msgspec.Struct):
     seconds each waiting step's timer fires (0 when past); ``messages`` are the task's inbox, oldest first.
     """
 
-    task: Task
+    task: TaskRecord
     steps: list[Step]
-    messages: list[Message]
+    messages: list[TaskMessage]
     due: dict[int, float] = {}
 
 
@@ -101,7 +101,7 @@ class Claim(msgspec.Struct, frozen=True):
     room: int = NO_LIMIT
 
 
-Decide = Callable[[Sequence[Loaded]], Sequence[tuple[Held, Decision]]]
+Decide = Callable[[Sequence[Loaded]], Sequence[tuple[HeldTask, Decision]]]
 """Called inside the transaction with what was claimed (locks taken, epoch already raised, ``task.state`` as it was);
 returns a Decision for each that can be decided. Pure and quick: it may run on the store's own thread."""
 
@@ -127,16 +127,16 @@ class Committed:
 
     lost: set[int] = field(default_factory=set)
     withdrawn: list[tuple[int, int, int]] = field(default_factory=list)
-    claimed: list[tuple[Held, Decision]] = field(default_factory=list)
+    claimed: list[tuple[HeldTask, Decision]] = field(default_factory=list)
     more: bool = False
     guilty: list[tuple[int, str]] = field(default_factory=list)
     left: bool = False
 
 
-class Inbox(msgspec.Struct):
+class TaskMessages(msgspec.Struct):
     """Messages by task for tasks a Scheduler holds, and unlocked tasks at rest that have messages. ``more``: there may be others."""
 
-    messages: dict[int, list[Message]]
+    messages: dict[int, list[TaskMessage]]
     at_rest: list[int]
     more: bool = False
 

@@ -16,10 +16,10 @@ from makegood.base.ids import show
 from makegood.base.sizes import MIB
 from makegood.model.breaker import SHUT
 from makegood.model.decision import Decision, Move
-from makegood.model.messages import ACTS, Act, Alert, Answer, Message, Request
+from makegood.model.messages import ACTS, Act, Alert, Answer, Request, TaskMessage
 from makegood.model.plan import StepPlan, Template
 from makegood.model.states import CONTROL_MOVES, STEP_MOVES, Goal
-from makegood.model.task import Reply, Step
+from makegood.model.task import ReplyTo, Step
 from makegood.payload.codec import UNREADABLE
 from makegood.store.records import Anew
 from makegood.store.views import AgentInfo, Asked, EventView, NodeInfo
@@ -53,12 +53,12 @@ class Static(msgspec.Struct, frozen=True, omit_defaults=True):
 
     inputs: tuple[msgspec.Raw, ...]
     returns: Template
-    reply: Reply | None = None
+    reply: ReplyTo | None = None
 
 
 _encode = msgspec.json.Encoder().encode
 _plan = msgspec.json.Decoder(StepPlan).decode
-_message = msgspec.json.Decoder(Message).decode
+_message = msgspec.json.Decoder(TaskMessage).decode
 _request = msgspec.json.Decoder(Request).decode
 _moves = msgspec.json.Decoder(list[Move]).decode
 _static = msgspec.json.Decoder(Static).decode
@@ -100,12 +100,12 @@ def spec(plan: StepPlan) -> bytes:
     return _encode(plan)
 
 
-def static(inputs: tuple[bytes, ...], returns: Template, reply: Reply | None = None) -> bytes:
+def static(inputs: tuple[bytes, ...], returns: Template, reply: ReplyTo | None = None) -> bytes:
     """Return a task's inputs, result template and whom to tell as JSON."""
     return _encode(Static(tuple([msgspec.Raw(i) for i in inputs]), returns, reply))
 
 
-def read_static(data: bytes) -> tuple[tuple[bytes, ...], Template, Reply | None]:
+def read_static(data: bytes) -> tuple[tuple[bytes, ...], Template, ReplyTo | None]:
     """Return the inputs, the result template and whom to tell, as ``static`` wrote them."""
     read = _static(data)
     return tuple(bytes(i) for i in read.inputs), read.returns, read.reply
@@ -163,12 +163,12 @@ def flags(step: Step) -> int:
     return known | step.stood * STOOD
 
 
-def message(value: Message) -> bytes:
+def message(value: TaskMessage) -> bytes:
     """Return a message as JSON."""
     return _encode(value)
 
 
-def read_message(data: bytes, seq: int, db_user: str | None = None) -> Message:
+def read_message(data: bytes, seq: int, db_user: str | None = None) -> TaskMessage:
     """Return the message that ``message`` wrote, with its row's sequence. ``db_user``: what the database wrote beside it, which alone
     counts: whatever the message says itself was written by its sender.
     """
@@ -227,7 +227,7 @@ def read_moves(data: bytes) -> list[Move]:
     return _moves(data)
 
 
-def note(stale: Sequence[Message], answers: Sequence[Answer] = ()) -> str:
+def note(stale: Sequence[TaskMessage], answers: Sequence[Answer] = ()) -> str:
     """Return what a history says of messages that changed nothing and of operators' acts; "" when there are none."""
     late = [
         f"{m.kind} came too late for the {m.doing} of step {m.idx}, attempt {m.attempt}"

@@ -79,7 +79,7 @@ class Tx(Protocol):
 Work = Callable[[Tx], Coroutine[Any, Any, T]]
 
 
-class Shared(Protocol):
+class SharedDatabase(Protocol):
     """A store's database, as verbs that are written once need it."""
 
     async def written(self, work: Work[T]) -> T:
@@ -94,7 +94,7 @@ class Shared(Protocol):
 class Verbs:
     """Verbs over one database."""
 
-    def __init__(self, database: Shared) -> None:
+    def __init__(self, database: SharedDatabase) -> None:
         self._database = database
 
 

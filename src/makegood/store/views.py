@@ -244,7 +244,7 @@ class AuditView(msgspec.Struct, frozen=True):
     db_user: str | None = None
 
 
-class Figures(msgspec.Struct, frozen=True):
+class TaskFigures(msgspec.Struct, frozen=True):
     """How much there is, for those who watch: tasks that have not ended, by (app, workflow, state); for each agent ("APP/AGENT") how
     many requests wait and the seconds that the oldest has waited; alerts that stand, by kind.
     """

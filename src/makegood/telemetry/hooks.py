@@ -12,17 +12,17 @@ from typing import Any, Protocol
 from makegood.declare.action import Action
 from makegood.model.attempt import Attempt
 from makegood.model.decision import Decision
-from makegood.model.messages import Message
-from makegood.model.shape import Held
+from makegood.model.messages import TaskMessage
+from makegood.model.shape import HeldTask
 from makegood.store.protocol import Store
-from makegood.store.records import Committed, Draft
+from makegood.store.records import Committed, Submission
 from makegood.store.views import AgentInfo
 
 
 class Answering(Protocol):
     """Runs the functions of attempts: ``trying.AttemptRunner``."""
 
-    async def answer(self, attempt: Attempt, action: Action[..., Any]) -> Message | None:
+    async def answer(self, attempt: Attempt, action: Action[..., Any]) -> TaskMessage | None:
         """Return the answer of one attempt, or None for silence."""
         ...
 
@@ -32,8 +32,8 @@ class Watch(Protocol):
 
     def decided(
         self,
-        heard: Mapping[int, Sequence[Message]],
-        decided: Sequence[tuple[Held, Decision]],
+        heard: Mapping[int, Sequence[TaskMessage]],
+        decided: Sequence[tuple[HeldTask, Decision]],
         committed: Committed,
     ) -> None:
         """Hear of a commit, before memory is brought up to it: by task the messages, what was decided on those that were held,
@@ -98,7 +98,7 @@ class Observer(Protocol):
         """Return what the agents are to use in place of ``runner``."""
         ...
 
-    def submitted(self, draft: Draft) -> Draft:
+    def submitted(self, draft: Submission) -> Submission:
         """Return a submission as it is to be written: with the trace that it belongs to."""
         ...
 

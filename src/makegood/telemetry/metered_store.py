@@ -11,19 +11,19 @@ from makegood.declare.action import Action
 from makegood.election.protocol import Grant
 from makegood.errors import FencedOffError
 from makegood.model.attempt import Attempt
-from makegood.model.messages import Message, Request
+from makegood.model.messages import Request, TaskMessage
 from makegood.store.protocol import Leases, Nodes, Requests, Store, Supervision, Tasks
 from makegood.store.records import (
     NO_LIMIT,
     Batch,
     Committed,
-    Draft,
     Identity,
-    Inbox,
     Judged,
     Offer,
+    Submission,
     Submitted,
     Taken,
+    TaskMessages,
 )
 from makegood.store.views import NodeInfo
 from makegood.telemetry import catalogue
@@ -46,7 +46,7 @@ class Whose:
         if len(self._known) > _REMEMBERED:
             self._known.popitem(last=False)
 
-    def of(self, task: int, message: Message) -> tuple[str, str]:
+    def of(self, task: int, message: TaskMessage) -> tuple[str, str]:
         """Return (app, agent) of a reply, forgetting it; ("", "") when it is not known any more."""
         return self._known.pop((task, message.idx, message.attempt), ("", ""))
 
@@ -59,7 +59,7 @@ class CountedAttempts:
         self._tally = tally
         self._clock = clock
 
-    async def answer(self, attempt: Attempt, action: Action[..., Any]) -> Message | None:
+    async def answer(self, attempt: Attempt, action: Action[..., Any]) -> TaskMessage | None:
         """Return the answer of one attempt, having timed it."""
         request, began = attempt.request, self._clock.monotonic()
         labels = request.app, request.agent, request.action
@@ -124,14 +124,14 @@ class _WatchedTasks:
         self._meter.wrote("commit", len(batch.decisions) + len(committed.claimed))
         return committed
 
-    async def submit(self, drafts: Sequence[Draft]) -> list[Submitted]:
+    async def submit(self, drafts: Sequence[Submission]) -> list[Submitted]:
         """Insert tasks."""
         with self._meter.timed("submit"):
             answers = await self._inner.submit(drafts)
         self._meter.wrote("submit", len(drafts))
         return answers
 
-    async def inbox(self, node: int, limit: int, room: int = NO_LIMIT) -> Inbox:
+    async def inbox(self, node: int, limit: int, room: int = NO_LIMIT) -> TaskMessages:
         """Look for messages."""
         with self._meter.timed("inbox"):
             return await self._inner.inbox(node, limit, room)
@@ -152,7 +152,7 @@ class _WatchedRequests:
             self._meter.whose.note(request)
         return taken
 
-    async def answer(self, node: int, replies: Sequence[tuple[int, Message]]) -> list[bool]:
+    async def answer(self, node: int, replies: Sequence[tuple[int, TaskMessage]]) -> list[bool]:
         """Leave replies."""
         with self._meter.timed("answer"):
             accepted = await self._inner.answer(node, replies)

@@ -11,7 +11,7 @@ from typing import Any, Final
 
 from makegood.base.clock import Clock
 from makegood.errors import ConfigError, StoreUnavailableError
-from makegood.store.views import Figures
+from makegood.store.views import TaskFigures
 from makegood.telemetry import catalogue
 from makegood.telemetry.catalogue import METRICS, Metric
 from makegood.telemetry.counters import Counters, Labels
@@ -47,7 +47,7 @@ class Gauges:
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
         self._process: Process | None = None
-        self._figures: Figures | None = None
+        self._figures: TaskFigures | None = None
         self._next = 0.0
 
     def begin(self, process: Process) -> None:

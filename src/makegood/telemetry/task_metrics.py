@@ -10,9 +10,9 @@ from typing import Final
 from makegood.base import ids
 from makegood.base.clock import Clock
 from makegood.model.decision import Decision
-from makegood.model.messages import Message
+from makegood.model.messages import TaskMessage
 from makegood.model.policy import Policy
-from makegood.model.shape import Held
+from makegood.model.shape import HeldTask
 from makegood.model.states import AT_REST
 from makegood.model.task import Step
 from makegood.store.records import Committed
@@ -33,10 +33,12 @@ _PLAIN: Final = Policy(within=60.0)
 _CERTAIN: Final = frozenset({"permanent", "refused"})
 
 
-def told(held: Held, decision: Decision, messages: Iterable[Message]) -> list[tuple[Step, Message]]:
+def told(
+    held: HeldTask, decision: Decision, messages: Iterable[TaskMessage]
+) -> list[tuple[Step, TaskMessage]]:
     """Return the messages that ended an attempt, with the step as it was: what was late or superseded is left out."""
     used = set(decision.consumed)
-    found: list[tuple[Step, Message]] = []
+    found: list[tuple[Step, TaskMessage]] = []
     for message in messages:
         if message.kind not in OUTCOMES or not 0 <= message.idx < len(held.steps):
             continue
@@ -48,7 +50,7 @@ def told(held: Held, decision: Decision, messages: Iterable[Message]) -> list[tu
     return found
 
 
-def outcome(message: Message) -> str:
+def outcome(message: TaskMessage) -> str:
     """Return the word for how an attempt ended."""
     return "lost" if message.kind == "expired" and message.died else OUTCOMES[message.kind]
 
@@ -58,7 +60,7 @@ def ended(decision: Decision) -> bool:
     return decision.task.state in AT_REST and decision.before.state != decision.task.state
 
 
-def cause_of_undo(decision: Decision, messages: Iterable[Message]) -> str:
+def cause_of_undo(decision: Decision, messages: Iterable[TaskMessage]) -> str:
     """Return why the task turned to undo with this Decision, "" when it did not."""
     turned = ((why, was) for name, was, to, why in decision.moves if (name, to) == ("task", "undoing"))
     why = next((why for why, was in turned if was in _TURNS), "claimed")
@@ -83,8 +85,8 @@ class Accounts:
 
     def decided(
         self,
-        heard: Mapping[int, Sequence[Message]],
-        decided: Sequence[tuple[Held, Decision]],
+        heard: Mapping[int, Sequence[TaskMessage]],
+        decided: Sequence[tuple[HeldTask, Decision]],
         committed: Committed,
     ) -> None:
         """Count what was committed."""
@@ -97,7 +99,7 @@ class Accounts:
         for held, decision in committed.claimed:
             self._one(held, decision, heard.get(decision.task.id, ()))
 
-    def _one(self, held: Held, decision: Decision, messages: Sequence[Message]) -> None:
+    def _one(self, held: HeldTask, decision: Decision, messages: Sequence[TaskMessage]) -> None:
         tally, task = self._tally, decision.task
         failed: list[Step] = []
         for step, message in told(held, decision, messages):
@@ -135,7 +137,7 @@ class Accounts:
         if turned or stuck:
             self._tally.count(catalogue.DECISIONS, "undo" if turned and task.goal == "undo" else "hold")
 
-    def _taken_back(self, held: Held, decision: Decision) -> None:
+    def _taken_back(self, held: HeldTask, decision: Decision) -> None:
         plans = {step.name: step.plan for step in held.steps}
         for name, _, to, _ in decision.moves:
             plan = plans.get(name)

@@ -9,10 +9,10 @@ from typing import Any
 from makegood.base.clock import Clock, SystemClock
 from makegood.errors import ConfigError
 from makegood.model.decision import Decision
-from makegood.model.messages import Message
-from makegood.model.shape import Held
+from makegood.model.messages import TaskMessage
+from makegood.model.shape import HeldTask
 from makegood.store.protocol import Store
-from makegood.store.records import Committed, Draft
+from makegood.store.records import Committed, Submission
 from makegood.telemetry.counters import Counters
 from makegood.telemetry.hooks import Answering, Process, Watch
 from makegood.telemetry.http_server import Page, Server
@@ -107,7 +107,7 @@ class Telemetry:
             runner = CountedAttempts(runner, self._tally, self._clock)
         return runner if self._traces is None else TracedAttempts(runner, self._traces)
 
-    def submitted(self, draft: Draft) -> Draft:
+    def submitted(self, draft: Submission) -> Submission:
         """Return a submission as it is to be written: with the trace that it belongs to."""
         return draft if self._traces is None else self._traces.submitted(draft)
 
@@ -194,8 +194,8 @@ class _All:
 
     def decided(
         self,
-        heard: Mapping[int, Sequence[Message]],
-        decided: Sequence[tuple[Held, Decision]],
+        heard: Mapping[int, Sequence[TaskMessage]],
+        decided: Sequence[tuple[HeldTask, Decision]],
         committed: Committed,
     ) -> None:
         """Tell each of a commit."""

@@ -31,11 +31,11 @@ from makegood.declare.call import current_call, enter
 from makegood.errors import ConfigError
 from makegood.model.attempt import Attempt
 from makegood.model.decision import Decision
-from makegood.model.messages import Message, Request
-from makegood.model.shape import Held
+from makegood.model.messages import Request, TaskMessage
+from makegood.model.shape import HeldTask
 from makegood.model.states import AT_REST
-from makegood.model.task import Task
-from makegood.store.records import Committed, Draft
+from makegood.model.task import TaskRecord
+from makegood.store.records import Committed, Submission
 from makegood.telemetry.hooks import Answering
 from makegood.telemetry.task_metrics import ended, outcome
 
@@ -161,7 +161,7 @@ class Traces:
 
     # -- submission --------------------------------------------------------------------------------------------------------
 
-    def submitted(self, draft: Draft) -> Draft:
+    def submitted(self, draft: Submission) -> Submission:
         """Return a submission with the trace that it belongs to: that of the span under way, or a new one."""
         if draft.trace is not None:
             return draft
@@ -207,7 +207,7 @@ class Traces:
                 self._last.popitem(last=False)
         return span
 
-    def answered(self, span: Any, message: Message | None) -> None:
+    def answered(self, span: Any, message: TaskMessage | None) -> None:
         """Say in a span how its attempt ended; ``message``: its answer, None for silence."""
         word = "timeout" if message is None else outcome(message)
         span.set_attribute("makegood.outcome", word)
@@ -236,8 +236,8 @@ class Traces:
 
     def decided(
         self,
-        _heard: Mapping[int, Sequence[Message]],
-        decided: Sequence[tuple[Held, Decision]],
+        _heard: Mapping[int, Sequence[TaskMessage]],
+        decided: Sequence[tuple[HeldTask, Decision]],
         committed: Committed,
     ) -> None:
         """Make a span of each task that came to rest, from its submission (or from when it left its rest) until now."""
@@ -252,7 +252,7 @@ class Traces:
                 if len(self._left) > _REMEMBERED:
                     self._left.popitem(last=False)
 
-    def _ended(self, task: Task, left: float | None) -> None:
+    def _ended(self, task: TaskRecord, left: float | None) -> None:
         """Make the span. It is the root of a trace that nobody began, if its ids can be chosen."""
         origin, rooted = self._origin(task.id, task.trace), False
         if task.trace is None and left is None and self._ids is not None:
@@ -302,7 +302,7 @@ class TracedAttempts:
         self._inner = inner
         self._traces = traces
 
-    async def answer(self, attempt: Attempt, action: Action[..., Any]) -> Message | None:
+    async def answer(self, attempt: Attempt, action: Action[..., Any]) -> TaskMessage | None:
         """Return the answer of one attempt, with its span under way: for the action's own spans, and for ``call.headers``."""
         traces = self._traces
         span = traces.begun(attempt.request)

@@ -51,18 +51,18 @@ class Called(msgspec.Struct, frozen=True):
     demands: tuple[Demand, ...] = ()
 
 
-class Together(msgspec.Struct, frozen=True):
+class ParallelGroup(msgspec.Struct, frozen=True):
     """A call of ``mg.parallel``, with the serials of its steps."""
 
     serials: tuple[int, ...]
 
 
-class Trail(msgspec.Struct, frozen=True):
+class CachedPlan(msgspec.Struct, frozen=True):
     """The calls that an earlier run recorded, and the plan that they led to."""
 
     kinds: tuple[type, ...]
     """The types of that run's inputs."""
-    calls: tuple[Called | Together, ...]
+    calls: tuple[Called | ParallelGroup, ...]
     steps: tuple[StepPlan, ...]
     referred: frozenset[int]
     end: int
@@ -78,7 +78,7 @@ class Trail(msgspec.Struct, frozen=True):
         return [call for call in self.calls if isinstance(call, Called)][serial]
 
 
-NO_TRAIL = Trail((), (), (), frozenset(), -1, Template(("null",), ()))
+NO_TRAIL = CachedPlan((), (), (), frozenset(), -1, Template(("null",), ()))
 
 
 CONSTANTS = (str, int, float, bool, NoneType)

@@ -15,7 +15,7 @@ from typing import Any
 from makegood.declare.action import Action, Shared
 from makegood.errors import DefinitionError, PromiseError
 from makegood.model.plan import Template
-from makegood.workflow.plan_cache import NO_TRAIL, NOTHING, Called, Together, Trail
+from makegood.workflow.plan_cache import NO_TRAIL, NOTHING, CachedPlan, Called, ParallelGroup
 from makegood.workflow.promise import Origin, Promise, Promised, Scope, given_by, number_of, promised
 from makegood.workflow.recorder import Recording
 
@@ -37,7 +37,7 @@ class Planning:
         shared: Shared,
         where: str,
         inputs: Sequence[object],
-        trail: Trail = NO_TRAIL,
+        trail: CachedPlan = NO_TRAIL,
         written: Container[int] = (),
     ) -> None:
         self._shared = shared
@@ -95,7 +95,7 @@ class Planning:
         if self._met < len(self._calls):
             call = self._calls[self._met]
             numbers = [number_of(step, self) if type(step) is Promise else -1 for step in steps]
-            if type(call) is Together and call.serials == tuple(numbers):
+            if type(call) is ParallelGroup and call.serials == tuple(numbers):
                 self._met += 1
                 return
         self._leave_trail().parallel(steps)
@@ -151,7 +151,7 @@ class Planning:
                 return self._trail.returns
         return self._leave_trail().returned(value)
 
-    def trail(self, returns: Template, held: Callable[[int], Any]) -> Trail:
+    def trail(self, returns: Template, held: Callable[[int], Any]) -> CachedPlan:
         """Return the steps of the plan, as the trail of further runs.
 
         ``returns``: the template from ``returned``; ``held``: the annotation that the input at a place was

@@ -104,10 +104,10 @@ class Promise:
         return mine.part(annotation_paths.item(mine.annotation, key, mine))
 
     def __eq__(self, other: object) -> Any:
-        return Condition("eq", self, other)
+        return PromiseCondition("eq", self, other)
 
     def __ne__(self, other: object) -> Any:
-        return Condition("ne", self, other)
+        return PromiseCondition("ne", self, other)
 
     def __repr__(self) -> str:
         return f"<promise of {self._promised}>"
@@ -148,7 +148,7 @@ def settle(promise: Promise, what: Promised) -> None:
 Operator = Literal["eq", "ne", "true", "all", "any", "not"]
 
 
-class Condition:
+class PromiseCondition:
     """The condition of ``mg.when``: ``eq`` / ``ne`` of two values, ``true`` of one, ``all`` / ``any`` /
     ``not`` of conditions.
     """
@@ -228,16 +228,16 @@ for _doing, _remedy, _names in _REFUSED:
         setattr(Promise, _name, _refusing(_doing, _remedy))
 
 
-def as_condition(value: object, where: str) -> bool | Condition:
+def as_condition(value: object, where: str) -> bool | PromiseCondition:
     """Return the condition of ``mg.when`` and its like: a condition, or a bool that is known now.
 
     Raises ``PromiseError`` for a promise that will not be a bool, and for anything else.
     """
-    if isinstance(value, bool | Condition):
+    if isinstance(value, bool | PromiseCondition):
         return value
     if isinstance(value, Promise):
         if annotation_paths.maybe_bool(promised(value).annotation):
-            return Condition("true", value)
+            return PromiseCondition("true", value)
         raise PromiseError(f"{where}: {promised(value)} will be no bool: compare it, {where}(promise == x)")
     raise PromiseError(
         f"{where} takes a condition on a promise, as in promise == x, or a bool, not {type(value).__name__}: write bool(...) for a "
@@ -252,7 +252,7 @@ def all_of(*conditions: bool) -> bool:
     open_ = [c for c in (as_condition(c, "mg.all_of") for c in conditions) if c is not True]
     if any(c is False for c in open_) or not open_:
         return not open_
-    return Condition("all", *open_)  # type: ignore[return-value]  # a comparison of promises is a bool to type checkers
+    return PromiseCondition("all", *open_)  # type: ignore[return-value]  # a comparison of promises is a bool to type checkers
 
 
 def any_of(*conditions: bool) -> bool:
@@ -260,10 +260,10 @@ def any_of(*conditions: bool) -> bool:
     open_ = [c for c in (as_condition(c, "mg.any_of") for c in conditions) if c is not False]
     if any(c is True for c in open_) or not open_:
         return bool(open_)
-    return Condition("any", *open_)  # type: ignore[return-value]  # as above
+    return PromiseCondition("any", *open_)  # type: ignore[return-value]  # as above
 
 
 def not_(condition: bool) -> bool:  # noqa: FBT001 - a condition, not a flag
     """Return the condition that this one does not hold, for ``mg.when``."""
     value = as_condition(condition, "mg.not_")
-    return not value if isinstance(value, bool) else Condition("not", value)  # type: ignore[return-value]  # as above
+    return not value if isinstance(value, bool) else PromiseCondition("not", value)  # type: ignore[return-value]  # as above

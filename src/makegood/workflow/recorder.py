@@ -20,9 +20,9 @@ from makegood.errors import DefinitionError, PayloadError, PromiseError
 from makegood.model.plan import Kind, Ref, Template
 from makegood.payload.codec import objects_in, shown
 from makegood.workflow import annotation_paths
-from makegood.workflow.plan_cache import CONSTANTS, NOTHING, Called, Demand, Together, Trail, places
+from makegood.workflow.plan_cache import CONSTANTS, NOTHING, CachedPlan, Called, Demand, ParallelGroup, places
 from makegood.workflow.promise import Origin, Promise, Promised, Scope, as_condition, promised, settle
-from makegood.workflow.step_drafts import Draft, Flow, Unit, annotation_of, check_part, either, step_plan
+from makegood.workflow.step_drafts import Flow, StepDraft, Unit, annotation_of, check_part, either, step_plan
 from makegood.workflow.templates import Templates
 
 
@@ -37,7 +37,7 @@ class Recording(Templates):
         super().__init__(shared, where, inputs)
         self._literals = written
         self._kinds = tuple(map(type, inputs))
-        self._calls: list[Called | Together] | None = []
+        self._calls: list[Called | ParallelGroup] | None = []
         self._count = 0
         self._end = -1
         self._names: dict[str, int] = {}
@@ -121,17 +121,17 @@ class Recording(Templates):
                 followed = False
         return refs, followed
 
-    def replay(self, calls: Sequence[Called | Together], promises: Sequence[Promise]) -> None:
+    def replay(self, calls: Sequence[Called | ParallelGroup], promises: Sequence[Promise]) -> None:
         """Record calls that were only followed so far, as if each had been recorded; ``promises`` are those
         given out for them.
         """
         for call in calls:
-            if isinstance(call, Together):
+            if isinstance(call, ParallelGroup):
                 self._put_together([promises[serial] for serial in call.serials])
                 continue
             needs, serial = len(self._needs), self._count
             self._name(call.action.name)
-            draft = Draft(self, call.step, 0, serial, serial)
+            draft = StepDraft(self, call.step, 0, serial, serial)
             self._add(draft, "action")
             draft.action, draft.args = call.action, self._within_limit(call.template, call.step)
             self._needs += call.needs
@@ -157,7 +157,7 @@ class Recording(Templates):
         start, recorded = flow.frontier, self._condition(decided)
         when = self._draft("when", self._name("when"))
         when.condition = recorded
-        ends: tuple[Draft, ...] = ()
+        ends: tuple[StepDraft, ...] = ()
         kinds: list[Any] = []
         sides: list[Template] = []
         for side, fn in ((True, then), (False, otherwise)):
@@ -196,7 +196,7 @@ class Recording(Templates):
         each = self._draft("each", self._name("each"))
         each.args, each.limit, each.at_once = args, limit, at_once or 0
         scope = Scope(f"the body of {each.name}", flow.scope)
-        body_steps: list[Draft] = []
+        body_steps: list[StepDraft] = []
         with self._inside(Flow(scope, body_steps, flow.depth + 1)):
             value = body(Promise(Promised(each, element, scope, item=True)))
             side = self._template(value, f"what the body of {each.name} returns")
@@ -228,7 +228,7 @@ class Recording(Templates):
         """Record sequences side by side, at most ``lanes`` at once: further ones wait for one before."""
         flow, first, needs, start = self._flow, self._count, len(self._needs), self._flow.frontier
         fronts = [start] * max(1, lanes)
-        heads: tuple[Draft, ...] = ()
+        heads: tuple[StepDraft, ...] = ()
         values: list[Any] = []
         for n, (name, fn) in enumerate(calls):
             front = fronts[n % len(fronts)]
@@ -266,7 +266,7 @@ class Recording(Templates):
         if calls is not None:
             whole = [step for step in steps if type(step) is Promise]
             serials = tuple(promised(step).origin.serial for step in whole)
-            self._calls = [*calls, Together(serials)] if len(whole) == len(steps) else None
+            self._calls = [*calls, ParallelGroup(serials)] if len(whole) == len(steps) else None
 
     def _put_together(self, steps: Sequence[object]) -> None:
         units = self._flow.units
@@ -282,8 +282,8 @@ class Recording(Templates):
                 "which they were recorded, each once, with no step after them"
             )
         start, lowest = units[found[0]].start, units[found[0]].first
-        heads: tuple[Draft, ...] = ()
-        ends: tuple[Draft, ...] = ()
+        heads: tuple[StepDraft, ...] = ()
+        ends: tuple[StepDraft, ...] = ()
         last = found[0] - 1
         for position in found:
             segment = units[last + 1 : position + 1]
@@ -327,7 +327,7 @@ class Recording(Templates):
         self._names[name] = 1
         return name
 
-    def _draft(self, kind: Kind, name: str) -> Draft:
+    def _draft(self, kind: Kind, name: str) -> StepDraft:
         """Add a step to the sequence."""
         flow = self._flow
         if self._count >= self.shared.step_limit:
@@ -335,11 +335,11 @@ class Recording(Templates):
                 f"{self.where} has more than {self.shared.step_limit:,} steps: write mg.each(...) over the result of an action, submit "
                 f"several tasks, or raise the limit with App(step_limit=...)"
             )
-        draft = Draft(self, name, flow.depth, len(flow.body), self._count)
+        draft = StepDraft(self, name, flow.depth, len(flow.body), self._count)
         self._add(draft, kind)
         return draft
 
-    def _add(self, draft: Draft, kind: Kind) -> None:
+    def _add(self, draft: StepDraft, kind: Kind) -> None:
         flow = self._flow
         draft.kind, draft.after, draft.guards = kind, flow.frontier, flow.guards
         self._count += 1
@@ -347,12 +347,12 @@ class Recording(Templates):
 
     def _unit(
         self,
-        result: Draft,
+        result: StepDraft,
         first: int,
         needs: int,
         *,
-        start: tuple[Draft, ...] | None = None,
-        heads: tuple[Draft, ...] | None = None,
+        start: tuple[StepDraft, ...] | None = None,
+        heads: tuple[StepDraft, ...] | None = None,
     ) -> None:
         """End a unit of the sequence with ``result``; ``needs`` is where its needs begin."""
         flow, ends = self._flow, (result,)
@@ -388,7 +388,7 @@ class Recording(Templates):
         flow.body, flow.units, flow.frontier = [], [], ()
         self._calls = None
 
-    def trail(self, returns: Template, before: Trail, held: Callable[[int], Any]) -> Trail:
+    def trail(self, returns: Template, before: CachedPlan, held: Callable[[int], Any]) -> CachedPlan:
         """Return the steps recorded, as the trail of further runs; ``returns``: the template from
         ``returned``.
 
@@ -397,7 +397,7 @@ class Recording(Templates):
         """
         calls = tuple(self._calls or ()) if self._end != -1 else ()
         steps = tuple([step_plan(draft, self.shared.payload_limit) for draft in self._flow.body])
-        return Trail(
+        return CachedPlan(
             self._kinds,
             calls,
             before.steps if steps == before.steps else steps,

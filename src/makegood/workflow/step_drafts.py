@@ -14,20 +14,20 @@ from makegood.model.plan import Condition, Kind, StepPlan, Template, inside
 from makegood.workflow.promise import Origin, Promise, Scope, promised
 
 
-class Draft(Origin, eq=False):
+class StepDraft(Origin, eq=False):
     """A step of a plan under construction: ``StepPlan`` with drafts instead of indices."""
 
     kind: Kind = "action"
     action: Action[..., Any] | None = None
     args: Template | None = None
-    after: "tuple[Draft, ...]" = ()
-    guards: "tuple[tuple[Draft, bool], ...]" = ()
+    after: "tuple[StepDraft, ...]" = ()
+    guards: "tuple[tuple[StepDraft, bool], ...]" = ()
     condition: Condition | None = None
     sides: tuple[Template, ...] = ()
     limit: int = 1000
     at_once: int = 0
-    body: "Sequence[Draft]" = ()
-    of: "Draft | None" = None
+    body: "Sequence[StepDraft]" = ()
+    of: "StepDraft | None" = None
 
 
 class Unit(msgspec.Struct, eq=False):
@@ -37,12 +37,12 @@ class Unit(msgspec.Struct, eq=False):
     """A serial."""
     last: int
     """A serial."""
-    start: tuple[Draft, ...]
+    start: tuple[StepDraft, ...]
     """The frontier before it."""
-    heads: tuple[Draft, ...]
-    ends: tuple[Draft, ...]
+    heads: tuple[StepDraft, ...]
+    ends: tuple[StepDraft, ...]
     needs: list[int]
-    result: Draft | None
+    result: StepDraft | None
     """The step whose promise stands for it."""
 
     def holds(self, serials: set[int]) -> bool:
@@ -54,14 +54,14 @@ class Flow(msgspec.Struct, eq=False):
     """The sequence being recorded, and where: in which body, under which guards, in which scope."""
 
     scope: Scope
-    body: list[Draft]
+    body: list[StepDraft]
     depth: int = 0
-    guards: tuple[tuple[Draft, bool], ...] = ()
-    frontier: tuple[Draft, ...] = ()
+    guards: tuple[tuple[StepDraft, bool], ...] = ()
+    frontier: tuple[StepDraft, ...] = ()
     units: list[Unit] = []
 
 
-def step_plan(draft: Draft, payload_limit: int = PAYLOAD_LIMIT) -> StepPlan:
+def step_plan(draft: StepDraft, payload_limit: int = PAYLOAD_LIMIT) -> StepPlan:
     """Return a step as the plan keeps it: indices instead of drafts. ``payload_limit``: of its app."""
     action = draft.action
     if action is not None and not draft.guards and draft.depth == 0:
@@ -96,7 +96,7 @@ def step_plan(draft: Draft, payload_limit: int = PAYLOAD_LIMIT) -> StepPlan:
     )
 
 
-def _own_index(draft: Draft) -> int:
+def _own_index(draft: StepDraft) -> int:
     """Return the index of a step among those of the same body."""
     return draft.position if draft.depth == 0 else inside(draft.position)
 

@@ -11,7 +11,15 @@ from makegood.model.plan import Ref, Template, inside
 from makegood.payload.codec import check_fits, encode, encode_with_holes, objects_in, sized
 from makegood.payload.splice import PLAN_PAYLOADS
 from makegood.workflow.annotation_paths import variously_written
-from makegood.workflow.promise import Condition, Origin, Promise, Promised, Scope, as_condition, promised
+from makegood.workflow.promise import (
+    Origin,
+    Promise,
+    PromiseCondition,
+    Promised,
+    Scope,
+    as_condition,
+    promised,
+)
 from makegood.workflow.step_drafts import Flow
 
 __all__ = ["PLAN_PAYLOADS", "Templates"]
@@ -101,7 +109,7 @@ class Templates:
     def _hole(self, value: object) -> Ref | None:
         if isinstance(value, Promise):
             return self._ref(promised(value))
-        if isinstance(value, Condition):
+        if isinstance(value, PromiseCondition):
             raise PromiseError(
                 "a comparison of promises is no value that can be passed on: compare in an action, or write mg.when(condition, "
                 "then=lambda: True, otherwise=lambda: False)"
@@ -135,9 +143,11 @@ class Templates:
 
     def _condition(self, condition: object) -> PlanCondition:
         """Return a condition as the plan keeps it."""
-        if not isinstance(condition, Condition):
+        if not isinstance(condition, PromiseCondition):
             condition = as_condition(condition, "mg.when")
-            assert isinstance(condition, Condition)  # all_of and any_of have left out what is known now
+            assert isinstance(
+                condition, PromiseCondition
+            )  # all_of and any_of have left out what is known now
         if condition.op in ("all", "any", "not"):
             return PlanCondition(condition.op, parts=tuple(map(self._condition, condition.values)))
         if condition.op != "true":
@@ -145,7 +155,7 @@ class Templates:
         left, *right = [self._template(value, "a side of a condition") for value in condition.values]
         return PlanCondition(condition.op, left, right[0] if right else None)
 
-    def _comparable(self, condition: Condition) -> None:
+    def _comparable(self, condition: PromiseCondition) -> None:
         """Raise ``PromiseError`` for a comparison that Python would answer otherwise: values are compared as
         JSON.
 

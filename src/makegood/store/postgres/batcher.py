@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Callable, Iterable, Sequence
 from typing import Generic, TypeVar
 
 from makegood.errors import PayloadError, StoreError, StoreUnavailableError
-from makegood.store.postgres.writers import Tasks
+from makegood.store.postgres.writers import BackgroundTasks
 
 I = TypeVar("I")  # noqa: E741 - items in
 O = TypeVar("O")  # noqa: E741 - answers out
@@ -21,7 +21,7 @@ class Together(Generic[I, O]):
 
     def __init__(
         self,
-        tasks: Tasks,
+        tasks: BackgroundTasks,
         flush: Callable[[Sequence[I]], Awaitable[list[O]]],
         most: int,
         weigh: Callable[[Sequence[I]], int] = len,

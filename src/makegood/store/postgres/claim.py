@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 
 from makegood.store.postgres.load import COLUMNS, Raw, read
 from makegood.store.postgres.scan_floors import Floors
-from makegood.store.postgres.transaction import Row, Transaction
+from makegood.store.postgres.transaction import Row, WriteTransaction
 from makegood.store.priority_ageing import Ageing
 from makegood.store.records import Claim, Loaded
 
@@ -55,7 +55,7 @@ class Claimed:
     passed: dict[int, int] = field(default_factory=dict)
 
 
-async def find(tx: Transaction, claim: Claim, floors: Floors, ageing: Ageing) -> Claimed:
+async def find(tx: WriteTransaction, claim: Claim, floors: Floors, ageing: Ageing) -> Claimed:
     """Lock and return the tasks that ``claim`` gets, with their epoch already raised."""
     rest: list[Row] = []
     if claim.at_rest:
@@ -92,7 +92,7 @@ def _alone(pending: Sequence[Row], *, others: bool) -> Sequence[Row]:
     return pending[:doubtful]
 
 
-async def _pending(tx: Transaction, limit: int, floors: Floors, ageing: Ageing) -> list[Row]:
+async def _pending(tx: WriteTransaction, limit: int, floors: Floors, ageing: Ageing) -> list[Row]:
     now = floors.clock.monotonic()
     step = ageing.step if ageing.due("pending", now) else None
 
@@ -106,12 +106,12 @@ async def _pending(tx: Transaction, limit: int, floors: Floors, ageing: Ageing) 
     return found
 
 
-async def _aged(tx: Transaction, limit: int, begin: list[int], step: float) -> list[Row]:
+async def _aged(tx: WriteTransaction, limit: int, begin: list[int], step: float) -> list[Row]:
     """Return pending tasks in the order of what their waiting counts."""
     return await tx.rows(PENDING_AGED, PRIORITIES, begin, limit, step)
 
 
-async def _best(tx: Transaction, limit: int, begin: list[int]) -> list[Row]:
+async def _best(tx: WriteTransaction, limit: int, begin: list[int]) -> list[Row]:
     found = await tx.rows(PENDING, PRIORITIES, begin, limit)
     found.sort(key=lambda row: (-row["priority"], row["ready_seq"]))
     return found

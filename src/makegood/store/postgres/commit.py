@@ -15,14 +15,14 @@ from makegood.base.text import kept
 from makegood.errors import StoreError
 from makegood.model.decision import Decision
 from makegood.model.messages import Alert
-from makegood.model.shape import Held
+from makegood.model.shape import HeldTask
 from makegood.store import rows
 from makegood.store.alerts import raise_
 from makegood.store.postgres import claim, notices
 from makegood.store.postgres.decision_rows import Writing
 from makegood.store.postgres.errors import MISSING, is_data, is_lost
 from makegood.store.postgres.scan_floors import Floors
-from makegood.store.postgres.transaction import Transaction, within
+from makegood.store.postgres.transaction import WriteTransaction, within
 from makegood.store.priority_ageing import Ageing
 from makegood.store.records import Batch, Committed
 
@@ -71,7 +71,7 @@ class Commit:
     written: Writing | None = None
     passed: dict[int, int] = field(default_factory=dict)
 
-    async def work(self, tx: Transaction) -> Committed:
+    async def work(self, tx: WriteTransaction) -> Committed:
         """Write the batch. May be called again after it has certainly done nothing."""
         self.done = Committed()
         try:
@@ -85,7 +85,7 @@ class Commit:
         tx.sent = False
         return await self.work(tx)
 
-    async def recovered(self, _: Transaction, outcome: Sequence[int] | None) -> Committed:
+    async def recovered(self, _: WriteTransaction, outcome: Sequence[int] | None) -> Committed:
         """Return the answer of a batch that was committed while its answer was lost."""
         if self.written is not None:
             self.done.withdrawn += self.written.taken_back(outcome)
@@ -96,7 +96,7 @@ class Commit:
         for priority, seq in self.passed.items():
             self.floors.passed(("pending", priority), seq)
 
-    async def _at_once(self, tx: Transaction) -> Committed:
+    async def _at_once(self, tx: WriteTransaction) -> Committed:
         decisions: Sequence[Decision] = self.batch.decisions
         looks = False
         while decisions:
@@ -118,10 +118,10 @@ class Commit:
             decisions = [d for d in decisions if d.task.id not in written.lost]
         return self.done
 
-    async def _explicit(self, tx: Transaction) -> Committed:
+    async def _explicit(self, tx: WriteTransaction) -> Committed:
         batch, done = self.batch, self.done
         self.written = None
-        decided: dict[int, tuple[Held, Decision]] = {}
+        decided: dict[int, tuple[HeldTask, Decision]] = {}
         begins: dict[int, bool] = {}
         if batch.claim is not None and not self.outlived():
             claims = await claim.find(tx, batch.claim, self.floors, self.ageing)
@@ -148,7 +148,7 @@ class Commit:
         done.lost |= stale
         return done
 
-    def _decide(self, claims: claim.Claimed) -> dict[int, tuple[Held, Decision]]:
+    def _decide(self, claims: claim.Claimed) -> dict[int, tuple[HeldTask, Decision]]:
         if self.batch.decide is None:
             raise StoreError("a Batch that claims tasks needs a `decide`: it says what becomes of them")
         decided = {pair[1].task.id: pair for pair in self.batch.decide(claims.tasks)}
@@ -157,7 +157,9 @@ class Commit:
             raise StoreError(f"`decide` returned Decisions for tasks {sorted(strange)} that were not claimed")
         return decided
 
-    async def _apply(self, tx: Transaction, decisions: Sequence[Decision], begins: dict[int, bool]) -> None:
+    async def _apply(
+        self, tx: WriteTransaction, decisions: Sequence[Decision], begins: dict[int, bool]
+    ) -> None:
         """Write Decisions; losers are left out, and with ``careful`` guilty ones are put to error."""
         while decisions:
             if self.careful:
@@ -185,7 +187,7 @@ class Commit:
             decisions = [d for d in decisions if d.task.id not in written.lost]
 
     async def _part(
-        self, tx: Transaction, decisions: Sequence[Decision], begins: dict[int, bool], fault: Exception
+        self, tx: WriteTransaction, decisions: Sequence[Decision], begins: dict[int, bool], fault: Exception
     ) -> None:
         if len(decisions) > 1:
             middle = len(decisions) // 2
@@ -201,13 +203,13 @@ class Commit:
         self.done.guilty.append((decision.task.id, reason))
 
 
-async def _holds(tx: Transaction, node: int, decision: Decision) -> bool:
+async def _holds(tx: WriteTransaction, node: int, decision: Decision) -> bool:
     held = "select 1 from makegood.task where id = $1 and locked_by = $2 and epoch = $3 for no key update"
     return await tx.row(held, decision.task.id, node, decision.before.epoch) is not None
 
 
 async def put_to_error(
-    tx: Transaction,
+    tx: WriteTransaction,
     node: int | None,
     task: int,
     reason: str,

@@ -15,10 +15,10 @@ from makegood.store.postgres.batcher import Together
 from makegood.store.postgres.connection import AwaitingError, Connection, Dialer
 from makegood.store.postgres.errors import cause, translated
 from makegood.store.postgres.inbox_work import Callers
-from makegood.store.postgres.reader import Line
-from makegood.store.postgres.transaction import Look, Transaction, within
+from makegood.store.postgres.reader import Reader
+from makegood.store.postgres.transaction import Look, WriteTransaction, within
 from makegood.store.postgres.transaction import Work as Write
-from makegood.store.postgres.writers import Lanes, pauses_of
+from makegood.store.postgres.writers import Writers, pauses_of
 from makegood.store.transaction import Verbs, Work
 
 log = logging.getLogger("makegood.store")
@@ -50,9 +50,9 @@ class Database:
         self.callers = Callers(dialer, patience, self._announce)
         self._rng = rng
         self._patience = patience
-        self._lanes: Lanes | None = None
-        self._reader: Line | None = None
-        self._control: Line | None = None
+        self._lanes: Writers | None = None
+        self._reader: Reader | None = None
+        self._control: Reader | None = None
         self._keeper: asyncio.Task[None] | None = None
         self._batches: dict[Hashable, Together[Any, Any]] = {}
         self._listeners: dict[str, list[Callable[[], None]]] = {}
@@ -69,9 +69,9 @@ class Database:
         """The server and database, for messages."""
         return self.dialer.address.where
 
-    def place(self) -> joined_submit.Place:
+    def place(self) -> joined_submit.StorePlace:
         """Return what a caller's connection must be one to."""
-        return joined_submit.Place(self.where, self.identity, self.dialer.database, self.dialer.system)
+        return joined_submit.StorePlace(self.where, self.identity, self.dialer.database, self.dialer.system)
 
     async def open(self, *, migrate: bool) -> None:
         """Connect, verify settings and schema, listen for wake-ups."""
@@ -80,8 +80,8 @@ class Database:
         await self.alone(partial(self._prepared, migrate=migrate))
         dialer = self.dialer
         dialer.checked, dialer.shut = True, False
-        lanes = Lanes(dialer, self._rng, self._announce, size=_WRITERS, patience=self._patience)
-        line = partial(Line, dialer, self._rng, lanes.tasks)
+        lanes = Writers(dialer, self._rng, self._announce, size=_WRITERS, patience=self._patience)
+        line = partial(Reader, dialer, self._rng, lanes.tasks)
         reader = line(patience=self._patience)
         control = line(patience=min(self._patience, _CONTROL_PATIENCE), heard=self._heard)
         try:
@@ -95,7 +95,7 @@ class Database:
         self.callers.open()
         self._keeper = asyncio.get_running_loop().create_task(control.keep(_KEEP))
 
-    async def _reached(self, control: Line) -> None:
+    async def _reached(self, control: Reader) -> None:
         """Connect; wait, up to a limit, where a process with more rights has to begin a new generation first."""
         pauses = pauses_of(self._rng)
         loop = asyncio.get_running_loop()
@@ -154,7 +154,7 @@ class Database:
         return StoreUnavailableError(f"{self.where}: the store is not open; `await store.open()` first")
 
     @property
-    def lanes(self) -> Lanes:
+    def lanes(self) -> Writers:
         """The connections that write."""
         if self._lanes is None:
             raise self._not_open()
@@ -192,7 +192,7 @@ class Database:
     async def written(self, work: Work[T]) -> T:
         """Do a verb that is written once for every store."""
 
-        async def noted(tx: Transaction) -> T:
+        async def noted(tx: WriteTransaction) -> T:
             done = await work(tx)
             tx.idle = not (tx.wrote or tx.topics)
             return done
@@ -227,18 +227,18 @@ class Database:
         self._announce(set(self._listeners) if topic is None else {topic})
 
 
-async def explicit(lanes: Lanes, work: Write[T], term: records.Grant | None = None) -> T:
+async def explicit(lanes: Writers, work: Write[T], term: records.Grant | None = None) -> T:
     """Run an explicit transaction; its answer is known before its commit is sent, so nothing has to be recovered."""
     answer: list[T] = []
 
-    async def keep(tx: Transaction) -> T:
+    async def keep(tx: WriteTransaction) -> T:
         answer[:] = [await work(tx)]
         return answer[0]
 
-    async def run(tx: Transaction) -> T:
+    async def run(tx: WriteTransaction) -> T:
         return await within(tx, keep, term)
 
-    async def recover(_: Transaction, __: Sequence[int] | None) -> T:
+    async def recover(_: WriteTransaction, __: Sequence[int] | None) -> T:
         return answer[0]
 
     return await lanes.write_here(run, recover)
@@ -255,7 +255,7 @@ class Slice(Verbs):
 Method = Callable[Concatenate[Slice, P], Coroutine[Any, Any, T]]
 
 
-def writes(function: Callable[Concatenate[Transaction, P], Awaitable[T]]) -> Method[P, T]:
+def writes(function: Callable[Concatenate[WriteTransaction, P], Awaitable[T]]) -> Method[P, T]:
     """Make a method of a transaction that writes."""
 
     @wraps(function)

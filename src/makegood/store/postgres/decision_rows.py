@@ -25,7 +25,7 @@ from makegood.store.postgres.commit_statement import (
     place,
     statement,
 )
-from makegood.store.postgres.transaction import LaneGoneError, Transaction
+from makegood.store.postgres.transaction import LaneGoneError, WriteTransaction
 
 ENDED: tuple[TaskState, ...] = ("processed", "undone")
 AT_REST: tuple[TaskState, ...] = ("processed", "undone", "error")
@@ -277,7 +277,7 @@ class Writing:
             *corrected, *told,
         )  # fmt: skip
 
-    async def write(self, tx: Transaction, *, mark: bool, looks: bool = True) -> "Written":
+    async def write(self, tx: WriteTransaction, *, mark: bool, looks: bool = True) -> "Written":
         """Write everything, or nothing when a fence does not hold. ``mark``: with the lane's number, as the last write.
 
         ``looks``: whether it is found out which of the requests that replies have used up are missing; otherwise ``MISSING`` (see

@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 from makegood.base.host_port import is_verified, remote_hosts
 from makegood.store.postgres.connection import Connection
 from makegood.store.postgres.load import COLUMNS, Raw, read
-from makegood.store.postgres.transaction import Transaction
+from makegood.store.postgres.transaction import WriteTransaction
 from makegood.store.rows import Interner
 from makegood.store.soundness import unknown_state
 from makegood.store.views import Finding
@@ -132,7 +132,7 @@ async def orphans(connection: Connection, limit: int) -> list[int]:
     return [task for (task,) in await connection.fetch(ORPHANS, limit)]
 
 
-async def nothing(tx: Transaction) -> None:
+async def nothing(tx: WriteTransaction) -> None:
     """Write nothing but the lane's number, which every commit writes."""
     await tx.mark()
 

@@ -21,7 +21,7 @@ from typing import Any, TypeAlias
 
 import asyncpg
 
-from makegood.model.messages import Act, Message
+from makegood.model.messages import Act, TaskMessage
 from makegood.store import rows
 from makegood.store.records import Anew
 
@@ -128,7 +128,7 @@ async def _anew(connection: _Connection) -> Anew:
 def _silence(row: asyncpg.Record) -> bytes:
     """Return the verdict on a request of which nothing can be known, as a message."""
     idx, doing, attempt, failures = row["idx"], row["kind"], row["attempt"], row["failures"]
-    return rows.message(Message("expired", idx=idx, doing=doing, attempt=attempt, failures=failures))
+    return rows.message(TaskMessage("expired", idx=idx, doing=doing, attempt=attempt, failures=failures))
 
 
 def _columns(pairs: Sequence[tuple[int, bytes]]) -> list[list[Any]]:

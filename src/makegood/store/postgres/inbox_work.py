@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 from makegood.errors import StoreUnavailableError, TransactionError
 from makegood.store.postgres.connection import Dialer, Link, dropped
 from makegood.store.postgres.errors import cause, is_lost, translated
-from makegood.store.postgres.writers import Tasks
+from makegood.store.postgres.writers import BackgroundTasks
 from makegood.transactions import Caller
 from makegood.transactions.drivers import Asyncpg
 
@@ -57,7 +57,7 @@ class Callers:
         self._dialer = dialer
         self._patience = patience
         self._idle: list[Link] = []
-        self._tasks = Tasks()
+        self._tasks = BackgroundTasks()
         self._open = False
 
     def open(self) -> None:

@@ -32,7 +32,7 @@ from makegood.store.postgres.commit_statement import (
     PLUS,
     QUEUED,
 )
-from makegood.store.records import Draft, Identity, Submitted
+from makegood.store.records import Identity, Submission, Submitted
 from makegood.transactions import Caller
 
 _T, _F = "pg_catalog.text", "pg_catalog.float8"
@@ -145,7 +145,7 @@ from pg_catalog.jsonb_to_recordset(?::pg_catalog.text::pg_catalog.jsonb)
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class StorePlace:
     """Where the store is: ``where`` for messages, and what tells its database from a copy of it."""
 
     where: str
@@ -154,7 +154,7 @@ class Place:
     system: str
 
 
-async def join(caller: Caller, drafts: Sequence[Draft], place: Place) -> list[Submitted]:
+async def join(caller: Caller, drafts: Sequence[Submission], place: StorePlace) -> list[Submitted]:
     """Insert tasks with their steps; one answer per draft, in order. Whoever holds a key or an id stays as he is.
 
     Other processes are notified by the caller's commit. Raises ``TransactionError``, ``SchemaMismatchError``,
@@ -170,7 +170,7 @@ async def join(caller: Caller, drafts: Sequence[Draft], place: Place) -> list[Su
     return await _insert(caller, drafts)
 
 
-async def verify(caller: Caller, place: Place) -> None:
+async def verify(caller: Caller, place: StorePlace) -> None:
     """Raise ``TransactionError`` or ``SchemaMismatchError`` for a connection that cannot carry what the store writes."""
     if caller.ours:
         return
@@ -204,7 +204,7 @@ async def verify(caller: Caller, place: Place) -> None:
         )
 
 
-async def _insert(caller: Caller, drafts: Sequence[Draft]) -> list[Submitted]:
+async def _insert(caller: Caller, drafts: Sequence[Submission]) -> list[Submitted]:
     distinct = {d.id: d for d in reversed(drafts)}  # of two with one id the later one collided
     tasks = [d for d in drafts if distinct[d.id] is d]
     given = {"tasks": [_task(d) for d in tasks], "steps": [_step(d, s) for d in tasks for s in d.steps]}
@@ -232,7 +232,7 @@ async def _insert(caller: Caller, drafts: Sequence[Draft]) -> list[Submitted]:
     return [answer for answer in answers if answer is not None]
 
 
-def _task(d: Draft) -> dict[str, Any]:
+def _task(d: Submission) -> dict[str, Any]:
     return {
         "id": d.id, "app": d.app, "workflow": d.workflow, "key": d.key, "fingerprint": _base64(d.fingerprint),
         "on_failure": d.on_failure, "priority": d.priority, "within": d.within, "undo_within": d.undo_within,
@@ -258,7 +258,7 @@ def _told(made: Sequence[Notice]) -> dict[str, list[dict[str, Any]]]:
     }
 
 
-def _step(d: Draft, s: Any) -> dict[str, Any]:
+def _step(d: Submission, s: Any) -> dict[str, Any]:
     return {
         "task": d.id, "idx": s.idx, "kind": s.kind, "name": s.name, "agent": s.agent, "action": s.action,
         "spec": _base64(rows.spec(s)),

@@ -5,8 +5,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from makegood.model.messages import Message
-from makegood.model.task import Step, Task
+from makegood.model.messages import TaskMessage
+from makegood.model.task import Step, TaskRecord
 from makegood.store import rows
 from makegood.store.postgres.connection import Connection
 from makegood.store.postgres.transaction import Row
@@ -70,7 +70,7 @@ class Read:
     left: list[int]
 
 
-def _task(raw: Raw, given: tuple[bytes, bytes | None] | None) -> Task:
+def _task(raw: Raw, given: tuple[bytes, bytes | None] | None) -> TaskRecord:
     (
         id_, app, workflow, key, state, goal, on_failure, submission, priority, _, within, _, undo_within, cause, failures,
         lost, static, result, trace, told, notified, *_,
@@ -78,7 +78,7 @@ def _task(raw: Raw, given: tuple[bytes, bytes | None] | None) -> Task:
     if given is not None:
         static, result = given
     inputs, returns, reply = rows.read_static(static)
-    return Task(
+    return TaskRecord(
         id_, app, workflow, key, state, goal, on_failure, submission, priority, raw.epoch, within, raw.timed, undo_within,
         cause, failures, lost, inputs, returns, result, trace, reply, told or "", notified or 0,
     )  # fmt: skip
@@ -161,7 +161,9 @@ async def read(connection: Connection, plans: Interner, found: Sequence[Raw], ro
         piece.inbox.sort()
         try:
             _refuse_nan(piece.due.values())
-            messages: list[Message] = [rows.read_message(body, seq, user) for seq, body, user in piece.inbox]
+            messages: list[TaskMessage] = [
+                rows.read_message(body, seq, user) for seq, body, user in piece.inbox
+            ]
             steps = [_step(plans, row, piece.doing.get(row[2]), row[2] in piece.due) for row in piece.steps]
             done.tasks.append(
                 Loaded(_task(raw, static.get(id_)), rows.checked(steps, raw.row[5]), messages, piece.due)

@@ -9,7 +9,7 @@ from makegood.store import alerts
 from makegood.store.notice_records import Due, Sending, dead_letter, listeners, of_guilty, queued
 from makegood.store.postgres.commit_statement import AS_QUEUED, HEARD, IN_ORDER, INTO_LISTENER, INTO_NOTICE
 from makegood.store.postgres.decision_rows import columns
-from makegood.store.postgres.transaction import Transaction
+from makegood.store.postgres.transaction import WriteTransaction
 
 T = TypeVar("T")
 
@@ -79,7 +79,7 @@ from unnest($1::bigint[], $2::text[]) as x (task, error) where l.task between x.
 """
 
 
-async def write(tx: Transaction, made: Sequence[Notice]) -> None:
+async def write(tx: WriteTransaction, made: Sequence[Notice]) -> None:
     """Write notices that belong to no Decision."""
     to_web = [n for n in made if notices.queue(n.reply.to) is None]
     for notice in made:
@@ -95,7 +95,7 @@ async def write(tx: Transaction, made: Sequence[Notice]) -> None:
         tx.topics.update(f"queue:{row[4]}" for row in rows_)
 
 
-async def guilty(tx: Transaction, task: int, cause: str) -> None:
+async def guilty(tx: WriteTransaction, task: int, cause: str) -> None:
     """Write the notice of a task that was put to error by the store itself."""
     row = await tx.row(_GUILTY, task)
     if row is None:
@@ -107,12 +107,12 @@ async def guilty(tx: Transaction, task: int, cause: str) -> None:
         await write(tx, [found])
 
 
-async def take(tx: Transaction, node: int, room: Sequence[tuple[str, int]], lease: float) -> list[Due]:
+async def take(tx: WriteTransaction, node: int, room: Sequence[tuple[str, int]], lease: float) -> list[Due]:
     """Take notices for sending."""
     return [Due(*row) for row in await tx.rows(_TAKE, node, *columns(room, 2), lease)]
 
 
-async def settle(tx: Transaction, node: int, outcomes: Sequence[Sending]) -> list[bool]:
+async def settle(tx: WriteTransaction, node: int, outcomes: Sequence[Sending]) -> list[bool]:
     """Write down what became of notices."""
     tasks = [outcome.task for outcome in outcomes]
     held = {row["task"]: row for row in await tx.rows(_OURS, node, tasks)}
@@ -128,7 +128,7 @@ async def settle(tx: Transaction, node: int, outcomes: Sequence[Sending]) -> lis
     return said
 
 
-async def _settle(tx: Transaction, outcomes: Sequence[Sending], urls: dict[int, str]) -> None:
+async def _settle(tx: WriteTransaction, outcomes: Sequence[Sending], urls: dict[int, str]) -> None:
     sent = [(o.task, o.sequence) for o in outcomes if o.outcome == "sent"]
     again = [
         (o.task, int(o.outcome == "failed"), o.wait, o.error)

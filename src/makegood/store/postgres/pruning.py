@@ -1,6 +1,6 @@
 """Removing tasks that ended long ago, with everything about them, in bounded batches."""
 
-from makegood.store.postgres.transaction import Transaction
+from makegood.store.postgres.transaction import WriteTransaction
 from makegood.store.records import Pruned
 
 # Ids rise with the time of submission, so a window of them is a window of time; nothing else is read to find what is old.
@@ -43,7 +43,7 @@ delete from makegood.audit where act in (
 """
 
 
-async def prune(tx: Transaction, older: float, after: int, limit: int, *, dry: bool = False) -> Pruned:
+async def prune(tx: WriteTransaction, older: float, after: int, limit: int, *, dry: bool = False) -> Pruned:
     """Remove ended tasks of a window of ids, with the first also what belongs to no task; ``dry``: only count them."""
     if after == 0 and not dry:
         await tx.run(OTHERS, older, limit)

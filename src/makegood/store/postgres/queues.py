@@ -12,7 +12,7 @@ from makegood.store.postgres.commit_statement import CAT, EQ, EXACT_NOW, INTO_ME
 from makegood.store.postgres.connection import Connection
 from makegood.store.postgres.decision_rows import columns
 from makegood.store.postgres.errors import is_data
-from makegood.store.postgres.transaction import Row, Transaction
+from makegood.store.postgres.transaction import Row, WriteTransaction
 from makegood.store.queue_records import Handed, Outgoing, Receipt, Returned, Room, Sent
 from makegood.store.records import NO_LIMIT
 from makegood.transactions import Caller
@@ -224,7 +224,7 @@ def sent(m: Outgoing) -> tuple[object, ...]:
     )  # fmt: skip
 
 
-async def write(tx: Transaction, messages: Sequence[Outgoing]) -> set[tuple[str, str]]:
+async def write(tx: WriteTransaction, messages: Sequence[Outgoing]) -> set[tuple[str, str]]:
     """Send messages in a transaction that does other things as well, whatever the length of their queues; returns (queue, id) of
     those that were not there before.
     """
@@ -237,7 +237,7 @@ async def write(tx: Transaction, messages: Sequence[Outgoing]) -> set[tuple[str,
     return made
 
 
-async def send(tx: Transaction, messages: Sequence[Outgoing], room: Room, now: float) -> list[Sent]:
+async def send(tx: WriteTransaction, messages: Sequence[Outgoing], room: Room, now: float) -> list[Sent]:
     """Send messages, each with the limits of its queue. ``now``: seconds, for what is known of their bytes."""
     try:
         made = await write(tx, messages)
@@ -262,7 +262,7 @@ async def send(tx: Transaction, messages: Sequence[Outgoing], room: Room, now: f
     return [Sent(m.id, created=is_new[n], conflict=n in others) for n, m in enumerate(messages)]
 
 
-async def _others(tx: Transaction, known: Sequence[tuple[int, Outgoing]]) -> set[int]:
+async def _others(tx: WriteTransaction, known: Sequence[tuple[int, Outgoing]]) -> set[int]:
     """Return which of these messages, by number, are known with another body."""
     if not known:
         return set()
@@ -270,7 +270,7 @@ async def _others(tx: Transaction, known: Sequence[tuple[int, Outgoing]]) -> set
     return {row["n"] for row in await tx.rows(_OTHERS, *asked)}
 
 
-async def _check(tx: Transaction, queue: str, room: Room, new: Sequence[int], now: float) -> None:
+async def _check(tx: WriteTransaction, queue: str, room: Room, new: Sequence[int], now: float) -> None:
     """Raise ``QueueFullError`` when too many messages wait, or bytes, with the ``new`` ones, once those that have expired are gone."""
     if not room.depths.wants(queue, sum(new), room.most_bytes, now):
         if await tx.connection.fetchval(_LENGTH, queue, room.most + 1) <= room.most:
@@ -287,7 +287,7 @@ async def _check(tx: Transaction, queue: str, room: Room, new: Sequence[int], no
         raise full
 
 
-async def _depth(tx: Transaction, queue: str, most: int) -> tuple[int, int]:
+async def _depth(tx: WriteTransaction, queue: str, most: int) -> tuple[int, int]:
     row = await tx.connection.fetchrow(_DEPTH, queue, most)
     assert row is not None
     return row[0], row[1]
@@ -300,7 +300,7 @@ async def due(connection: Connection, queue: str) -> float | None:
 
 
 async def receive(
-    tx: Transaction, queue: str, taker: str, limit: int, *, lease: float, threshold: int
+    tx: WriteTransaction, queue: str, taker: str, limit: int, *, lease: float, threshold: int
 ) -> Handed:
     """Give messages to a receiver."""
     met = [tuple(row) for row in await tx.rows(_RECEIVE, queue, taker, limit, lease, threshold)]
@@ -320,7 +320,7 @@ async def receive(
     return Handed(given, 1.0 if rest == 0 and not found else rest, len(worn))
 
 
-async def _kill(tx: Transaction, dead: Sequence[Returned], *, taken: bool) -> set[int]:
+async def _kill(tx: WriteTransaction, dead: Sequence[Returned], *, taken: bool) -> set[int]:
     """Put messages to the dead letters, each with an alert; returns their ``seq``."""
     values = [(*one.receipt, one.why) for one in sorted(dead, key=lambda one: one.receipt)]
     killed = await tx.rows(_KILL, *columns(values, 3), not taken)
@@ -329,12 +329,12 @@ async def _kill(tx: Transaction, dead: Sequence[Returned], *, taken: bool) -> se
     return {row["seq"] for row in killed}
 
 
-async def hold(tx: Transaction, receipts: Sequence[Receipt], lease: float) -> list[bool]:
+async def hold(tx: WriteTransaction, receipts: Sequence[Receipt], lease: float) -> list[bool]:
     """Make leases longer."""
     return _said(tx, receipts, await tx.rows(_HOLD, *columns(sorted(receipts), 2), lease))
 
 
-async def acknowledge(tx: Transaction, receipts: Sequence[Receipt]) -> list[bool]:
+async def acknowledge(tx: WriteTransaction, receipts: Sequence[Receipt]) -> list[bool]:
     """Take messages out of their queues."""
     return _said(tx, receipts, await tx.rows(_DONE, *columns(sorted(receipts), 2)))
 
@@ -396,13 +396,13 @@ def _base64(data: bytes) -> str:
     return base64.b64encode(data).decode("ascii")
 
 
-def _said(tx: Transaction, receipts: Sequence[Receipt], hit: Sequence[Row]) -> list[bool]:
+def _said(tx: WriteTransaction, receipts: Sequence[Receipt], hit: Sequence[Row]) -> list[bool]:
     tx.idle = not hit
     there = {row["seq"] for row in hit}
     return [seq in there for seq, _ in receipts]
 
 
-async def give_back(tx: Transaction, returned: Sequence[Returned]) -> list[bool]:
+async def give_back(tx: WriteTransaction, returned: Sequence[Returned]) -> list[bool]:
     """Give messages back, or put them to the dead letters."""
     back = sorted((one for one in returned if not one.dead), key=lambda one: one.receipt)
     dead = [one for one in returned if one.dead]
@@ -418,7 +418,7 @@ async def give_back(tx: Transaction, returned: Sequence[Returned]) -> list[bool]
     return [one.receipt[0] in hit for one in returned]
 
 
-async def shorten(tx: Transaction, most: int, limit: int, most_bytes: int = NO_LIMIT) -> int:
+async def shorten(tx: WriteTransaction, most: int, limit: int, most_bytes: int = NO_LIMIT) -> int:
     """Drop the oldest notices of queues that are too long, or have too many bytes."""
     gone = await tx.rows(_SHORTEN, most, limit, most_bytes)
     tx.idle = not gone

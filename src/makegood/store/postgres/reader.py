@@ -15,7 +15,7 @@ from makegood.errors import StoreUnavailableError
 from makegood.store.postgres.connection import Connection, Dialer, Link, bounded
 from makegood.store.postgres.errors import PASSING, cause, is_lost, translated
 from makegood.store.postgres.transaction import CHANNEL
-from makegood.store.postgres.writers import Tasks, pauses_of
+from makegood.store.postgres.writers import BackgroundTasks, pauses_of
 
 log = logging.getLogger("makegood.store")
 
@@ -24,7 +24,7 @@ T = TypeVar("T")
 _TRIES = 3
 
 
-class Line:
+class Reader:
     """One connection. ``patience``: seconds that an answer may take before the connection is dropped.
 
     ``heard``: told a topic when another process notifies, or None when something may have been missed.
@@ -34,7 +34,7 @@ class Line:
         self,
         dialer: Dialer,
         rng: random.Random,
-        tasks: Tasks,
+        tasks: BackgroundTasks,
         *,
         patience: float,
         heard: Callable[[str | None], None] | None = None,

@@ -5,14 +5,14 @@ from dataclasses import dataclass
 
 from makegood.base.ids import show
 from makegood.errors import TaskNotFoundError
-from makegood.model.messages import Act, Answer, Message
+from makegood.model.messages import Act, Answer, TaskMessage
 from makegood.payload.codec import UNREADABLE
 from makegood.store import rows
 from makegood.store.postgres.connection import Connection
 from makegood.store.postgres.decision_rows import ENDED, columns
 from makegood.store.postgres.scan_floors import Floors
-from makegood.store.postgres.transaction import LaneGoneError, Row, Transaction
-from makegood.store.records import Inbox
+from makegood.store.postgres.transaction import LaneGoneError, Row, WriteTransaction
+from makegood.store.records import TaskMessages
 
 INBOX = """
 select seq, task, body, locked_by, db_user from (
@@ -98,12 +98,12 @@ returning r.agent
 
 async def inbox(
     connection: Connection, node: int, limit: int, room: int, floors: Floors
-) -> tuple[Inbox, list[tuple[int, str]]]:
+) -> tuple[TaskMessages, list[tuple[int, str]]]:
     """Return messages for the tasks of ``node``, and unlocked tasks at rest that have some; and (task, reason) where one cannot be
     read.
     """
     key = ("inbox", node)
-    found = Inbox({}, [])
+    found = TaskMessages({}, [])
     unreadable: dict[int, str] = {}
 
     async def look(bottom: bool) -> list[Row]:  # noqa: FBT001 - as ``looked`` calls it
@@ -128,7 +128,7 @@ async def inbox(
     return found, list(unreadable.items())
 
 
-async def post(tx: Transaction, task: int, message: Message) -> None:
+async def post(tx: WriteTransaction, task: int, message: TaskMessage) -> None:
     """Leave an operator's act; raises ``TaskNotFoundError``."""
     if await tx.row(_THERE, task) is None:
         raise TaskNotFoundError(
@@ -138,7 +138,7 @@ async def post(tx: Transaction, task: int, message: Message) -> None:
     tx.topics.add("inbox")
 
 
-async def leave(tx: Transaction, messages: Sequence[tuple[int, Message]]) -> None:
+async def leave(tx: WriteTransaction, messages: Sequence[tuple[int, TaskMessage]]) -> None:
     """Leave messages in the inboxes of tasks."""
     if messages:
         await tx.run(LEAVE, *columns([(task, m.kind, rows.message(m)) for task, m in messages], 3))
@@ -154,20 +154,20 @@ async def answers(connection: Connection, acts: Sequence[str]) -> dict[str, Answ
 
 
 @dataclass(frozen=True, slots=True)
-class Reply:
+class IncomingReply:
     """A reply on its way in: who gives it, to which task, its message as it will lie there."""
 
     node: int
     task: int
-    message: Message
+    message: TaskMessage
     body: bytes
 
 
-def _keys(replies: Sequence[Reply]) -> list[tuple[int, int, int]]:
+def _keys(replies: Sequence[IncomingReply]) -> list[tuple[int, int, int]]:
     return [(r.task, r.message.idx, r.message.attempt) for r in replies]
 
 
-async def answer(tx: Transaction, node: int, replies: Sequence[Reply]) -> list[bool]:
+async def answer(tx: WriteTransaction, node: int, replies: Sequence[IncomingReply]) -> list[bool]:
     """Leave those replies of ``node`` that came in time; the others stay False. One statement."""
     order = sorted(range(len(replies)), key=lambda n: _keys([replies[n]]))
     values = [
@@ -183,13 +183,15 @@ async def answer(tx: Transaction, node: int, replies: Sequence[Reply]) -> list[b
     return _verdicts(tx, order, row["hits"])
 
 
-async def answered(tx: Transaction, replies: Sequence[Reply], outcome: Sequence[int] | None) -> list[bool]:
+async def answered(
+    tx: WriteTransaction, replies: Sequence[IncomingReply], outcome: Sequence[int] | None
+) -> list[bool]:
     """Return the verdicts of ``answer`` when it was committed and its answer lost."""
     order = sorted(range(len(replies)), key=lambda n: _keys([replies[n]]))
     return _verdicts(tx, order, range(1, len(replies) + 1) if outcome is None else outcome)
 
 
-def _verdicts(tx: Transaction, order: Sequence[int], hits: Sequence[int]) -> list[bool]:
+def _verdicts(tx: WriteTransaction, order: Sequence[int], hits: Sequence[int]) -> list[bool]:
     verdicts = [False] * len(order)
     for n in hits:
         verdicts[order[n - 1]] = True
@@ -198,7 +200,7 @@ def _verdicts(tx: Transaction, order: Sequence[int], hits: Sequence[int]) -> lis
     return verdicts
 
 
-async def late(tx: Transaction, node: int, replies: Sequence[Reply]) -> list[bool]:
+async def late(tx: WriteTransaction, node: int, replies: Sequence[IncomingReply]) -> list[bool]:
     """Look at replies that found no request: True for one that lies there already; the others are recorded as late."""
     values = [(*key, r.body) for key, r in zip(_keys(replies), replies, strict=True)]
     given = {row["n"] - 1 for row in await tx.rows(_GIVEN, node, *columns(values, 4))}
@@ -213,7 +215,7 @@ async def late(tx: Transaction, node: int, replies: Sequence[Reply]) -> list[boo
     await leave(
         tx,
         [
-            (r.task, Message("late", idx=m.idx, doing=m.doing, attempt=m.attempt, value=m.value))
+            (r.task, TaskMessage("late", idx=m.idx, doing=m.doing, attempt=m.attempt, value=m.value))
             for r in left
             if (m := r.message).kind == "done" and r.task in states and states[r.task] not in ENDED
         ],
@@ -231,7 +233,7 @@ async def excuse(connection: Connection, node: int, requests: Sequence[tuple[int
     await connection.execute(_EXCUSE, node, *columns(sorted(requests), 3))
 
 
-async def give_back(tx: Transaction, node: int, requests: Sequence[tuple[int, int, int]]) -> None:
+async def give_back(tx: WriteTransaction, node: int, requests: Sequence[tuple[int, int, int]]) -> None:
     """Make taken requests available again, at their old place; those handed over in memory have no body to give."""
     freed: list[Row] = await tx.rows(_GIVE_BACK, node, *columns(sorted(requests), 3))
     tx.topics |= {f"agent:{row['agent']}" for row in freed}

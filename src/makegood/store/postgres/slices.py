@@ -5,7 +5,7 @@ from functools import partial, wraps
 from typing import Any, Concatenate, ParamSpec, TypeVar
 
 from makegood.base.sizes import KIB
-from makegood.model.messages import Act, Message
+from makegood.model.messages import Act, TaskMessage
 from makegood.store import finding, letters, listening, queue_records, records, rows
 from makegood.store import views as views_
 from makegood.store.alerts import audit
@@ -31,8 +31,8 @@ from makegood.store.postgres.database import Database, Slice, asks, explicit, re
 from makegood.store.postgres.scan_floors import Floors
 from makegood.store.postgres.submit import recovered as submit_recovered
 from makegood.store.postgres.submit import submit
-from makegood.store.postgres.transaction import Transaction
-from makegood.store.postgres.writers import Lanes
+from makegood.store.postgres.transaction import WriteTransaction
+from makegood.store.postgres.writers import Writers
 from makegood.store.priority_ageing import Ageing
 from makegood.store.queue_records import Depths, Handed, Outgoing, Receipt, Returned, Room, Sent
 from makegood.store.rows import Interner
@@ -48,8 +48,8 @@ _HEAVY = 16 * KIB
 # Slack of floors: how many numbers, microseconds or seconds later than its turn a transaction may commit and still be seen at once.
 
 
-class Tasks(Slice):
-    """Tasks, their steps and their inboxes."""
+class TaskSlice(Slice):
+    """TaskSlice, their steps and their inboxes."""
 
     def __init__(self, database: Database, ageing: Ageing) -> None:
         super().__init__(database)
@@ -57,11 +57,11 @@ class Tasks(Slice):
         self.claims = Floors(database.clock, 250_000)
         self.messages = Floors(database.clock, 2000)
 
-    async def submit(self, drafts: Sequence[records.Draft]) -> list[records.Submitted]:
+    async def submit(self, drafts: Sequence[records.Submission]) -> list[records.Submitted]:
         """Insert tasks with all their steps."""
         return await self._db.together("submit", partial(_submit, self._db.lanes), _weight).ask(drafts)
 
-    async def join(self, caller: Caller, drafts: Sequence[records.Draft]) -> list[records.Submitted]:
+    async def join(self, caller: Caller, drafts: Sequence[records.Submission]) -> list[records.Submitted]:
         """Insert tasks in a transaction of the caller's."""
         return await joined_submit.join(caller, drafts, self._db.place())
 
@@ -92,7 +92,7 @@ class Tasks(Slice):
         for task, reason in unreadable:
             await self._db.write(partial(put_to_error, node=node, task=task, reason=reason, held=True))
 
-    async def inbox(self, node: int, limit: int, room: int = records.NO_LIMIT) -> records.Inbox:
+    async def inbox(self, node: int, limit: int, room: int = records.NO_LIMIT) -> records.TaskMessages:
         """Return messages for the tasks of ``node``, and unlocked tasks at rest that have some."""
         found, unreadable = await self._db.read(
             partial(queues.inbox, node=node, limit=limit, room=room, floors=self.messages)
@@ -112,8 +112,8 @@ class Tasks(Slice):
     history = reading(finding.history)
 
 
-class Requests(Slice):
-    """Requests to agents, and their replies."""
+class RequestSlice(Slice):
+    """RequestSlice to agents, and their replies."""
 
     def __init__(self, database: Database, ageing: Ageing) -> None:
         super().__init__(database)
@@ -129,7 +129,7 @@ class Requests(Slice):
             await self._db.write(partial(put_to_error, node=None, task=task, reason=reason, seqs=()))
         return requests
 
-    async def answer(self, node: int, replies: Sequence[tuple[int, Message]]) -> list[bool]:
+    async def answer(self, node: int, replies: Sequence[tuple[int, TaskMessage]]) -> list[bool]:
         """Leave replies in the tasks' inboxes; True for each that came in time."""
         flush = partial(_answer, self._db.lanes, node)
         return await self._db.together(node, flush, _weight_of_replies).ask(replies)
@@ -159,7 +159,7 @@ class _Looking(Slice):
 
 
 def _under_term(
-    function: Callable[Concatenate[Transaction, Floors, P], Awaitable[T]],
+    function: Callable[Concatenate[WriteTransaction, Floors, P], Awaitable[T]],
 ) -> Callable[Concatenate[_Looking, records.Grant, P], Coroutine[Any, Any, T]]:
     """Make a method of a transaction under a term."""
 
@@ -170,7 +170,7 @@ def _under_term(
     return method
 
 
-class Supervision(_Looking):
+class SupervisionSlice(_Looking):
     """What the leading Supervisor finds."""
 
     async def horizon(self, grace: float, most: float) -> float:
@@ -184,8 +184,8 @@ class Supervision(_Looking):
     starved = _under_term(supervision.starved)
 
 
-class Queues(Slice):
-    """Queues of messages."""
+class QueueSlice(Slice):
+    """QueueSlice of messages."""
 
     def __init__(self, database: Database) -> None:
         super().__init__(database)
@@ -247,7 +247,7 @@ class Queues(Slice):
     shorten_queues = writes(mails.shorten)
 
 
-class Notices(Slice):
+class NoticeSlice(Slice):
     """What submitters are told."""
 
     notices_due = reading(listening.due)
@@ -258,8 +258,8 @@ class Notices(Slice):
     drop_notices = writing(listening.drop)
 
 
-class Leases(Slice):
-    """Leases with epochs."""
+class LeaseSlice(Slice):
+    """LeaseSlice with epochs."""
 
     acquire = asks(leases.acquire)
     renew = asks(leases.renew)
@@ -268,7 +268,7 @@ class Leases(Slice):
     past_terms = asks(leases.past_terms)
 
 
-class Nodes(Slice):
+class NodeSlice(Slice):
     """Processes."""
 
     async def register(self, info: views_.NodeInfo) -> int:
@@ -284,7 +284,7 @@ class Nodes(Slice):
     depths = reads(upkeep.depths)
 
 
-class Admin(Slice):
+class AdminSlice(Slice):
     """The store as a whole."""
 
     async def schema(self) -> views_.SchemaStatus:
@@ -337,16 +337,16 @@ class Admin(Slice):
     audit = reading(audit)
 
 
-async def _submit(lanes: Lanes, drafts: Sequence[records.Draft]) -> list[records.Submitted]:
+async def _submit(lanes: Writers, drafts: Sequence[records.Submission]) -> list[records.Submitted]:
     """Write what several callers submit."""
     return await lanes.write_here(
         lambda tx: submit(tx, drafts), lambda tx, outcome: submit_recovered(tx, drafts, outcome)
     )
 
 
-async def _answer(lanes: Lanes, node: int, replies: Sequence[tuple[int, Message]]) -> list[bool]:
+async def _answer(lanes: Writers, node: int, replies: Sequence[tuple[int, TaskMessage]]) -> list[bool]:
     """Write replies; those that did not come in time are looked at in a transaction of their own."""
-    made = [queues.Reply(node, task, message, rows.message(message)) for task, message in replies]
+    made = [queues.IncomingReply(node, task, message, rows.message(message)) for task, message in replies]
     verdicts = await lanes.write_here(
         lambda tx: queues.answer(tx, node, made), lambda tx, outcome: queues.answered(tx, made, outcome)
     )
@@ -359,9 +359,9 @@ async def _answer(lanes: Lanes, node: int, replies: Sequence[tuple[int, Message]
     return verdicts
 
 
-def _weight(drafts: Sequence[records.Draft]) -> int:
+def _weight(drafts: Sequence[records.Submission]) -> int:
     return len(drafts) + sum([draft.octets for draft in drafts]) // _HEAVY
 
 
-def _weight_of_replies(replies: Sequence[tuple[int, Message]]) -> int:
+def _weight_of_replies(replies: Sequence[tuple[int, TaskMessage]]) -> int:
     return len(replies) + sum([len(message.value or b"") for _, message in replies]) // _HEAVY

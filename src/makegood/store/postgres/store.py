@@ -46,15 +46,15 @@ class PostgresStore:
         dialer = Dialer(Address(url, session), driver)
         self._database = database = Database(dialer, clock or SystemClock(), rng or random.Random(), patience)
         aged = Ageing(ageing)
-        self.tasks = slices.Tasks(database, aged)
-        self.requests = slices.Requests(database, aged)
-        self.supervision = slices.Supervision(database)
+        self.tasks = slices.TaskSlice(database, aged)
+        self.requests = slices.RequestSlice(database, aged)
+        self.supervision = slices.SupervisionSlice(database)
         self.alerts = AlertVerbs(database)
-        self.queues = slices.Queues(database)
-        self.notices = slices.Notices(database)
-        self.leases = slices.Leases(database)
-        self.nodes = slices.Nodes(database)
-        self.admin = slices.Admin(database)
+        self.queues = slices.QueueSlice(database)
+        self.notices = slices.NoticeSlice(database)
+        self.leases = slices.LeaseSlice(database)
+        self.nodes = slices.NodeSlice(database)
+        self.admin = slices.AdminSlice(database)
 
     @property
     def identity(self) -> records.Identity:

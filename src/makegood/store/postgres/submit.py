@@ -37,8 +37,8 @@ from makegood.store.postgres.commit_statement import (
 )
 from makegood.store.postgres.decision_rows import arrays, columns
 from makegood.store.postgres.errors import is_data
-from makegood.store.postgres.transaction import LaneGoneError, Row, Transaction
-from makegood.store.records import Draft, Submitted
+from makegood.store.postgres.transaction import LaneGoneError, Row, WriteTransaction
+from makegood.store.records import Submission, Submitted
 
 _MOST_STEPS = 100
 """More steps than this in all shapes of a batch, and the product with its tasks costs more than it spares."""
@@ -192,7 +192,7 @@ class _Encoded:
 
 
 @dataclass(slots=True)
-class Batch:
+class SubmitColumns:
     """Drafts as the columns of the statement."""
 
     shapes: dict[tuple[Any, ...], int] = field(default_factory=dict)
@@ -204,7 +204,7 @@ class Batch:
     kinds: dict[tuple[Any, ...], int] = field(default_factory=dict)
     topics: set[str] = field(default_factory=set)
 
-    def collect(self, drafts: Sequence[Draft]) -> None:
+    def collect(self, drafts: Sequence[Submission]) -> None:
         """Take the drafts, but for those whose id was drawn twice in one batch: the later one collided."""
         known: set[int] = set()
         forms: dict[bytes, int] = {}
@@ -256,7 +256,7 @@ class Batch:
             *arrays(QUEUED, queued(self.notices)),
         ]
 
-    def _begin(self, d: Draft, first: Decision) -> None:
+    def _begin(self, d: Submission, first: Decision) -> None:
         """Collect the requests of a task that begins at once."""
         holder = d.holder if first.handed else None
         for r in first.requests:
@@ -269,7 +269,7 @@ class Batch:
             if not first.handed:
                 self.topics.add(f"agent:{agent}")
 
-    def values(self, drafts: Sequence[Draft]) -> tuple[str, list[Any]]:
+    def values(self, drafts: Sequence[Submission]) -> tuple[str, list[Any]]:
         """Return the statement and its parameters from the fifth on."""
         ids, numbers_, prints, statics, *optional = columns(self.tasks, 7)
         given = tuple(any(value is not None for value in column) for column in optional)
@@ -301,17 +301,17 @@ def _step(s: StepPlan) -> tuple[Any, ...]:
     return s.idx, s.kind, s.name, s.agent, s.action, rows.spec(s)
 
 
-def _distinct(drafts: Sequence[Draft]) -> list[Draft]:
+def _distinct(drafts: Sequence[Submission]) -> list[Submission]:
     return list({d.id: d for d in reversed(drafts)}.values())
 
 
-async def submit(tx: Transaction, drafts: Sequence[Draft]) -> list[Submitted]:
+async def submit(tx: WriteTransaction, drafts: Sequence[Submission]) -> list[Submitted]:
     """Insert tasks with their steps; one answer per draft, in order.
 
     Raises ``PayloadError`` when the database refuses a value.
     """
     try:
-        batch = Batch()
+        batch = SubmitColumns()
         batch.collect(drafts)
         sql, values = batch.values(drafts)
         tx.sent = True
@@ -331,16 +331,16 @@ async def submit(tx: Transaction, drafts: Sequence[Draft]) -> list[Submitted]:
 
 
 async def recovered(
-    tx: Transaction, drafts: Sequence[Draft], outcome: Sequence[int] | None
+    tx: WriteTransaction, drafts: Sequence[Submission], outcome: Sequence[int] | None
 ) -> list[Submitted]:
     """Return the answers of a submission that was committed while its answer was lost; ``outcome`` None: all were new."""
-    batch = Batch()
+    batch = SubmitColumns()
     batch.collect(drafts)
     return await submitted(tx, drafts, [d.id for d in drafts] if outcome is None else outcome, batch.topics)
 
 
 async def submitted(
-    tx: Transaction, drafts: Sequence[Draft], created: Sequence[int], topics: set[str]
+    tx: WriteTransaction, drafts: Sequence[Submission], created: Sequence[int], topics: set[str]
 ) -> list[Submitted]:
     """Return the answer to each draft when the tasks ``created`` were inserted."""
     new = set(created)
@@ -367,7 +367,7 @@ async def submitted(
     ]
 
 
-def _existing(draft: Draft, row: Row | None) -> Submitted:
+def _existing(draft: Submission, row: Row | None) -> Submitted:
     if row is None:
         return Submitted(draft.id, created=False, collided=True)
     return Submitted(row["id"], created=False, conflict=row["fingerprint"] != draft.fingerprint)

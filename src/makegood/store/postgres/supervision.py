@@ -8,14 +8,14 @@ that a stuck transaction does not hold up the Supervisor.
 from collections.abc import Collection, Sequence
 from typing import Any
 
-from makegood.model.messages import Alert, Message
+from makegood.model.messages import Alert, TaskMessage
 from makegood.store import rows
 from makegood.store.alerts import living, raise_, watch
 from makegood.store.postgres.connection import Connection
 from makegood.store.postgres.decision_rows import columns
 from makegood.store.postgres.requests import leave
 from makegood.store.postgres.scan_floors import Floors
-from makegood.store.postgres.transaction import Row, Transaction
+from makegood.store.postgres.transaction import Row, WriteTransaction
 from makegood.store.records import Judged
 
 REQUESTS, TASKS, HOLD, WAIT = (
@@ -175,12 +175,12 @@ select least(
 """  # noqa: S608 - our own text
 
 
-async def _locked(tx: Transaction, sql: str, tasks: Collection[int], *values: Any) -> list[Row]:
+async def _locked(tx: WriteTransaction, sql: str, tasks: Collection[int], *values: Any) -> list[Row]:
     """Return tasks locked by ``sql``, in order; when that was tried before in vain, those that can be had at once."""
     return await tx.rows(sql + " skip locked" if tx.again else sql, sorted(tasks), *values) if tasks else []
 
 
-async def _overdue(tx: Transaction, what: str, floors: Floors, sql: str, *values: float) -> list[Row]:
+async def _overdue(tx: WriteTransaction, what: str, floors: Floors, sql: str, *values: float) -> list[Row]:
     """Return rows whose ``complete_by`` is over, from the floor or, while that is cheap, from the bottom. The floor passes none that is
     found: it may be locked now, and stay.
     """
@@ -192,7 +192,7 @@ async def _overdue(tx: Transaction, what: str, floors: Floors, sql: str, *values
     return [row for row in found if row["complete_by"] is not None]
 
 
-async def judge(tx: Transaction, floors: Floors, grace: float, limit: int) -> Judged:
+async def judge(tx: WriteTransaction, floors: Floors, grace: float, limit: int) -> Judged:
     """Judge requests whose complete-by passed more than ``grace`` ago without an answer."""
     overdue = await _overdue(tx, REQUESTS, floors, OVERDUE, grace, limit)
     if not overdue:
@@ -201,9 +201,9 @@ async def judge(tx: Transaction, floors: Floors, grace: float, limit: int) -> Ju
     locked = {row["id"] for row in await _locked(tx, _LOCK, {row["task"] for row in overdue})}
     keys = sorted(tuple(row)[:3] for row in overdue if row["task"] in locked)
     found: list[Row] = await tx.rows(JUDGE, *columns(keys, 3), grace) if keys else []
-    messages: list[tuple[int, Message]] = []
+    messages: list[tuple[int, TaskMessage]] = []
     for task, idx, attempt, kind, failures, died, node in found:
-        expired = Message(
+        expired = TaskMessage(
             "expired", idx=idx, doing=kind, attempt=attempt, failures=failures, died=died, node=node or 0
         )
         messages.append((task, expired))
@@ -215,7 +215,7 @@ async def judge(tx: Transaction, floors: Floors, grace: float, limit: int) -> Ju
     return Judged(judged, full=len(overdue) >= limit)
 
 
-async def release_dead(tx: Transaction, floors: Floors, limit: int) -> list[int]:
+async def release_dead(tx: WriteTransaction, floors: Floors, limit: int) -> list[int]:
     """Free tasks held by nodes whose heartbeat has run out; marks the nodes."""
     marked = await tx.rows(_DEAD)
     floors.left |= {row["id"] for row in marked}
@@ -230,7 +230,7 @@ async def release_dead(tx: Transaction, floors: Floors, limit: int) -> list[int]
     return await _free(tx, found, "the heartbeat of its scheduler ran out", suspect=False)
 
 
-async def release_deaf(tx: Transaction, _: Floors, older: float, limit: int) -> list[int]:
+async def release_deaf(tx: WriteTransaction, _: Floors, older: float, limit: int) -> list[int]:
     """Free tasks whose Scheduler has not answered an ``expired`` message for more than ``older`` seconds."""
     deaf = await tx.rows(DEAF, older, limit)
     found = await _locked(tx, _LOCK_LOCKED, [row["task"] for row in deaf])
@@ -238,7 +238,7 @@ async def release_deaf(tx: Transaction, _: Floors, older: float, limit: int) -> 
     return await _free(tx, found, "its scheduler does not answer", suspect=True)
 
 
-async def _free(tx: Transaction, found: Sequence[Row], why: str, *, suspect: bool) -> list[int]:
+async def _free(tx: WriteTransaction, found: Sequence[Row], why: str, *, suspect: bool) -> list[int]:
     """Free tasks; ``suspect``: each of them may be what hinders its Scheduler."""
     if not found:
         return []
@@ -250,13 +250,13 @@ async def _free(tx: Transaction, found: Sequence[Row], why: str, *, suspect: boo
     return ids
 
 
-async def expire_tasks(tx: Transaction, floors: Floors, limit: int) -> list[int]:
+async def expire_tasks(tx: WriteTransaction, floors: Floors, limit: int) -> list[int]:
     """Leave ``task_expired`` for forward tasks past their complete-by; alert undos that take too long. Once each."""
     overdue = [row["id"] for row in await _overdue(tx, TASKS, floors, PAST, limit)]
     past: list[int] = [row["id"] for row in await _locked(tx, _LOCK_PAST, overdue)]
     if past:
         await tx.run(_TOLD, past)
-        await leave(tx, [(task, Message("task_expired")) for task in past])
+        await leave(tx, [(task, TaskMessage("task_expired")) for task in past])
     slow = [row["id"] for row in await tx.rows(LATE_UNDO, limit)]
     late: list[int] = [row["id"] for row in await _locked(tx, _LOCK_LATE, slow)]
     if late:
@@ -268,7 +268,7 @@ async def expire_tasks(tx: Transaction, floors: Floors, limit: int) -> list[int]
 
 
 async def starved(
-    tx: Transaction, floors: Floors, after: float, limit: int, outage: float = 300.0
+    tx: WriteTransaction, floors: Floors, after: float, limit: int, outage: float = 300.0
 ) -> list[int]:
     """Find requests that no agent has taken for ``after`` seconds; raise an alert per action that nobody takes; watch others."""
     if not floors.affordable(WAIT):

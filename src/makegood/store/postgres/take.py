@@ -17,7 +17,7 @@ from makegood.store import rows
 from makegood.store.postgres.claim import PRIORITIES
 from makegood.store.postgres.decision_rows import columns
 from makegood.store.postgres.scan_floors import Floors
-from makegood.store.postgres.transaction import LaneGoneError, Row, Transaction, within
+from makegood.store.postgres.transaction import LaneGoneError, Row, WriteTransaction, within
 from makegood.store.priority_ageing import Ageing, rank
 from makegood.store.records import Offer, Taken
 
@@ -134,7 +134,7 @@ class Taking:
     now: float
     alone: bool = False
 
-    async def work(self, tx: Transaction) -> Got:
+    async def work(self, tx: WriteTransaction) -> Got:
         """Give waiting requests: one statement, or a transaction when a rate is to be kept."""
         wanted = [offer for offer in self.offers if offer.slots > 0 and offer.actions]
         if not wanted:
@@ -143,7 +143,7 @@ class Taking:
             return await within(tx, lambda tx: self._paced(tx, wanted))
         return Got(await self._best(tx, wanted))
 
-    async def _best(self, tx: Transaction, wanted: Sequence[Offer]) -> list[Row]:
+    async def _best(self, tx: WriteTransaction, wanted: Sequence[Offer]) -> list[Row]:
         agents = [offer.agent for offer in wanted]
         aged = any(offer.trial or self.ageing.due(offer.agent, self.now) for offer in wanted)
 
@@ -159,7 +159,9 @@ class Taking:
             self.floors.passed((row["agent"], row["priority"]), row["sent_at"])
         return got
 
-    async def _take(self, tx: Transaction, wanted: Sequence[Offer], *, aged: bool, bottom: bool) -> list[Row]:
+    async def _take(
+        self, tx: WriteTransaction, wanted: Sequence[Offer], *, aged: bool, bottom: bool
+    ) -> list[Row]:
         begin = [
             -1.0 if bottom else self.floors.floor((offer.agent, priority))
             for offer in wanted
@@ -184,7 +186,7 @@ class Taking:
             found.sort(key=lambda row: (-row["priority"], row["sent_at"]))
         return found
 
-    async def _paced(self, tx: Transaction, wanted: Sequence[Offer]) -> Got:
+    async def _paced(self, tx: WriteTransaction, wanted: Sequence[Offer]) -> Got:
         """Take no more than rates allow, which are locked until the commit; say when each may begin."""
         rated = {offer.agent: offer for offer in wanted if offer.rate is not None}
         paces = await self._paces(tx, rated)
@@ -210,7 +212,7 @@ class Taking:
         tx.idle = not (got.rows or moved)
         return got
 
-    async def _paces(self, tx: Transaction, rated: Mapping[str, Offer]) -> dict[str, Pace]:
+    async def _paces(self, tx: WriteTransaction, rated: Mapping[str, Offer]) -> dict[str, Pace]:
         known: dict[str, float] = {row["agent"]: row["next"] for row in await tx.rows(RATES, sorted(rated))}
         if len(known) < len(rated):
             for agent in sorted(set(rated) - set(known)):
@@ -223,7 +225,7 @@ class Taking:
         }
 
 
-async def recovered(tx: Transaction, node: int) -> Got:
+async def recovered(tx: WriteTransaction, node: int) -> Got:
     """Return what was taken under this number, when that was committed and the answer lost."""
     return Got(await tx.rows(_TAKEN, node, tx.lane, tx.number))
 

@@ -35,7 +35,7 @@ class LaneGoneError(Exception):
 
 
 @dataclass(slots=True)
-class Transaction:
+class WriteTransaction:
     """One write under way. ``before`` and ``number``: the lane's number so far, and the one this write carries.
 
     ``topics``: to ring for once it is committed. ``sent``: what commits has been sent, so its fate is open should the
@@ -116,14 +116,14 @@ class Look:
         raise NotImplementedError
 
 
-Work = Callable[[Transaction], Awaitable[T]]
+Work = Callable[[WriteTransaction], Awaitable[T]]
 """A write. It may be tried again, so it has no effects but those on the database, and none before it returns."""
 
-Recover = Callable[[Transaction, Sequence[int] | None], Awaitable[T]]
+Recover = Callable[[WriteTransaction, Sequence[int] | None], Awaitable[T]]
 """Makes a write's answer from the lane's ``outcome``, once it is known that the write was committed and its answer lost."""
 
 
-async def within(tx: Transaction, work: Work[T], term: Grant | None = None) -> T:
+async def within(tx: WriteTransaction, work: Work[T], term: Grant | None = None) -> T:
     """Run ``work`` in an explicit transaction; with ``term``, under that lease. It may have marked the number itself."""
     connection = tx.connection
     await connection.execute("BEGIN")

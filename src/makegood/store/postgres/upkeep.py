@@ -10,9 +10,9 @@ from makegood.base.postgres_errors import POOLING
 from makegood.errors import ConfigError, SchemaMismatchError
 from makegood.store import migrations
 from makegood.store.postgres.connection import Connection, Dialer
-from makegood.store.postgres.transaction import Transaction
+from makegood.store.postgres.transaction import WriteTransaction
 from makegood.store.rows import node_info
-from makegood.store.views import Figures, NodeInfo, NodeView, SchemaStatus
+from makegood.store.views import NodeInfo, NodeView, SchemaStatus, TaskFigures
 
 _STOPPED_SHOWN = 3600.0
 _MIGRATION_LOCK = 0x6D616B65676F6F64
@@ -73,7 +73,7 @@ where t.state in ('processing', 'undoing') and t.locked_by is null
 """
 
 
-async def register(tx: Transaction, info: NodeInfo) -> tuple[int, int]:
+async def register(tx: WriteTransaction, info: NodeInfo) -> tuple[int, int]:
     """Insert a node with its first heartbeat; returns its number, and the generation under which it came."""
     roles = f" {' '.join(info.roles)} "
     row = await tx.row(_REGISTER, info.name, roles, info.host, info.pid, info.ttl, msgspec.json.encode(info))
@@ -107,14 +107,14 @@ async def depths(connection: Connection) -> dict[str, int]:
     return {agent: count for agent, count in await connection.fetch(_DEPTHS)}  # noqa: C416 - records, not pairs
 
 
-async def figures(connection: Connection) -> Figures:
+async def figures(connection: Connection) -> TaskFigures:
     """Return how much there is to do, and what is wrong."""
     tasks: dict[tuple[str, str, str], int] = {}
     for app, workflow, state, count in await connection.fetch(_UNENDED):
         tasks[app, workflow, state] = tasks.get((app, workflow, state), 0) + count
     queues = {agent: (count, oldest) for agent, count, oldest in await connection.fetch(_QUEUES)}
     alerts = {kind: count for kind, count in await connection.fetch(_STANDING)}  # noqa: C416 - records, not pairs
-    return Figures(tasks, queues, alerts)
+    return TaskFigures(tasks, queues, alerts)
 
 
 async def version(connection: Connection, where: str) -> int:

@@ -27,7 +27,7 @@ from makegood.base.pacing import Pauses, rung
 from makegood.errors import MakegoodError, StoreError, StoreUnavailableError
 from makegood.store.postgres.connection import STANDBY, WAITS, Dialer, Link, bounded
 from makegood.store.postgres.errors import AWAY, LOST, PASSING, cause, is_lost, translated
-from makegood.store.postgres.transaction import LaneGoneError, Recover, Transaction, Work
+from makegood.store.postgres.transaction import LaneGoneError, Recover, Work, WriteTransaction
 from makegood.store.rows import Interner
 
 log = logging.getLogger("makegood.store")
@@ -56,7 +56,7 @@ update makegood.writer set at = extract(epoch from clock_timestamp())::float8 wh
 
 
 @dataclass(slots=True)
-class Lane:
+class Writer:
     """A place for one connection. ``id`` 0: it has no row yet."""
 
     link: Link | None = None
@@ -64,7 +64,7 @@ class Lane:
     number: int = 0
 
 
-class Tasks:
+class BackgroundTasks:
     """The store's own asyncio tasks: what runs in them goes on when the caller is cancelled."""
 
     def __init__(self) -> None:
@@ -99,7 +99,7 @@ def pauses_of(rng: random.Random) -> Pauses:
     return Pauses(rng, first=0.02, longest=1.0)
 
 
-class Lanes:
+class Writers:
     """The writing connections of a store.
 
     ``announce``: told the topics of each commit. ``patience``: seconds that a write may take before its connection is dropped.
@@ -115,13 +115,13 @@ class Lanes:
         patience: float,
     ) -> None:
         self.plans = Interner()
-        self.tasks = Tasks()
+        self.tasks = BackgroundTasks()
         self._dialer = dialer
         self._rng = rng
         self._announce = announce
         self._patience = patience
-        self._free: asyncio.LifoQueue[Lane] = asyncio.LifoQueue()
-        self._lanes = [Lane() for _ in range(size)]
+        self._free: asyncio.LifoQueue[Writer] = asyncio.LifoQueue()
+        self._lanes = [Writer() for _ in range(size)]
         for lane in self._lanes:
             self._free.put_nowait(lane)
         self._closing = asyncio.Event()
@@ -143,12 +143,14 @@ class Lanes:
         finally:
             self._free.put_nowait(lane)
 
-    async def _write(self, lane: Lane, work: Work[T], recover: Recover[T]) -> T:
+    async def _write(self, lane: Writer, work: Work[T], recover: Recover[T]) -> T:
         pauses = pauses_of(self._rng)
         last: Exception = StoreUnavailableError(f"{self.where} took nothing of this write")
         for n in range(_TRIES):
             link = await self._linked(lane)
-            tx = Transaction(link.connection, self.plans, lane.id, lane.number, lane.number + 1, again=n > 0)
+            tx = WriteTransaction(
+                link.connection, self.plans, lane.id, lane.number, lane.number + 1, again=n > 0
+            )
             impatience = asyncio.get_running_loop().call_later(self._patience, self._give_up, link)
             try:
                 value = await work(tx)
@@ -178,7 +180,7 @@ class Lanes:
         raise translated(last, self.where) from cause(last)
 
     async def _recovered(
-        self, lane: Lane, tx: Transaction, outcome: list[int] | None, recover: Recover[T]
+        self, lane: Writer, tx: WriteTransaction, outcome: list[int] | None, recover: Recover[T]
     ) -> T:
         """Return the answer of a write that is known to be committed; asks until it can be read."""
         pauses = pauses_of(self._rng)
@@ -193,7 +195,7 @@ class Lanes:
                 self._announce(tx.topics)
                 return value
 
-    async def _resolve(self, lane: Lane, number: int) -> tuple[int, list[int] | None]:
+    async def _resolve(self, lane: Writer, number: int) -> tuple[int, list[int] | None]:
         """Return the lane's number, which says whether ``number`` was committed, and the outcome; asks until it is known."""
         pauses = pauses_of(self._rng)
         told = False
@@ -215,7 +217,7 @@ class Lanes:
             lane.number = row["number"]
             return lane.number, row["outcome"]
 
-    async def _confirmed(self, lane: Lane) -> bool:
+    async def _confirmed(self, lane: Writer) -> bool:
         """Wait until a commit that the server called doubtful is on its standby: a later commit without doubt says so.
 
         Returns False when it is gone: the standby was promoted without it. Then the write must be made again.
@@ -244,7 +246,7 @@ class Lanes:
                 f"{self.where}: the store was closed before it could be learnt whether the last write was committed"
             ) from fault
 
-    async def _explained(self, lane: Lane) -> bool:
+    async def _explained(self, lane: Writer) -> bool:
         """Say once why the truth is not to be had, when it is a standby that does not answer."""
         try:
             link = await self._connected(lane)
@@ -271,7 +273,7 @@ class Lanes:
         """Wait for the next pause; returns True when the store closes."""
         return await rung(self._closing, pauses.draw())
 
-    async def _connected(self, lane: Lane) -> Link:
+    async def _connected(self, lane: Writer) -> Link:
         if lane.link is None or not lane.link.open:
             lane.link = None
             if self._closing.is_set():
@@ -279,7 +281,7 @@ class Lanes:
             lane.link = await self._dialer.dial()
         return lane.link
 
-    async def _linked(self, lane: Lane) -> Link:
+    async def _linked(self, lane: Writer) -> Link:
         """Return the lane's connection, with a row of its own behind it."""
         link = await self._connected(lane)
         if lane.id == 0:

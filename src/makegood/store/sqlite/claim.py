@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from makegood.store.priority_ageing import PRIORITIES, Ageing, rank
 from makegood.store.records import Claim, Loaded
 from makegood.store.sqlite.load import COLUMNS, Raw, read
-from makegood.store.sqlite.transaction import Row, Transaction, are_numbers
+from makegood.store.sqlite.transaction import Row, WriteTransaction, are_numbers
 
 MOST_LOST = 3
 """A task that lost its Scheduler so many times in a row is claimed alone: it may be what kills them."""
@@ -44,7 +44,7 @@ class Claimed:
     left: bool = False
 
 
-def find(tx: Transaction, claim: Claim, ageing: Ageing) -> Claimed:
+def find(tx: WriteTransaction, claim: Claim, ageing: Ageing) -> Claimed:
     """Return the tasks that ``claim`` gets, with their epoch already raised."""
     found = Claimed()
     rest = {row[0]: row for row in _sound(tx.among(_AT_REST, claim.at_rest), found)}
@@ -84,7 +84,7 @@ def _sound(rows: Sequence[Row], found: Claimed) -> list[Row]:
     return sound
 
 
-def _pending(tx: Transaction, limit: int, ageing: Ageing) -> list[Row]:
+def _pending(tx: WriteTransaction, limit: int, ageing: Ageing) -> list[Row]:
     """Return at most so many pending tasks, those first that are to be claimed first."""
     step = ageing.step
     oldest: float | None = None

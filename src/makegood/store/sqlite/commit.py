@@ -15,7 +15,7 @@ from makegood.base.text import kept
 from makegood.errors import StoreError
 from makegood.model.decision import Decision
 from makegood.model.messages import Alert
-from makegood.model.shape import Held
+from makegood.model.shape import HeldTask
 from makegood.store import alerts, rows
 from makegood.store.priority_ageing import Ageing
 from makegood.store.records import Batch, Committed
@@ -23,7 +23,7 @@ from makegood.store.sqlite import claim, notices
 from makegood.store.sqlite.bulk_change import UNUSED, Change, OvertakenError, tasks
 from makegood.store.sqlite.decision_rows import EVENT, Writing
 from makegood.store.sqlite.shape_rows import Strides
-from makegood.store.sqlite.transaction import DATA_FAULTS, CarefullyError, Transaction, is_environment
+from makegood.store.sqlite.transaction import DATA_FAULTS, CarefullyError, WriteTransaction, is_environment
 
 log = logging.getLogger("makegood.store")
 
@@ -51,14 +51,14 @@ _CONSUMED = "delete from makegood_inbox where seq = ? and task = ?"
 _ALL_CONSUMED = "delete from makegood_inbox where task = ?"
 
 
-def commit(tx: Transaction, batch: Batch, ageing: Ageing) -> Committed:
+def commit(tx: WriteTransaction, batch: Batch, ageing: Ageing) -> Committed:
     """Write Decisions, claim tasks and write what ``batch.decide`` makes of them."""
     return _Commit(tx, batch, ageing, Committed()).run()
 
 
 @dataclass(slots=True)
 class _Commit:
-    tx: Transaction
+    tx: WriteTransaction
     batch: Batch
     ageing: Ageing
     done: Committed
@@ -68,7 +68,7 @@ class _Commit:
     def run(self) -> Committed:
         tx, batch, done = self.tx, self.batch, self.done
         decisions = list(batch.decisions)
-        decided: dict[int, tuple[Held, Decision]] = {}
+        decided: dict[int, tuple[HeldTask, Decision]] = {}
         if batch.claim is not None:
             decisions = self._held(decisions)
             self.claims = claims = claim.find(tx, batch.claim, self.ageing)
@@ -92,7 +92,7 @@ class _Commit:
         done.lost |= stale
         return done
 
-    def _decide(self, claims: claim.Claimed) -> dict[int, tuple[Held, Decision]]:
+    def _decide(self, claims: claim.Claimed) -> dict[int, tuple[HeldTask, Decision]]:
         if self.batch.decide is None:
             raise StoreError("a Batch that claims tasks needs a `decide`: it says what becomes of them")
         decided = {pair[1].task.id: pair for pair in self.batch.decide(claims.tasks)}
@@ -175,7 +175,7 @@ class _Commit:
 
 
 def put_to_error(
-    tx: Transaction,
+    tx: WriteTransaction,
     node: int | None,
     task: int,
     reason: str,

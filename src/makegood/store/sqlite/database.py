@@ -17,9 +17,9 @@ from makegood.store.sqlite import bulk_change, upkeep
 from makegood.store.sqlite.connection import Connect, examine, fsync_folder, is_damaged, opened, translated
 from makegood.store.sqlite.decision_rows import CHANGES
 from makegood.store.sqlite.doorbell import Bell
-from makegood.store.sqlite.file_identity import FileNumber, Place, number_of
-from makegood.store.sqlite.store_threads import Line, StoreClock
-from makegood.store.sqlite.transaction import Action, SharedTx, Transaction
+from makegood.store.sqlite.file_identity import FileIdentity, FileNumber, number_of
+from makegood.store.sqlite.store_threads import StoreClock, StoreThread
+from makegood.store.sqlite.transaction import Action, SharedTx, WriteTransaction
 from makegood.store.transaction import Verbs, Work, bound
 from makegood.transactions import at_once
 
@@ -36,12 +36,14 @@ class Database:
     ``open_connection``: makes connections, for tests that count or fail. ``line``: makes the two threads.
     """
 
-    def __init__(self, path: Path, clock: Clock, open_connection: Connect, line: Callable[..., Line]) -> None:
+    def __init__(
+        self, path: Path, clock: Clock, open_connection: Connect, line: Callable[..., StoreThread]
+    ) -> None:
         self.path = path
         self.clock = StoreClock(clock)
         self.connect = open_connection
-        self.writer: Line | None = None
-        self.reader: Line | None = None
+        self.writer: StoreThread | None = None
+        self.reader: StoreThread | None = None
         self.known: records.Identity | None = None
         self._make_line = line
         self._main: FileNumber | None = None
@@ -79,7 +81,7 @@ class Database:
         busy: float,
         bell: Bell | None,
         announce: Callable[[set[str]], None] | None,
-    ) -> Line:
+    ) -> StoreThread:
         glance = Glance(self.path) if bell is None else None
         line = self._make_line(
             name,
@@ -90,7 +92,7 @@ class Database:
             committed=bell.ring if bell is not None else None,
             announce=announce,
             writes=bell is not None,
-            place=Place(self.path, self._main),
+            place=FileIdentity(self.path, self._main),
             glance=glance,
         )
         line.start()
@@ -157,7 +159,7 @@ class Database:
     def _not_open(self) -> StoreUnavailableError:
         return StoreUnavailableError(f"{self.path}: the store is not open; `await store.open()` first")
 
-    def _open(self, line: Line | None) -> Line:
+    def _open(self, line: StoreThread | None) -> StoreThread:
         if line is None:
             raise self._not_open()
         return line
@@ -180,7 +182,7 @@ class Database:
     async def written(self, work: Work[T]) -> T:
         """Do a verb that is written once for every store."""
 
-        def act(tx: Transaction) -> T:
+        def act(tx: WriteTransaction) -> T:
             return at_once(work(SharedTx(tx)))
 
         act.__name__ = getattr(work, "func", work).__name__  # for those who watch transactions
@@ -231,7 +233,7 @@ class Database:
         return await self.apart(there)
 
 
-def data_version(tx: Transaction) -> int:
+def data_version(tx: WriteTransaction) -> int:
     """Return the number that changes with each commit of another connection."""
     found: int = tx.rows("pragma data_version")[0][0]
     return found
@@ -246,7 +248,7 @@ class Slice(Verbs):
 
 
 def writes(
-    function: Callable[Concatenate[Transaction, P], T], *, again: bool = False
+    function: Callable[Concatenate[WriteTransaction, P], T], *, again: bool = False
 ) -> Callable[Concatenate[Slice, P], Coroutine[Any, Any, T]]:
     """Make a method of a transaction that writes. ``again``: it can be done again after it was rolled back."""
     bind = bound(function)
@@ -259,7 +261,7 @@ def writes(
 
 
 def reads(
-    function: Callable[Concatenate[Transaction, P], T],
+    function: Callable[Concatenate[WriteTransaction, P], T],
 ) -> Callable[Concatenate[Slice, P], Coroutine[Any, Any, T]]:
     """Make a method of a transaction that reads."""
 

@@ -17,7 +17,7 @@ from makegood.model.task import Step
 from makegood.store import alerts, rows
 from makegood.store.sqlite import bulk_change, notices
 from makegood.store.sqlite.bulk_change import OVERTAKEN, SPAN, UNUSED, Change, spans, tasks
-from makegood.store.sqlite.transaction import Row, Transaction, blob
+from makegood.store.sqlite.transaction import Row, WriteTransaction, blob
 
 ENDED: tuple[TaskState, ...] = ("processed", "undone")
 AT_REST: tuple[TaskState, ...] = ("processed", "undone", "error")
@@ -166,7 +166,7 @@ def _some() -> defaultdict[Row, list[tuple[int, bytes]]]:
     return defaultdict(list)
 
 
-def draw_ready(tx: Transaction, count: int) -> int:
+def draw_ready(tx: WriteTransaction, count: int) -> int:
     """Return the first of ``count`` fresh numbers for tasks that become pending: rising, near the present microsecond."""
     last: int = tx.rows(READY, (count, round(tx.now * 1_000_000)))[0][0]
     return last - count + 1
@@ -178,7 +178,7 @@ class Writing:
     those whose time begins now.
     """
 
-    tx: Transaction
+    tx: WriteTransaction
     node: int | None
     claimed: frozenset[int]
     complete_by: dict[int, float]
@@ -214,7 +214,7 @@ class Writing:
     agents: set[str] = field(default_factory=set)
 
     @classmethod
-    def of(cls, tx: Transaction, node: int | None) -> "Writing":
+    def of(cls, tx: WriteTransaction, node: int | None) -> "Writing":
         """Return one for the first Decisions of tasks that are being submitted, held by ``node``."""
         return cls(tx, node, frozenset(), {}, 0)
 

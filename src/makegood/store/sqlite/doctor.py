@@ -25,7 +25,7 @@ from makegood.store.sqlite.connection import (
 )
 from makegood.store.sqlite.doorbell import folder_of
 from makegood.store.sqlite.load import COLUMNS, Raw, read
-from makegood.store.sqlite.transaction import Row, Transaction
+from makegood.store.sqlite.transaction import Row, WriteTransaction
 from makegood.store.views import Finding
 
 T = TypeVar("T")
@@ -148,7 +148,7 @@ def _ahead(mode: str) -> Finding:
     return Finding("durability", "warning", what, remedy)
 
 
-def orphans(tx: Transaction, limit: int) -> list[int]:
+def orphans(tx: WriteTransaction, limit: int) -> list[int]:
     """Return tasks under way that nothing will move."""
     return [task for (task,) in tx.rows(ORPHANS, (tx.now, limit))]
 
@@ -158,7 +158,7 @@ select {COLUMNS} from makegood_task where id > ? and coalesce(state, '') not in 
 """  # noqa: S608 - our own columns
 
 
-def unread(tx: Transaction, after: int, limit: int) -> tuple[int | None, list[tuple[int, str]]]:
+def unread(tx: WriteTransaction, after: int, limit: int) -> tuple[int | None, list[tuple[int, str]]]:
     """Read unfinished tasks as a Scheduler does; see ``soundness.Read``."""
     found = tx.rows(UNFINISHED, (after, limit))
     wrong = [(row[0], why) for row in found if (why := unknown_state(row[4])) is not None]
@@ -166,6 +166,6 @@ def unread(tx: Transaction, after: int, limit: int) -> tuple[int | None, list[tu
     return found[-1][0] if len(found) == limit else None, wrong
 
 
-def asked(tx: Transaction, sql: str, values: Sequence[Any]) -> list[Row]:
+def asked(tx: WriteTransaction, sql: str, values: Sequence[Any]) -> list[Row]:
     """Execute a statement of ``soundness``."""
     return tx.rows(re.sub(r"\{(\w+)\}", r"makegood_\1", sql), values)

@@ -25,7 +25,7 @@ def number_of(path: str) -> FileNumber | None:
 
 
 @dataclass(slots=True)
-class Place:
+class FileIdentity:
     """The files of one connection. ``main``: the file that the store was opened on, once and for all: whoever takes its name
     later is another store, or the same one at another time, even when our connection to it is new.
     """

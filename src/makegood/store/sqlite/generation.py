@@ -2,15 +2,15 @@
 
 SQLite has no timeline that would show by itself that a file is an older one, so this is a command (``makegood store restored``)
 and a written step of the restore. What has to be done is what PostgreSQL's store does after a promotion, for the same reasons:
-see ``store/postgres/promotion.py``.
+see ``store/postgres/generation.py``.
 """
 
-from makegood.model.messages import Act, Alert, Message
+from makegood.model.messages import Act, Alert, TaskMessage
 from makegood.store import alerts, rows
 from makegood.store.records import Anew
 from makegood.store.sqlite.decision_rows import EVENT, draw_ready
 from makegood.store.sqlite.requests import LEAVE
-from makegood.store.sqlite.transaction import Row, Transaction
+from makegood.store.sqlite.transaction import Row, WriteTransaction
 
 _SKIPPED = 1_000_000
 
@@ -39,7 +39,7 @@ _GONE = "delete from makegood_request where task = ? and idx = ? and attempt = ?
 _BEHIND = "update makegood_step set attempt = ?, state = 'running' where task = ? and idx = ? and attempt < ?"
 
 
-def begin_anew(tx: Transaction, act: Act) -> Anew:
+def begin_anew(tx: WriteTransaction, act: Act) -> Anew:
     """Raise the generation; free what was held, put in doubt what was asked for, skip numbers that were perhaps given out."""
     ((generation,),) = tx.rows(_RAISE)
     tx.run(_SKIP, (_SKIPPED,))
@@ -60,7 +60,7 @@ def begin_anew(tx: Transaction, act: Act) -> Anew:
     return done
 
 
-def _free(tx: Transaction, held: list[Row]) -> None:
+def _free(tx: WriteTransaction, held: list[Row]) -> None:
     """Take the locks off tasks; their events begin at a number that was not given out."""
     first = draw_ready(tx, len(held))
     tx.many(_FREE, [(first + n, task) for n, (task, _) in enumerate(held)])
@@ -72,4 +72,4 @@ def _free(tx: Transaction, held: list[Row]) -> None:
 def _silence(row: Row) -> bytes:
     """Return the verdict on a request of which nothing can be known, as a message."""
     _, idx, attempt, kind, failures, _ = row
-    return rows.message(Message("expired", idx=idx, doing=kind, attempt=attempt, failures=failures))
+    return rows.message(TaskMessage("expired", idx=idx, doing=kind, attempt=attempt, failures=failures))

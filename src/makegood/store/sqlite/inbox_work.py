@@ -16,7 +16,7 @@ from typing import Any, TypeVar
 
 from makegood.errors import MakegoodError, StoreUnavailableError, TransactionError
 from makegood.store.sqlite.connection import is_broken, is_busy
-from makegood.store.sqlite.transaction import Action, Transaction
+from makegood.store.sqlite.transaction import Action, WriteTransaction
 from makegood.transactions import Caller, at_once
 
 T = TypeVar("T")
@@ -41,7 +41,7 @@ class Inside(Caller):
     kind = "the store's own transaction"
     ours = True
 
-    def __init__(self, tx: Transaction) -> None:
+    def __init__(self, tx: WriteTransaction) -> None:
         super().__init__(tx.connection, dialect="sqlite", style="qmark")
         self.over = False
 
@@ -57,7 +57,7 @@ def _execute(connection: sqlite3.Connection, sql: str, values: Sequence[Any]) ->
     return found
 
 
-def transacted(tx: Transaction, work: Work[T]) -> T:
+def transacted(tx: WriteTransaction, work: Work[T]) -> T:
     """Do work that waits for nothing. Raises ``WorkFault`` for what it raises, unless the database itself has failed."""
     inside = Inside(tx)
     try:
@@ -102,7 +102,7 @@ class _Talk:
     said: queue.SimpleQueue[_Statement | _End] = field(default_factory=queue.SimpleQueue)
     begun: asyncio.Future[None] | None = None
 
-    def action(self, tx: Transaction) -> None:
+    def action(self, tx: WriteTransaction) -> None:
         """Execute what is said until the end: runs in the writing thread."""
         while True:
             try:

@@ -13,7 +13,7 @@ from makegood.errors import SchemaMismatchError, TransactionError
 from makegood.store import migrations, rows
 from makegood.store.joined_checks import another, checked, same_kind
 from makegood.store.notice_records import received
-from makegood.store.records import Draft, Submitted
+from makegood.store.records import Submission, Submitted
 from makegood.store.sqlite.decision_rows import READY
 from makegood.store.sqlite.notices import STORE, sending
 from makegood.store.sqlite.store_threads import StoreClock
@@ -44,7 +44,7 @@ _ROLL_BACK = "rollback to makegood_submit"
 
 
 async def join(
-    caller: Caller, drafts: Sequence[Draft], path: Path, store_id: str, clock: StoreClock
+    caller: Caller, drafts: Sequence[Submission], path: Path, store_id: str, clock: StoreClock
 ) -> list[Submitted]:
     """Insert tasks with their steps; one answer per draft, in order. Whoever holds a key or an id stays as he is.
 
@@ -120,7 +120,7 @@ async def _lock(caller: Caller, path: Path, store_id: str) -> None:
         )
 
 
-async def _insert(caller: Caller, draft: Draft, now: float) -> Submitted:
+async def _insert(caller: Caller, draft: Submission, now: float) -> Submitted:
     ((ready,),) = await caller.ask(READY, 1, round(now * 1_000_000))
     told = (None, None) if draft.reply_to is None else (draft.told, draft.notified)
     task = (

@@ -13,7 +13,7 @@ from functools import partial
 from typing import Protocol, TypeAlias
 
 from makegood.errors import StoreError
-from makegood.store.sqlite.transaction import Action, Transaction
+from makegood.store.sqlite.transaction import Action, WriteTransaction
 
 _log = logging.getLogger("makegood.store")
 
@@ -26,7 +26,7 @@ Wanted: TypeAlias = int | tuple[str, str]
 """A task by its id, a message by its queue and id."""
 
 
-class Read(Protocol):
+class RunOnReader(Protocol):
     """Runs an action on the store's reading thread."""
 
     def __call__(self, action: Action[set[Wanted]]) -> Awaitable[set[Wanted]]:
@@ -38,7 +38,7 @@ class Read(Protocol):
 class Lookout:
     """Calls ``seen`` with what is there, soon after it is. Belongs to one event loop; ``expect`` may be called in any thread."""
 
-    read: Read
+    read: RunOnReader
     seen: Callable[[set[Wanted]], None]
     _loop: asyncio.AbstractEventLoop | None = None
     _wanted: dict[Wanted, float] = field(default_factory=dict)
@@ -89,7 +89,7 @@ class Lookout:
             self._watch = None
 
 
-def _there(tx: Transaction, wanted: Sequence[Wanted]) -> set[Wanted]:
+def _there(tx: WriteTransaction, wanted: Sequence[Wanted]) -> set[Wanted]:
     found: set[Wanted] = {
         task for (task,) in tx.among(_TASKS, [one for one in wanted if isinstance(one, int)])
     }

@@ -1,7 +1,7 @@
 """Leases: a row per name that is never deleted, so that an epoch never comes again; and a row per term, for people."""
 
 from makegood.election.protocol import Grant, LeaseView, PastTerm
-from makegood.store.sqlite.transaction import Transaction, are_numbers
+from makegood.store.sqlite.transaction import WriteTransaction, are_numbers
 from makegood.store.sqlite.upkeep import pass_by
 
 KEPT = 1000
@@ -37,7 +37,7 @@ select epoch, holder, began_at, ended_at, released from makegood_lease_term wher
 """
 
 
-def acquire(tx: Transaction, name: str, holder: str, nonce: str, ttl: float) -> Grant | None:
+def acquire(tx: WriteTransaction, name: str, holder: str, nonce: str, ttl: float) -> Grant | None:
     """Take a lease that is free, expired or ours already (the same nonce)."""
     before = tx.rows(_BEFORE, (name,))
     got = tx.rows(_ACQUIRE, (name, holder, nonce, ttl, tx.now + ttl, tx.now))
@@ -52,18 +52,18 @@ def acquire(tx: Transaction, name: str, holder: str, nonce: str, ttl: float) -> 
     return Grant(name, holder, nonce, epoch, ttl)
 
 
-def renew(tx: Transaction, grant: Grant) -> bool:
+def renew(tx: WriteTransaction, grant: Grant) -> bool:
     """Extend a lease that is still held; False when the term is over."""
     return tx.run(_RENEW, (tx.now, grant.name, grant.nonce, grant.epoch, tx.now)) == 1
 
 
-def release(tx: Transaction, grant: Grant) -> None:
+def release(tx: WriteTransaction, grant: Grant) -> None:
     """Free a lease that is still this grant's."""
     if tx.run(_RELEASE, (grant.name, grant.nonce)) == 1:
         tx.run(_GIVEN_BACK, (tx.now, grant.name))
 
 
-def read(tx: Transaction, name: str) -> LeaseView | None:
+def read(tx: WriteTransaction, name: str) -> LeaseView | None:
     """Return who holds a lease."""
     for holder, epoch, ttl, taken_at, expires_at in tx.rows(_READ, (name,)):
         remaining = expires_at - tx.now if are_numbers(expires_at) else 0.0
@@ -71,7 +71,7 @@ def read(tx: Transaction, name: str) -> LeaseView | None:
     return None
 
 
-def past_terms(tx: Transaction, name: str, limit: int = 100) -> list[PastTerm]:
+def past_terms(tx: WriteTransaction, name: str, limit: int = 100) -> list[PastTerm]:
     """Return the latest terms, newest first."""
     rows = tx.rows(_PAST, (name, limit))
     return [PastTerm(e, holder, began, ended, bool(back)) for e, holder, began, ended, back in rows]

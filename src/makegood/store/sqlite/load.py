@@ -4,13 +4,13 @@ from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from makegood.model.messages import Message
+from makegood.model.messages import TaskMessage
 from makegood.model.states import TaskState
-from makegood.model.task import Step, Task
+from makegood.model.task import Step, TaskRecord
 from makegood.store import rows
 from makegood.store.records import NO_LIMIT, Loaded
 from makegood.store.rows import INLINE, fitting
-from makegood.store.sqlite.transaction import Row, Transaction, are_values
+from makegood.store.sqlite.transaction import Row, WriteTransaction, are_values
 
 
 def _inline(column: str) -> str:
@@ -73,7 +73,7 @@ class Read:
     left: list[int]
 
 
-def _task(raw: Raw, given: tuple[bytes, bytes | None] | None) -> Task:
+def _task(raw: Raw, given: tuple[bytes, bytes | None] | None) -> TaskRecord:
     (
         id_, app, workflow, key, state, goal, on_failure, submission, priority, _, within, _, undo_within, cause, failures,
         lost, static, result, trace, told, notified,
@@ -83,13 +83,13 @@ def _task(raw: Raw, given: tuple[bytes, bytes | None] | None) -> Task:
     if not are_values(result):
         raise ValueError("its result is no value")
     inputs, returns, reply = rows.read_static(static)
-    return Task(
+    return TaskRecord(
         id_, app, workflow, key, state, goal, on_failure, submission, priority, raw.epoch, within, raw.timed, undo_within,
         cause, failures, lost, inputs, returns, result, trace, reply, told or "", notified or 0,
     )  # fmt: skip
 
 
-def _step(tx: Transaction, row: Row, doing: object, waiting: bool) -> Step:  # noqa: FBT001 - columns
+def _step(tx: WriteTransaction, row: Row, doing: object, waiting: bool) -> Step:  # noqa: FBT001 - columns
     if doing is None and not waiting and row[3:] == _UNTOUCHED:
         return tx.plans.untouched(row[2])
     _, _, spec, state, attempt, round_, failures, asked, deaths, flags, result, late, error = row
@@ -114,7 +114,7 @@ class _Pieces:
     static: dict[int, tuple[bytes, bytes | None]]
 
 
-def _pieces(tx: Transaction, found: Sequence[Raw]) -> _Pieces:
+def _pieces(tx: WriteTransaction, found: Sequence[Raw]) -> _Pieces:
     """Return what there is of tasks, but for large values."""
     ids = [raw.id for raw in found]
     pieces = _Pieces({id_: [] for id_ in ids}, {}, {}, {})
@@ -139,7 +139,7 @@ def _large(row: Row, places: Iterable[int]) -> int:
     return sum(row[place] for place in places if type(row[place]) is int)
 
 
-def _complete(tx: Transaction, pieces: _Pieces, tasks: Sequence[int]) -> None:
+def _complete(tx: WriteTransaction, pieces: _Pieces, tasks: Sequence[int]) -> None:
     """Read all of these tasks."""
     for task in tasks:
         pieces.steps[task], pieces.inbox[task] = [], []
@@ -150,7 +150,7 @@ def _complete(tx: Transaction, pieces: _Pieces, tasks: Sequence[int]) -> None:
     pieces.static = {task: (static, result) for task, static, result in tx.among(_STATIC, tasks)}
 
 
-def read(tx: Transaction, found: Sequence[Raw], room: int = NO_LIMIT) -> Read:
+def read(tx: WriteTransaction, found: Sequence[Raw], room: int = NO_LIMIT) -> Read:
     """Return tasks with steps, requests and messages, in the order of ``found``; four statements for up to 512, and three for those
     with large values. ``room``: bytes of large values that may be read; the first task is read whatever it has.
     """
@@ -171,7 +171,7 @@ def read(tx: Transaction, found: Sequence[Raw], room: int = NO_LIMIT) -> Read:
         id_ = raw.id
         try:
             timers = {idx: max(0.0, at - tx.now) for idx, at in due.get(id_, {}).items()}
-            messages: list[Message] = [
+            messages: list[TaskMessage] = [
                 rows.read_message(body, seq) for seq, body in pieces.inbox.get(id_, ())
             ]
             parts = [_step(tx, row, doing.get((id_, row[1])), row[1] in timers) for row in pieces.steps[id_]]
@@ -183,7 +183,7 @@ def read(tx: Transaction, found: Sequence[Raw], room: int = NO_LIMIT) -> Read:
     return done
 
 
-def load(tx: Transaction, node: int, tasks: Sequence[int]) -> Read:
+def load(tx: WriteTransaction, node: int, tasks: Sequence[int]) -> Read:
     """Return those of ``tasks`` that ``node`` holds."""
     found = [Raw(row, row[9], row[11] is not None) for row in tx.among(_HELD, tasks, node)]
     found.sort(key=lambda raw: raw.id)

@@ -10,7 +10,7 @@ from makegood.store import alerts
 from makegood.store.notice_records import KEPT, Due, Sending, dead_letter, listeners, of_guilty, to_queues
 from makegood.store.queue_records import Outgoing
 from makegood.store.sqlite import queues
-from makegood.store.sqlite.transaction import Row, Transaction, blob
+from makegood.store.sqlite.transaction import Row, WriteTransaction, blob
 
 T = TypeVar("T")
 
@@ -45,7 +45,7 @@ update makegood_listener set tries = tries + 1, due_at = null, taken_by = null, 
 """
 
 
-def write(tx: Transaction, made: Sequence[Notice]) -> None:
+def write(tx: WriteTransaction, made: Sequence[Notice]) -> None:
     """Write notices, in order of sequence within each task, and note in their tasks' rows what was told."""
     (store,) = tx.rows(STORE)
     tx.many(_TOLD, [(n.state, n.sequence, n.task) for n in {n.task: n for n in made}.values()])
@@ -78,7 +78,7 @@ def sending(made: Sequence[Notice], store: Row, now: float) -> list[tuple[str, l
     return [(_NOTICE, bodies), (_LISTENER, heard), (queues.SEND, [queues.sent(m, now) for m in queued])]
 
 
-def guilty(tx: Transaction, task: int, cause: str) -> None:
+def guilty(tx: WriteTransaction, task: int, cause: str) -> None:
     """Write the notice of a task that was put to error by the store itself."""
     *columns, static = tx.rows(_GUILTY, (task,))[0]
     found = of_guilty(columns, static, cause, tx.rows(_ACTIONS, (task,)))
@@ -86,7 +86,7 @@ def guilty(tx: Transaction, task: int, cause: str) -> None:
         write(tx, [found])
 
 
-def take(tx: Transaction, node: int, room: Sequence[tuple[str, int]], lease: float) -> list[Due]:
+def take(tx: WriteTransaction, node: int, room: Sequence[tuple[str, int]], lease: float) -> list[Due]:
     """Take notices for sending."""
     taken: list[Row] = []
     for host, most in room:
@@ -98,7 +98,7 @@ def take(tx: Transaction, node: int, room: Sequence[tuple[str, int]], lease: flo
     return found
 
 
-def settle(tx: Transaction, node: int, outcomes: Sequence[Sending]) -> list[bool]:
+def settle(tx: WriteTransaction, node: int, outcomes: Sequence[Sending]) -> list[bool]:
     """Write down what became of notices."""
     ours = {
         task: (sequence, url) for task, sequence, url in tx.among(_OURS, [o.task for o in outcomes], node)
@@ -112,7 +112,7 @@ def settle(tx: Transaction, node: int, outcomes: Sequence[Sending]) -> list[bool
     return said
 
 
-def _settle(tx: Transaction, outcome: Sending, url: str) -> None:
+def _settle(tx: WriteTransaction, outcome: Sending, url: str) -> None:
     task = outcome.task
     if outcome.outcome == "sent":
         tx.run(_SENT, (task, outcome.sequence))

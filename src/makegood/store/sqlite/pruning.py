@@ -1,7 +1,7 @@
 """Removing tasks that ended long ago, with everything about them, in bounded batches."""
 
 from makegood.store.records import Pruned
-from makegood.store.sqlite.transaction import Row, Transaction
+from makegood.store.sqlite.transaction import Row, WriteTransaction
 
 # Ids rise with the time of submission, so a window of them is a window of time; nothing else is read to find what is old.
 _WINDOW = """
@@ -29,7 +29,7 @@ delete from makegood_audit where act in (
 )
 
 
-def prune(tx: Transaction, *, older: float, after: int, limit: int, dry: bool) -> Pruned:
+def prune(tx: WriteTransaction, *, older: float, after: int, limit: int, dry: bool) -> Pruned:
     """Remove ended tasks of a window of ids, with the first also what belongs to no task; ``dry``: only count them."""
     until = tx.now - older
     if after == 0 and not dry:

@@ -6,7 +6,7 @@ from typing import TypeVar
 from makegood.errors import PayloadError
 from makegood.store import alerts, queue_records, rows
 from makegood.store.queue_records import Handed, Outgoing, Receipt, Returned, Room, Sent
-from makegood.store.sqlite.transaction import DATA_FAULTS, Row, Transaction, blob
+from makegood.store.sqlite.transaction import DATA_FAULTS, Row, WriteTransaction, blob
 from makegood.transactions import Caller
 
 T = TypeVar("T")
@@ -117,13 +117,13 @@ def sent(m: Outgoing, now: float) -> Row:
     )  # fmt: skip
 
 
-def write(tx: Transaction, messages: Sequence[Outgoing]) -> None:
+def write(tx: WriteTransaction, messages: Sequence[Outgoing]) -> None:
     """Send messages in a transaction that does other things as well, whatever the length of their queues."""
     tx.many(SEND, [sent(m, tx.now) for m in messages])
     tx.topics.update(f"queue:{m.queue}" for m in messages)
 
 
-def send(tx: Transaction, asked: Sequence[tuple[Outgoing, Room]]) -> list[Sent]:
+def send(tx: WriteTransaction, asked: Sequence[tuple[Outgoing, Room]]) -> list[Sent]:
     """Send messages, each with the limits of its queue."""
     try:
         answers = [_send(tx, m) for m, _ in asked]
@@ -141,13 +141,13 @@ def send(tx: Transaction, asked: Sequence[tuple[Outgoing, Room]]) -> list[Sent]:
     return answers
 
 
-def _send(tx: Transaction, m: Outgoing) -> Sent:
+def _send(tx: WriteTransaction, m: Outgoing) -> Sent:
     if tx.run(SEND, sent(m, tx.now)) == 1:
         return Sent(m.id, created=True)
     return Sent(m.id, created=False, conflict=bool(tx.rows(_OTHER, (m.queue, m.id, blob(m.body)))))
 
 
-def _check(tx: Transaction, queue: str, room: Room, new: Sequence[int]) -> None:
+def _check(tx: WriteTransaction, queue: str, room: Room, new: Sequence[int]) -> None:
     """Raise ``QueueFullError`` when too many messages wait, or bytes, with the ``new`` ones, once those that have expired are gone."""
     if not room.depths.wants(queue, sum(new), room.most_bytes, tx.now):
         if tx.rows(_LENGTH, (queue, room.most + 1))[0][0] <= room.most:
@@ -164,18 +164,20 @@ def _check(tx: Transaction, queue: str, room: Room, new: Sequence[int]) -> None:
         raise full
 
 
-def _rest(tx: Transaction, queue: str) -> float | None:
+def _rest(tx: WriteTransaction, queue: str) -> float | None:
     rest: float | None = tx.rows(_NEXT, (tx.now, queue))[0][0]
     return rest if rest is None else max(rest, 0.0)
 
 
-def look(tx: Transaction, queue: str) -> Handed | None:
+def look(tx: WriteTransaction, queue: str) -> Handed | None:
     """Return an answer without messages when none can be due, None when somebody must look more closely."""
     rest = _rest(tx, queue)
     return None if rest == 0 else Handed([], rest)
 
 
-def receive(tx: Transaction, queue: str, taker: str, limit: int, *, lease: float, threshold: int) -> Handed:
+def receive(
+    tx: WriteTransaction, queue: str, taker: str, limit: int, *, lease: float, threshold: int
+) -> Handed:
     """Give messages to a receiver."""
     found = tx.rows(FOUND, (queue, tx.now, limit))
     given: list[int] = []
@@ -206,7 +208,9 @@ def _later(rest: float | None) -> float | None:
     return 1.0 if rest == 0 else rest
 
 
-def _kill(tx: Transaction, receipt: Receipt, error: str, *, ours: str = "and taken_by is not null") -> bool:
+def _kill(
+    tx: WriteTransaction, receipt: Receipt, error: str, *, ours: str = "and taken_by is not null"
+) -> bool:
     for queue, id_, task in tx.rows(_KILL.format(ours=ours), (tx.now, error, *receipt)):
         raised = rows.alerts([queue_records.dead_letter(queue, id_, error, task)])
         tx.do(alerts.raise_, raised)
@@ -214,12 +218,12 @@ def _kill(tx: Transaction, receipt: Receipt, error: str, *, ours: str = "and tak
     return False
 
 
-def hold(tx: Transaction, receipts: Sequence[Receipt], lease: float) -> list[bool]:
+def hold(tx: WriteTransaction, receipts: Sequence[Receipt], lease: float) -> list[bool]:
     """Make leases longer."""
     return [tx.run(_HOLD, (tx.now + lease, *receipt)) == 1 for receipt in receipts]
 
 
-def acknowledge(tx: Transaction, receipts: Sequence[Receipt]) -> list[bool]:
+def acknowledge(tx: WriteTransaction, receipts: Sequence[Receipt]) -> list[bool]:
     """Take messages out of their queues."""
     return [
         tx.run(_DONE, receipt) == 1 or tx.run(_REMEMBER, (tx.now, tx.now, *receipt)) == 1
@@ -255,7 +259,7 @@ async def put(caller: Caller, message: Outgoing, room: Room, now: float) -> Sent
     return Sent(message.id, created=False, conflict=bool(conflict))
 
 
-def give_back(tx: Transaction, returned: Sequence[Returned]) -> list[bool]:
+def give_back(tx: WriteTransaction, returned: Sequence[Returned]) -> list[bool]:
     """Give messages back, or put them to the dead letters."""
     said: list[bool] = []
     for one in returned:
@@ -269,7 +273,7 @@ def give_back(tx: Transaction, returned: Sequence[Returned]) -> list[bool]:
     return said
 
 
-def shorten(tx: Transaction, most: int, limit: int, most_bytes: int) -> int:
+def shorten(tx: WriteTransaction, most: int, limit: int, most_bytes: int) -> int:
     """Drop the oldest notices of queues that are too long, or have too many bytes."""
     gone: dict[str, tuple[int, bool]] = {}
     for queue, over, excess in tx.rows(_OVERFULL, (most, most_bytes, most + limit)):
@@ -283,6 +287,6 @@ def shorten(tx: Transaction, most: int, limit: int, most_bytes: int) -> int:
     return sum(dropped for dropped, _ in gone.values())
 
 
-def any_overfull(tx: Transaction, most: int, most_bytes: int) -> bool:
+def any_overfull(tx: WriteTransaction, most: int, most_bytes: int) -> bool:
     """Return whether a queue is too long."""
     return bool(tx.rows(_OVERFULL, (most, most_bytes, most + 1)))

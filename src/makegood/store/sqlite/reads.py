@@ -2,7 +2,7 @@
 
 from makegood.store import rows
 from makegood.store.finding import COLUMNS, task_view
-from makegood.store.sqlite.transaction import Row, Transaction, are_numbers
+from makegood.store.sqlite.transaction import Row, WriteTransaction, are_numbers
 from makegood.store.views import StepView, TaskDetail
 
 _TASK = f"select {COLUMNS}, static from makegood_task where id = ?"  # noqa: S608 - our own columns
@@ -16,7 +16,7 @@ select at, body from makegood_inbox where task = ? and kind in ({rows.KINDS_OF_A
 """  # noqa: S608 - our own kinds
 
 
-def detail(tx: Transaction, task: int, *, asked: bool = False) -> TaskDetail | None:
+def detail(tx: WriteTransaction, task: int, *, asked: bool = False) -> TaskDetail | None:
     """Return one task with its steps and what is in flight of it; ``asked``: and the acts that are not decided."""
     found = tx.rows(_TASK, (task,))
     if not found:

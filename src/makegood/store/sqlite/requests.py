@@ -5,12 +5,12 @@ from dataclasses import dataclass
 
 from makegood.base.ids import show
 from makegood.errors import TaskNotFoundError
-from makegood.model.messages import Act, Answer, Message
+from makegood.model.messages import Act, Answer, TaskMessage
 from makegood.payload.codec import UNREADABLE
 from makegood.store import rows
-from makegood.store.records import Inbox
+from makegood.store.records import TaskMessages
 from makegood.store.sqlite.decision_rows import ENDED, EVENT
-from makegood.store.sqlite.transaction import Row, Transaction, are_values
+from makegood.store.sqlite.transaction import Row, WriteTransaction, are_values
 
 INBOX = """
 select i.seq, i.task, i.body, t.locked_by from makegood_inbox i cross join makegood_task t on t.id = i.task
@@ -44,11 +44,11 @@ where task = ? and idx = ? and attempt = ? and kind <> 'timer' and taken_by = ? 
 """
 
 
-def inbox(tx: Transaction, node: int, limit: int, room: int) -> tuple[Inbox, dict[int, str]]:
+def inbox(tx: WriteTransaction, node: int, limit: int, room: int) -> tuple[TaskMessages, dict[int, str]]:
     """Return messages for the tasks of ``node``, and unlocked tasks at rest that have some; and, by task, why a message of it
     cannot be read.
     """
-    found = Inbox({}, [])
+    found = TaskMessages({}, [])
     unreadable: dict[int, str] = {}
     read = met = 0
     for seq, task, body, locked_by in tx.each(INBOX, (node, limit)):
@@ -70,7 +70,7 @@ def inbox(tx: Transaction, node: int, limit: int, room: int) -> tuple[Inbox, dic
     return found, unreadable
 
 
-def post(tx: Transaction, posted: Sequence[tuple[int, Message]]) -> list[None]:
+def post(tx: WriteTransaction, posted: Sequence[tuple[int, TaskMessage]]) -> list[None]:
     """Leave operators' acts; raises ``TaskNotFoundError``."""
     there = {task for task, _ in tx.among(_TASKS, [task for task, _ in posted])}
     for task, _ in posted:
@@ -83,7 +83,7 @@ def post(tx: Transaction, posted: Sequence[tuple[int, Message]]) -> list[None]:
     return [None] * len(posted)
 
 
-def answers(tx: Transaction, acts: Sequence[str]) -> dict[str, Answer]:
+def answers(tx: WriteTransaction, acts: Sequence[str]) -> dict[str, Answer]:
     """Return what became of acts."""
     return {
         act: Answer(Act(act, who, why), kind, *rest)
@@ -92,15 +92,15 @@ def answers(tx: Transaction, acts: Sequence[str]) -> dict[str, Answer]:
 
 
 @dataclass(frozen=True, slots=True)
-class Reply:
+class IncomingReply:
     """A reply on its way in: who gives it, to which task."""
 
     node: int
     task: int
-    message: Message
+    message: TaskMessage
 
 
-def answer(tx: Transaction, replies: Sequence[Reply]) -> list[bool]:
+def answer(tx: WriteTransaction, replies: Sequence[IncomingReply]) -> list[bool]:
     """Leave replies that came in time in their tasks' inboxes, and record the others as late."""
     tasks = list(dict.fromkeys(reply.task for reply in replies))
     flying = {tuple(row[:3]): row[3:] for row in tx.among(_IN_FLIGHT, tasks)}
@@ -109,7 +109,7 @@ def answer(tx: Transaction, replies: Sequence[Reply]) -> list[bool]:
         given = _given(tx, tasks)
     left: list[Row] = []
     answered: list[tuple[int, int, int]] = []
-    late: list[Reply] = []
+    late: list[IncomingReply] = []
     verdicts: list[bool] = []
     for reply in replies:
         m = reply.message
@@ -136,7 +136,7 @@ def answer(tx: Transaction, replies: Sequence[Reply]) -> list[bool]:
     return verdicts
 
 
-def _given(tx: Transaction, tasks: Sequence[int]) -> dict[tuple[int, int, int], bytes]:
+def _given(tx: WriteTransaction, tasks: Sequence[int]) -> dict[tuple[int, int, int], bytes]:
     """Return the replies that lie in the inboxes of ``tasks``, by the request that they answer."""
     found: dict[tuple[int, int, int], bytes] = {}
     for task, body in tx.among(_BODIES, tasks):
@@ -149,7 +149,7 @@ def _given(tx: Transaction, tasks: Sequence[int]) -> dict[tuple[int, int, int], 
     return found
 
 
-def _late(tx: Transaction, replies: Sequence[Reply]) -> list[Row]:
+def _late(tx: WriteTransaction, replies: Sequence[IncomingReply]) -> list[Row]:
     """Write late replies into the history; returns the messages that tasks which have not ended shall get."""
     states: dict[int, str] = dict(tx.among(_TASKS, [reply.task for reply in replies]))
     tx.many(
@@ -164,23 +164,23 @@ def _late(tx: Transaction, replies: Sequence[Reply]) -> list[Row]:
     for reply in replies:
         m = reply.message
         if m.kind == "done" and reply.task in states and states[reply.task] not in ENDED:
-            kept = Message("late", idx=m.idx, doing=m.doing, attempt=m.attempt, value=m.value)
+            kept = TaskMessage("late", idx=m.idx, doing=m.doing, attempt=m.attempt, value=m.value)
             left.append((reply.task, "late", tx.now, rows.message(kept)))
     return left
 
 
-def extend(tx: Transaction, node: int, key: tuple[int, int, int], seconds: float) -> bool:
+def extend(tx: WriteTransaction, node: int, key: tuple[int, int, int], seconds: float) -> bool:
     """Move an attempt's complete-by, never to an earlier time; False when it is not ``node``'s any more."""
     return tx.run(_EXTEND, (tx.now + seconds, *key, node, tx.now)) == 1
 
 
-def give_back(tx: Transaction, node: int, requests: Sequence[tuple[int, int, int]]) -> None:
+def give_back(tx: WriteTransaction, node: int, requests: Sequence[tuple[int, int, int]]) -> None:
     """Make taken requests available again, at their old place; those handed over in memory have no body to give."""
     for key in requests:
         for (agent,) in tx.rows(_GIVE_BACK, (*key, node)):
             tx.topics.add(f"agent:{agent}")
 
 
-def excuse(tx: Transaction, node: int, requests: Sequence[tuple[int, int, int]]) -> None:
+def excuse(tx: WriteTransaction, node: int, requests: Sequence[tuple[int, int, int]]) -> None:
     """Mark requests whose silence is not to be counted."""
     tx.many(_EXCUSE, [(*key, node) for key in requests])

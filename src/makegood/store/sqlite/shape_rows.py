@@ -10,11 +10,11 @@ from dataclasses import dataclass, field
 from makegood.base import ids as ids_
 from makegood.model.decision import Decision
 from makegood.model.messages import Request
-from makegood.model.shape import Sent
+from makegood.model.shape import ShapeRequest
 from makegood.store import rows
 from makegood.store.sqlite.bulk_change import UNUSED, Change, spans, tasks
 from makegood.store.sqlite.decision_rows import encoded
-from makegood.store.sqlite.transaction import Transaction
+from makegood.store.sqlite.transaction import WriteTransaction
 
 _Key = tuple[int, int, int, bool, bool]
 """The stride's id, epoch, priority; whether the task ends; whether what is asked is handed over in memory."""
@@ -28,7 +28,7 @@ def _groups() -> defaultdict[_Key, list[Decision]]:
 class Strides:
     """Those of one batch of ``node``. ``claimed``: tasks whose lock is taken now."""
 
-    tx: Transaction
+    tx: WriteTransaction
     node: int | None
     claimed: frozenset[int]
     groups: defaultdict[_Key, list[Decision]] = field(default_factory=_groups)
@@ -74,7 +74,12 @@ class Strides:
             yield "moved", given, UNUSED, self.tx.now, self.node, encoded(*moves)
 
     def _asked(
-        self, sent: Sent, given: str, priority: int, ids: Sequence[int], waiting: Sequence[Request] | None
+        self,
+        sent: ShapeRequest,
+        given: str,
+        priority: int,
+        ids: Sequence[int],
+        waiting: Sequence[Request] | None,
     ) -> Iterator[Change]:
         """Yield a step's requests: those that are ``waiting`` for an agent of another process, None: all are handed over."""
         idx, _, attempt, app, agent, action, _, _, within = sent.asked

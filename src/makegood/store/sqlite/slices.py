@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from functools import partial
 
-from makegood.model.messages import Act, Message
+from makegood.model.messages import Act, TaskMessage
 from makegood.store import finding, letters, listening, queue_records, records
 from makegood.store import views as views_
 from makegood.store.alerts import audit
@@ -25,19 +25,19 @@ from makegood.store.transaction import reading, writing
 from makegood.transactions import Caller
 
 
-class Tasks(Slice):
-    """Tasks, their steps and their inboxes."""
+class TaskSlice(Slice):
+    """TaskSlice, their steps and their inboxes."""
 
     def __init__(self, database: Database, ageing: Ageing) -> None:
         super().__init__(database)
         self.ageing = ageing
 
-    async def submit(self, drafts: Sequence[records.Draft]) -> list[records.Submitted]:
+    async def submit(self, drafts: Sequence[records.Submission]) -> list[records.Submitted]:
         """Insert tasks with all their steps."""
         octets = sum([draft.octets for draft in drafts])
         return await self._db.together(submit, drafts, octets=octets, again=True)
 
-    async def join(self, caller: Caller, drafts: Sequence[records.Draft]) -> list[records.Submitted]:
+    async def join(self, caller: Caller, drafts: Sequence[records.Submission]) -> list[records.Submitted]:
         """Insert tasks in a transaction of the caller's."""
         return await join(caller, drafts, self._db.path, self._db.identity.store_id, self._db.clock)
 
@@ -57,14 +57,14 @@ class Tasks(Slice):
         """Put a task that ``node`` holds to error, whatever is in its rows."""
         await self._db.write(partial(put_to_error, node=node, task=task, reason=reason, held=True))
 
-    async def inbox(self, node: int, limit: int, room: int = records.NO_LIMIT) -> records.Inbox:
+    async def inbox(self, node: int, limit: int, room: int = records.NO_LIMIT) -> records.TaskMessages:
         """Return messages for tasks that ``node`` holds, and tasks at rest that have some."""
         found, unreadable = await self._db.read(partial(requests.inbox, node=node, limit=limit, room=room))
         for task, reason in unreadable.items():
             await self.put_to_error(node, task, reason)
         return found
 
-    async def post(self, task: int, message: Message) -> None:
+    async def post(self, task: int, message: TaskMessage) -> None:
         """Leave an operator's act in a task's inbox."""
         await self._db.together(requests.post, [(task, message)])
 
@@ -75,8 +75,8 @@ class Tasks(Slice):
     history = reading(finding.history)
 
 
-class Requests(Slice):
-    """Requests to agents, and their replies."""
+class RequestSlice(Slice):
+    """RequestSlice to agents, and their replies."""
 
     def __init__(self, database: Database, ageing: Ageing) -> None:
         super().__init__(database)
@@ -87,9 +87,9 @@ class Requests(Slice):
         act = partial(take, node=node, offers=offers, ageing=self._ageing, alone=alone)
         return await self._db.write(act, again=True)
 
-    async def answer(self, node: int, replies: Sequence[tuple[int, Message]]) -> list[bool]:
+    async def answer(self, node: int, replies: Sequence[tuple[int, TaskMessage]]) -> list[bool]:
         """Leave replies in the tasks' inboxes; True for each that came in time."""
-        given = [requests.Reply(node, task, message) for task, message in replies]
+        given = [requests.IncomingReply(node, task, message) for task, message in replies]
         octets = sum([len(message.value or b"") for _, message in replies])
         return await self._db.together(requests.answer, given, octets=octets, again=True)
 
@@ -102,7 +102,7 @@ class Requests(Slice):
     excuse = writes(requests.excuse)
 
 
-class Supervision(Slice):
+class SupervisionSlice(Slice):
     """What the leading Supervisor finds."""
 
     judge = writes(supervision.judge)
@@ -113,8 +113,8 @@ class Supervision(Slice):
     horizon = reads(supervision.horizon)
 
 
-class Queues(Slice):
-    """Queues of messages."""
+class QueueSlice(Slice):
+    """QueueSlice of messages."""
 
     def __init__(self, database: Database) -> None:
         super().__init__(database)
@@ -177,7 +177,7 @@ class Queues(Slice):
     expire_messages = writing(letters.expire)
 
 
-class Notices(Slice):
+class NoticeSlice(Slice):
     """What submitters are told."""
 
     notices_due = reading(listening.due)
@@ -188,8 +188,8 @@ class Notices(Slice):
     drop_notices = writing(listening.drop)
 
 
-class Leases(Slice):
-    """Leases with epochs."""
+class LeaseSlice(Slice):
+    """LeaseSlice with epochs."""
 
     acquire = writes(leases.acquire)
     renew = writes(leases.renew)
@@ -198,7 +198,7 @@ class Leases(Slice):
     past_terms = reads(leases.past_terms)
 
 
-class Nodes(Slice):
+class NodeSlice(Slice):
     """Processes."""
 
     async def register(self, info: views_.NodeInfo) -> int:
@@ -213,7 +213,7 @@ class Nodes(Slice):
     depths = reads(upkeep.depths)
 
 
-class Admin(Slice):
+class AdminSlice(Slice):
     """The store as a whole."""
 
     def __init__(self, database: Database) -> None:

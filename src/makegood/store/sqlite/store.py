@@ -16,7 +16,7 @@ from makegood.store.sqlite.database import Database
 from makegood.store.sqlite.doorbell import Bell, Heard
 from makegood.store.sqlite.inbox_work import WorkFault, talked, transacted
 from makegood.store.sqlite.joined_watch import Wanted
-from makegood.store.sqlite.store_threads import Line
+from makegood.store.sqlite.store_threads import StoreThread
 from makegood.store.sqlite.wakes import Wakes
 from makegood.transactions import Caller
 
@@ -44,22 +44,22 @@ class SQLiteStore:
         poll: float | None = _POLL,
         ageing: float | None = 60.0,
         open_connection: Connect = connect,
-        line: Callable[..., Line] = Line,
+        line: Callable[..., StoreThread] = StoreThread,
         bell: Callable[[Path, Heard], Bell] = Bell,
     ) -> None:
         self.abreast: int | None = _ABREAST
         self._database = database = Database(Path(path), clock or SystemClock(), open_connection, line)
         self._wakes = Wakes(database, bell, poll)
         aged = Ageing(ageing)  # the writer's
-        self.tasks = slices.Tasks(database, aged)
-        self.requests = slices.Requests(database, aged)
-        self.supervision = slices.Supervision(database)
+        self.tasks = slices.TaskSlice(database, aged)
+        self.requests = slices.RequestSlice(database, aged)
+        self.supervision = slices.SupervisionSlice(database)
         self.alerts = AlertVerbs(database)
-        self.queues = slices.Queues(database)
-        self.notices = slices.Notices(database)
-        self.leases = slices.Leases(database)
-        self.nodes = slices.Nodes(database)
-        self.admin = slices.Admin(database)
+        self.queues = slices.QueueSlice(database)
+        self.notices = slices.NoticeSlice(database)
+        self.leases = slices.LeaseSlice(database)
+        self.nodes = slices.NodeSlice(database)
+        self.admin = slices.AdminSlice(database)
 
     @property
     def identity(self) -> records.Identity:

@@ -30,8 +30,8 @@ from makegood.base.sqlite_readonly import TIMES, Glance, restless
 from makegood.errors import StoreError, StoreUnavailableError
 from makegood.store.rows import Interner
 from makegood.store.sqlite.connection import is_broken, is_busy, is_garbled, legible, translated
-from makegood.store.sqlite.file_identity import Place
-from makegood.store.sqlite.transaction import CarefullyError, Transaction, is_environment
+from makegood.store.sqlite.file_identity import FileIdentity
+from makegood.store.sqlite.transaction import CarefullyError, WriteTransaction, is_environment
 
 _log = logging.getLogger(__name__)
 
@@ -81,7 +81,7 @@ class Operation:
 
 
 @dataclass(slots=True, eq=False)
-class Line:
+class StoreThread:
     """A thread with a connection of its own, and the queue in front of it. Made and used on the event loop."""
 
     name: str
@@ -92,7 +92,7 @@ class Line:
     committed: Callable[[set[str]], None] | None = None
     announce: Callable[[set[str]], None] | None = None
     writes: bool = True
-    place: Place | None = None
+    place: FileIdentity | None = None
     glance: Glance | None = None
     openings: int = 0
     _asked: list[Operation] = field(default_factory=list)
@@ -223,7 +223,7 @@ class Line:
 
     def _transaction(self, operations: list[Operation], *, careful: bool) -> set[str]:
         connection = self._begin()
-        tx = Transaction(connection, self.clock.now(), self._plans, careful)
+        tx = WriteTransaction(connection, self.clock.now(), self._plans, careful)
         before = connection.total_changes
         try:
             groups = _grouped(operations)
@@ -275,7 +275,7 @@ class Line:
             "look at the system's log and start this process anew"
         ) from failure
 
-    def _do(self, tx: Transaction, group: list[Operation], *, alone: bool) -> None:
+    def _do(self, tx: WriteTransaction, group: list[Operation], *, alone: bool) -> None:
         """Do one operation, or several that are done together. Their failure is their own unless the database failed."""
         if alone and len(group) == 1:
             _act(tx, group)
@@ -318,7 +318,9 @@ class Line:
             connection = self._connect()
             connection.execute("begin")
             try:
-                operation.result = operation.action(Transaction(connection, self.clock.now(), self._plans))
+                operation.result = operation.action(
+                    WriteTransaction(connection, self.clock.now(), self._plans)
+                )
             finally:
                 if connection.in_transaction:
                     connection.execute("commit")
@@ -420,7 +422,7 @@ def _grouped(operations: list[Operation]) -> list[list[Operation]]:
     return groups
 
 
-def _act(tx: Transaction, group: list[Operation]) -> None:
+def _act(tx: WriteTransaction, group: list[Operation]) -> None:
     if group[0].items is None:
         group[0].result = group[0].action(tx)
         return

@@ -7,11 +7,11 @@ from collections.abc import Sequence
 from makegood.errors import PayloadError
 from makegood.store import rows
 from makegood.store.notice_records import received
-from makegood.store.records import Draft, Submitted
+from makegood.store.records import Submission, Submitted
 from makegood.store.sqlite import notices
 from makegood.store.sqlite.bulk_change import UNUSED, Change, spans, tasks
 from makegood.store.sqlite.decision_rows import Writing, draw_ready
-from makegood.store.sqlite.transaction import DATA_FAULTS, Row, Transaction, blob
+from makegood.store.sqlite.transaction import DATA_FAULTS, Row, WriteTransaction, blob
 
 # What differs from task to task is cut out of one value: nine digits that say which of the batch it is, ten for the length of each
 # text that it has (its key and so on), these texts, its fingerprint, and what is static of it.
@@ -34,7 +34,7 @@ _OURS = "select id, ready_seq from makegood_task where id in ({marks})"
 BY_KEY = "select id, fingerprint from makegood_task where key = ? and workflow = ? and app = ?"
 
 
-def submit(tx: Transaction, drafts: Sequence[Draft]) -> list[Submitted]:
+def submit(tx: WriteTransaction, drafts: Sequence[Submission]) -> list[Submitted]:
     """Insert tasks with their steps; one answer per draft, in order.
 
     Raises ``PayloadError`` when the database refuses a value.
@@ -48,7 +48,7 @@ def submit(tx: Transaction, drafts: Sequence[Draft]) -> list[Submitted]:
         ) from fault
 
 
-def _submit(tx: Transaction, drafts: Sequence[Draft]) -> list[Submitted]:
+def _submit(tx: WriteTransaction, drafts: Sequence[Submission]) -> list[Submitted]:
     first = draw_ready(tx, len(drafts))
     inserted = _tasks(tx, drafts, first)
     answers: list[Submitted | None] = [None] * len(drafts)
@@ -64,7 +64,7 @@ def _submit(tx: Transaction, drafts: Sequence[Draft]) -> list[Submitted]:
     return [answer or _existing(tx, draft) for answer, draft in zip(answers, drafts, strict=True)]
 
 
-def _tasks(tx: Transaction, drafts: Sequence[Draft], first: int) -> int:
+def _tasks(tx: WriteTransaction, drafts: Sequence[Submission], first: int) -> int:
     """Insert the rows of tasks, the first with the number ``first``; returns how many there were not yet."""
     alike: defaultdict[tuple[tuple[str, ...], Row], tuple[list[int], list[bytes]]] = defaultdict(
         lambda: ([], [])
@@ -81,7 +81,7 @@ def _tasks(tx: Transaction, drafts: Sequence[Draft], first: int) -> int:
     return inserted
 
 
-def _texts(d: Draft) -> tuple[tuple[str, ...], bytes]:
+def _texts(d: Submission) -> tuple[tuple[str, ...], bytes]:
     """Return the names of the texts that a task has, and their lengths with the texts."""
     if d.key is None and d.correlation_id is None and d.trace is None and d.reply_to is None:
         return (), b""
@@ -111,7 +111,7 @@ def alike_statement(names: tuple[str, ...]) -> str:
     return _TASKS.format(columns=columns, values=values, sizes=sizes, at=at)
 
 
-def _shared(d: Draft, now: float) -> Row:
+def _shared(d: Submission, now: float) -> Row:
     """Return what a task has in common with others, from ``?4`` on."""
     begun = d.first is not None
     shared = (
@@ -121,13 +121,13 @@ def _shared(d: Draft, now: float) -> Row:
     return shared if d.reply_to is None else (*shared, d.notified)
 
 
-def _complete_by(d: Draft, now: float) -> float | None:
+def _complete_by(d: Submission, now: float) -> float | None:
     return None if d.first is None or d.within is None else now + d.within
 
 
-def _with_steps(tx: Transaction, drafts: Sequence[Draft]) -> None:
+def _with_steps(tx: WriteTransaction, drafts: Sequence[Submission]) -> None:
     """Insert the steps of tasks that were inserted, and what their holders decided on them already."""
-    shapes: dict[tuple[int, int], list[Draft]] = {}
+    shapes: dict[tuple[int, int], list[Submission]] = {}
     begun: dict[int | None, Writing] = {}
     for draft in drafts:
         decision = draft.first
@@ -149,7 +149,9 @@ def _with_steps(tx: Transaction, drafts: Sequence[Draft]) -> None:
         many = []
 
 
-def _steps(alike: list[Draft], many: list[Change], own: defaultdict[Row, list[tuple[int, bytes]]]) -> None:
+def _steps(
+    alike: list[Submission], many: list[Change], own: defaultdict[Row, list[tuple[int, bytes]]]
+) -> None:
     """Add the steps of tasks of one shape to the changes; of few tasks to ``own``, by what these have in common with others."""
     first = alike[0]
     dispatched = () if first.first is None else first.first.steps
@@ -163,13 +165,13 @@ def _steps(alike: list[Draft], many: list[Change], own: defaultdict[Row, list[tu
             own[shared] += [(draft.id, spec) for draft in alike]
 
 
-def _created(tx: Transaction, drafts: Sequence[Draft], first: int) -> list[int]:
+def _created(tx: WriteTransaction, drafts: Sequence[Submission], first: int) -> list[int]:
     """Return the positions of the drafts that were inserted: their ``ready_seq`` is nobody else's."""
     there: dict[int, int] = dict(tx.among(_OURS, [d.id for d in drafts]))
     return [n for n, d in enumerate(drafts) if there.get(d.id) == first + n]
 
 
-def _existing(tx: Transaction, draft: Draft) -> Submitted:
+def _existing(tx: WriteTransaction, draft: Submission) -> Submitted:
     """Return what stands in the way of a draft: the task that has its key, else the one that has its id."""
     if draft.key is not None:
         for task, fingerprint in tx.rows(BY_KEY, (draft.key, draft.workflow, draft.app)):

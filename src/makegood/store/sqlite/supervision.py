@@ -7,12 +7,12 @@ from collections.abc import Sequence
 
 from makegood.election.protocol import Grant
 from makegood.errors import FencedOffError
-from makegood.model.messages import Alert, Message
+from makegood.model.messages import Alert, TaskMessage
 from makegood.store import alerts, rows
 from makegood.store.records import Judged
 from makegood.store.sqlite.decision_rows import EVENT, draw_ready
 from makegood.store.sqlite.requests import LEAVE
-from makegood.store.sqlite.transaction import Row, Transaction, are_numbers
+from makegood.store.sqlite.transaction import Row, WriteTransaction, are_numbers
 
 _TERM = """
 select 1 from makegood_lease where name = ? and nonce = ? and epoch = ? and holder is not null and expires_at > ?
@@ -96,7 +96,7 @@ select alive_until from makegood_node where dead = 0 and stopped_at is null orde
 """
 
 
-def fence(tx: Transaction, term: Grant) -> None:
+def fence(tx: WriteTransaction, term: Grant) -> None:
     """Refuse a write whose term is over; raises ``FencedOffError``."""
     if not tx.rows(_TERM, (term.name, term.nonce, term.epoch, tx.now)):
         raise FencedOffError(
@@ -105,7 +105,7 @@ def fence(tx: Transaction, term: Grant) -> None:
         )
 
 
-def judge(tx: Transaction, term: Grant, grace: float, limit: int) -> Judged:
+def judge(tx: WriteTransaction, term: Grant, grace: float, limit: int) -> Judged:
     """Judge requests whose complete-by passed more than ``grace`` ago without an answer."""
     fence(tx, term)
     found = [
@@ -120,7 +120,7 @@ def judge(tx: Transaction, term: Grant, grace: float, limit: int) -> Judged:
     sums = [(*row[:3], row[5] + row[6]) for row in found]
     messages: list[Row] = []
     for (task, idx, attempt, kind, died, *_, node), (*_, failures) in zip(found, sums, strict=True):
-        expired = Message(
+        expired = TaskMessage(
             "expired",
             idx=idx,
             doing=kind,
@@ -136,7 +136,7 @@ def judge(tx: Transaction, term: Grant, grace: float, limit: int) -> Judged:
     return Judged(sums, full=len(found) >= limit)
 
 
-def release_dead(tx: Transaction, term: Grant, limit: int) -> list[int]:
+def release_dead(tx: WriteTransaction, term: Grant, limit: int) -> list[int]:
     """Free tasks held by nodes whose heartbeat has run out; marks the nodes."""
     fence(tx, term)
     tx.run(DEAD, (tx.now,))
@@ -148,14 +148,14 @@ def release_dead(tx: Transaction, term: Grant, limit: int) -> list[int]:
     return _free(tx, found, "the heartbeat of its scheduler ran out", suspect=False)
 
 
-def release_deaf(tx: Transaction, term: Grant, older: float, limit: int) -> list[int]:
+def release_deaf(tx: WriteTransaction, term: Grant, older: float, limit: int) -> list[int]:
     """Free tasks whose Scheduler has not answered an ``expired`` message for more than ``older`` seconds."""
     fence(tx, term)
     found = tx.rows(DEAF, (tx.now - older, limit))
     return _free(tx, list(dict.fromkeys(found)), "its scheduler does not answer", suspect=True)
 
 
-def _free(tx: Transaction, found: Sequence[Row], why: str, *, suspect: bool) -> list[int]:
+def _free(tx: WriteTransaction, found: Sequence[Row], why: str, *, suspect: bool) -> list[int]:
     """Free tasks; ``suspect``: each of them may be what hinders its Scheduler."""
     if not found:
         return []
@@ -173,13 +173,13 @@ def _free(tx: Transaction, found: Sequence[Row], why: str, *, suspect: bool) -> 
     return [task for task, _ in found]
 
 
-def expire_tasks(tx: Transaction, term: Grant, limit: int) -> list[int]:
+def expire_tasks(tx: WriteTransaction, term: Grant, limit: int) -> list[int]:
     """Leave ``task_expired`` for forward tasks past their complete-by; alert undos that take too long. Once each."""
     fence(tx, term)
     past = tx.rows(PAST, (tx.now, limit))
     tx.many(_TOLD, past)
     tx.many(
-        LEAVE, [(task, "task_expired", tx.now, rows.message(Message("task_expired"))) for (task,) in past]
+        LEAVE, [(task, "task_expired", tx.now, rows.message(TaskMessage("task_expired"))) for (task,) in past]
     )
     if past:
         tx.topics.add("inbox")
@@ -191,7 +191,7 @@ def expire_tasks(tx: Transaction, term: Grant, limit: int) -> list[int]:
     return [task for (task,) in past]
 
 
-def starved(tx: Transaction, term: Grant, after: float, limit: int, outage: float = 300.0) -> list[int]:
+def starved(tx: WriteTransaction, term: Grant, after: float, limit: int, outage: float = 300.0) -> list[int]:
     """Find requests that no agent has taken for ``after`` seconds; raise an alert per action that nobody takes; watch others."""
     fence(tx, term)
     found = tx.rows(STARVED, (tx.now - after, limit))
@@ -203,7 +203,7 @@ def starved(tx: Transaction, term: Grant, after: float, limit: int, outage: floa
     return [row[0] for row in found]
 
 
-def horizon(tx: Transaction, grace: float, most: float) -> float:
+def horizon(tx: WriteTransaction, grace: float, most: float) -> float:
     """Return seconds until something may have to be judged, between 0 and ``most``."""
     times: list[float] = [at + grace for (at,) in tx.rows(NEXT_REQUEST) if are_numbers(at)]
     times += [at for (at,) in tx.rows(NEXT_TASK)]

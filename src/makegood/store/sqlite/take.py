@@ -15,7 +15,7 @@ from makegood.store import rows
 from makegood.store.priority_ageing import PRIORITIES, Ageing, rank
 from makegood.store.records import Offer, Taken
 from makegood.store.sqlite.commit import put_to_error
-from makegood.store.sqlite.transaction import Row, Transaction, are_numbers
+from makegood.store.sqlite.transaction import Row, WriteTransaction, are_numbers
 
 WAITING = """
 select task, idx, attempt, within, body, priority, sent_at from makegood_request
@@ -49,7 +49,7 @@ insert into makegood_rate (agent, next) values (?, ?) on conflict (agent) do upd
 """
 
 
-def take(tx: Transaction, node: int, offers: Sequence[Offer], ageing: Ageing, *, alone: bool) -> Taken:
+def take(tx: WriteTransaction, node: int, offers: Sequence[Offer], ageing: Ageing, *, alone: bool) -> Taken:
     """Give waiting requests to ``node``; the rules for isolated ones are the protocol's."""
     roles = tx.rows(_ROLES, (node,))
     if not roles:  # declared dead, or never registered: what it took would be nobody's
@@ -64,7 +64,7 @@ def take(tx: Transaction, node: int, offers: Sequence[Offer], ageing: Ageing, *,
 
 @dataclass(slots=True)
 class _Taking:
-    tx: Transaction
+    tx: WriteTransaction
     node: int
     ageing: Ageing
     taken: Taken

@@ -16,7 +16,7 @@ from makegood.transactions import at_once
 T = TypeVar("T")
 P = ParamSpec("P")
 Row = tuple[Any, ...]
-Action = Callable[["Transaction"], T]
+Action = Callable[["WriteTransaction"], T]
 """A transaction: a plain function. It runs in the store's thread, sees one moment, and is written whole or not at all."""
 
 DATA_FAULTS = (
@@ -59,7 +59,7 @@ def is_environment(fault: Exception) -> bool:
 
 
 @dataclass(slots=True)
-class Transaction:
+class WriteTransaction:
     """One transaction under way. ``now`` is the store's clock, read after the lock was taken.
 
     ``careful``: with savepoints. They cost a copy of each page that is changed, and nearly nothing ever fails: so a transaction of
@@ -136,7 +136,7 @@ class SharedTx:
 
     __slots__ = ("_now", "_tx", "topics")
 
-    def __init__(self, tx: Transaction) -> None:
+    def __init__(self, tx: WriteTransaction) -> None:
         self._tx = tx
         self._now = (tx.now,)
         self.topics = tx.topics

@@ -12,8 +12,8 @@ from makegood.store import migrations
 from makegood.store.records import Identity
 from makegood.store.rows import node_info
 from makegood.store.sqlite.connection import is_busy
-from makegood.store.sqlite.transaction import Transaction, are_numbers
-from makegood.store.views import Figures, NodeInfo, NodeView, SchemaStatus
+from makegood.store.sqlite.transaction import WriteTransaction, are_numbers
+from makegood.store.views import NodeInfo, NodeView, SchemaStatus, TaskFigures
 
 _STOPPED_SHOWN = 3600.0
 
@@ -117,7 +117,7 @@ def _clock(connection: sqlite3.Connection, clock: Clock) -> tuple[float, float |
     return start - clock.monotonic(), start
 
 
-def pass_by(tx: Transaction) -> None:
+def pass_by(tx: WriteTransaction) -> None:
     """Remember that the clock has passed this moment: it goes on from there after a boot with a wrong wall clock."""
     tx.run(_SEEN_NOW, (tx.now,))
 
@@ -130,7 +130,7 @@ def identity(connection: sqlite3.Connection) -> Identity:
     return Identity(store_id, generation)
 
 
-def register(tx: Transaction, info: NodeInfo) -> tuple[int, int]:
+def register(tx: WriteTransaction, info: NodeInfo) -> tuple[int, int]:
     """Insert a node with its first heartbeat; returns its number, and the generation under which it came."""
     roles = f" {' '.join(info.roles)} "
     until = tx.now + info.ttl
@@ -142,19 +142,19 @@ def register(tx: Transaction, info: NodeInfo) -> tuple[int, int]:
     return number, generation
 
 
-def heartbeat(tx: Transaction, node: int, info: NodeInfo) -> bool:
+def heartbeat(tx: WriteTransaction, node: int, info: NodeInfo) -> bool:
     """Extend a node's life; False when it was declared dead or has stopped."""
     pass_by(tx)
     return tx.run(_HEARTBEAT, (tx.now + info.ttl, msgspec.json.encode(info), node)) == 1
 
 
-def unregister(tx: Transaction, node: int) -> None:
+def unregister(tx: WriteTransaction, node: int) -> None:
     """Mark a node as stopped in good order."""
     tx.run(_UNREGISTER, (tx.now, tx.now, node))
     pass_by(tx)
 
 
-def nodes(tx: Transaction) -> list[NodeView]:
+def nodes(tx: WriteTransaction) -> list[NodeView]:
     """Return nodes that live or ended within the last hour."""
     found: list[NodeView] = []
     waits = depths(tx)
@@ -175,12 +175,12 @@ def nodes(tx: Transaction) -> list[NodeView]:
     return found
 
 
-def depths(tx: Transaction) -> dict[str, int]:
+def depths(tx: WriteTransaction) -> dict[str, int]:
     """Return how many requests wait for each agent."""
     return dict(tx.rows(_DEPTHS))
 
 
-def figures(tx: Transaction) -> Figures:
+def figures(tx: WriteTransaction) -> TaskFigures:
     """Return how much there is to do, and what is wrong."""
     tasks: dict[tuple[str, str, str], int] = {}
     for sql in UNENDED:
@@ -190,7 +190,7 @@ def figures(tx: Transaction) -> Figures:
         agent: (count, max(0.0, tx.now - oldest) if are_numbers(oldest) else 0.0)
         for agent, count, oldest in tx.rows(_QUEUES)
     }
-    return Figures(tasks, queues, dict(tx.rows(STANDING)))
+    return TaskFigures(tasks, queues, dict(tx.rows(STANDING)))
 
 
 def version(connection: sqlite3.Connection, where: str = "the store") -> int:

@@ -20,7 +20,7 @@ from makegood.testing.simulator.world import Outcome
 
 _HEADERS = "pass headers=mg.current_call().headers with every call"
 _GUARANTEES = 'see docs/concepts/guarantees.md, "Your service: what to write"'
-_MAKEGOOD = Path(__file__).resolve().parents[1]
+_MAKEGOOD = Path(__file__).resolve().parents[2]
 _PYTHON = Path(sysconfig.get_path("stdlib"))
 _DULL = frozenset({"lease", "answered", "told"})
 _MOST_LINES = 80

@@ -41,7 +41,7 @@ decorators.
 _HOUR: Final = 3_600.0
 _MOMENT: Final = 0.05
 _UNKNOWN: Final = TaskAtRest("unknown", "")
-_MAKEGOOD: Final = Path(__file__).resolve().parents[1]
+_MAKEGOOD: Final = Path(__file__).resolve().parents[2]
 
 
 class NotAtRestError(AssertionError):

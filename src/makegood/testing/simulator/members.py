@@ -12,7 +12,7 @@ from typing import Any, Protocol, cast
 from makegood.client.client import Client
 from makegood.errors import StoreUnavailableError
 from makegood.model.breaker import Circuit, State
-from makegood.model.messages import Message
+from makegood.model.messages import TaskMessage
 from makegood.node.node import Node
 from makegood.options import Options
 from makegood.store import Store
@@ -232,11 +232,11 @@ class FleetMember:
         self.world.history.note("circuit", self.name, agent=address, state="closed")
 
     def _delivering(
-        self, deliver: Callable[[int, Message, int], bool]
-    ) -> Callable[[int, Message, int], bool]:
+        self, deliver: Callable[[int, TaskMessage, int], bool]
+    ) -> Callable[[int, TaskMessage, int], bool]:
         world = self.world
 
-        def delivered(task: int, message: Message, node: int) -> bool:
+        def delivered(task: int, message: TaskMessage, node: int) -> bool:
             taken = deliver(task, message, node)
             if taken:
                 world.recorder.heard[task, message.idx, message.attempt] = message.kind

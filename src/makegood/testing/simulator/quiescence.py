@@ -9,7 +9,7 @@ from makegood.base import ids
 from makegood.store import finding
 from makegood.store.rows import Interner
 from makegood.store.sqlite import reads
-from makegood.store.sqlite.transaction import Transaction
+from makegood.store.sqlite.transaction import WriteTransaction
 from makegood.testing.checker import Final
 from makegood.testing.history import History
 from makegood.testing.simulator.peers import Around
@@ -159,7 +159,7 @@ class Eye:
         """Return what the checker needs beside the history: the tasks' rows, and the store's own history of
         each.
         """
-        tx = Transaction(self._connection, 0.0, Interner())
+        tx = WriteTransaction(self._connection, 0.0, Interner())
         ids_ = [id_ for (id_,) in self._rows("select id from makegood_task order by id")]
         details = [found for id_ in ids_ if (found := reads.detail(tx, id_)) is not None]
         return Final(tasks=details, histories={id_: tx.do(finding.history, id_) for id_ in ids_})

@@ -16,7 +16,7 @@ import msgspec
 from makegood.base import ids
 from makegood.model.states import AT_REST
 from makegood.store import rows
-from makegood.store.sqlite.transaction import Transaction
+from makegood.store.sqlite.transaction import WriteTransaction
 from makegood.testing.history import Event, History
 
 STANDING = ("done", "in_doubt", "kept", "undoing", "undo_failed", "running")
@@ -125,7 +125,7 @@ class Recorder:
         self.outcome = "rolled back"
         self._pending = []
 
-    def done(self, tx: Transaction, verb: str, fields: Mapping[str, Any]) -> None:
+    def done(self, tx: WriteTransaction, verb: str, fields: Mapping[str, Any]) -> None:
         """One kind of operation has finished its work within the transaction."""
         if tx.connection.total_changes == self.changes:
             return  # Nothing was changed, so nothing was logged.

@@ -16,11 +16,11 @@ from typing import Any, Protocol
 
 from makegood.base.ids import address
 from makegood.errors import FencedOffError, StoreUnavailableError
-from makegood.model.messages import Message, Request
+from makegood.model.messages import Request, TaskMessage
 from makegood.store.records import Batch, Committed, Offer, Taken
 from makegood.store.sqlite.doorbell import Bell, Heard
-from makegood.store.sqlite.store_threads import Line, Operation
-from makegood.store.sqlite.transaction import Transaction
+from makegood.store.sqlite.store_threads import Operation, StoreThread
+from makegood.store.sqlite.transaction import WriteTransaction
 from makegood.testing.history import History
 from makegood.testing.simulator.doubles import Doubled
 from makegood.testing.simulator.files import Files, WatchedConnection
@@ -76,7 +76,7 @@ class StoreWorld(Protocol):
         ...
 
 
-class InlineLine(Line):
+class InlineLine(StoreThread):
     """A store's line that performs its operations inline, each batch at one moment of virtual time."""
 
     def __init__(self, *args: Any, world: StoreWorld, process: SimulatedProcess, **kwargs: Any) -> None:
@@ -167,7 +167,7 @@ class InlineLine(Line):
         finally:
             self._looking = False
 
-    def _do(self, tx: Transaction, group: list[Operation], *, alone: bool) -> None:
+    def _do(self, tx: WriteTransaction, group: list[Operation], *, alone: bool) -> None:
         super()._do(tx, group, alone=alone)
         action = group[0].action
         verb = getattr(action, "func", action).__name__
@@ -352,7 +352,7 @@ class Wire(Doubled):
                 arrived.append(request)
         return arrived
 
-    async def answer(self, node: int, replies: Sequence[tuple[int, Message]]) -> list[bool]:
+    async def answer(self, node: int, replies: Sequence[tuple[int, TaskMessage]]) -> list[bool]:
         """Give replies; each may be lost on its way, duplicated or late."""
         world, sent = self._world, []
         for task, message in replies:
@@ -372,7 +372,7 @@ class Wire(Doubled):
         told = {(task, id(message)): verdict for (task, message), verdict in zip(sent, verdicts, strict=True)}
         return [told.get((task, id(message)), True) for task, message in replies]
 
-    async def _later(self, node: int, task: int, message: Message) -> None:
+    async def _later(self, node: int, task: int, message: TaskMessage) -> None:
         """Deliver a slow reply; nobody learns its result."""
         await asyncio.sleep(self._world.lateness())
         try:
@@ -381,7 +381,7 @@ class Wire(Doubled):
             return
         self._refused([(task, message)], verdicts)
 
-    def _refused(self, sent: Sequence[tuple[int, Message]], verdicts: Sequence[bool]) -> None:
+    def _refused(self, sent: Sequence[tuple[int, TaskMessage]], verdicts: Sequence[bool]) -> None:
         for (task, message), in_time in zip(sent, verdicts, strict=True):
             if not in_time:
                 about = {"idx": message.idx, "attempt": message.attempt}
