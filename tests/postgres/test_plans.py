@@ -12,7 +12,7 @@ import asyncpg
 import pytest
 
 from makegood.model.messages import Alert
-from makegood.store import alerts, listening
+from makegood.store import alerts, notice_operations
 from makegood.store.postgres import (
     PostgresStore,
     claim,
@@ -86,7 +86,7 @@ STATEMENTS = {
     "free": supervision._FREE,
     "horizon": supervision.HORIZON,
     "receive": messages._RECEIVE,
-    "notices due": listening.HOSTS.postgres,
+    "notices due": notice_operations.HOSTS.postgres,
     "take notices": notices._TAKE,
     "our notices": notices._OURS,
     "sent": notices._SENT,

@@ -1,10 +1,10 @@
 """What people and handles read: tasks, their steps, their history."""
 
 from makegood.store import rows
-from makegood.store.finding import COLUMNS, task_view
 from makegood.store.postgres.connection import Connection
 from makegood.store.postgres.transaction import Row
 from makegood.store.rows import Interner
+from makegood.store.search import COLUMNS, task_view
 from makegood.store.views import StepView, TaskDetail
 
 _NOW = "extract(epoch from clock_timestamp())::float8"

@@ -6,7 +6,7 @@ from typing import Any, Concatenate, ParamSpec, TypeVar
 
 from makegood.base.sizes import KIB
 from makegood.model.messages import Act, TaskMessage
-from makegood.store import finding, letters, listening, queue_records, records, rows
+from makegood.store import notice_operations, queue_operations, queue_records, records, rows, search
 from makegood.store import views as views_
 from makegood.store.alerts import audit
 from makegood.store.postgres import (
@@ -107,9 +107,9 @@ class TaskSlice(Slice):
 
     post = writes(queues.post)
     answers = reads(queues.answers)
-    find = reading(finding.find)
-    count = reading(finding.count)
-    history = reading(finding.history)
+    find = reading(search.find)
+    count = reading(search.count)
+    history = reading(search.history)
 
 
 class RequestSlice(Slice):
@@ -239,23 +239,23 @@ class QueueSlice(Slice):
         """Give messages back, or put them to the dead letters."""
         return await self._db.write(partial(mails.give_back, returned=returned)) if returned else []
 
-    messages = reading(letters.messages)
-    views = reading(letters.queues)
-    replay_messages = writing(letters.replay)
-    drop_messages = writing(letters.drop)
-    expire_messages = writing(letters.expire)
+    messages = reading(queue_operations.messages)
+    views = reading(queue_operations.queues)
+    replay_messages = writing(queue_operations.replay)
+    drop_messages = writing(queue_operations.drop)
+    expire_messages = writing(queue_operations.expire)
     shorten_queues = writes(mails.shorten)
 
 
 class NoticeSlice(Slice):
     """What submitters are told."""
 
-    notices_due = reading(listening.due)
+    notices_due = reading(notice_operations.due)
     take_notices = writes(notices.take)
     settle_notices = writes(notices.settle)
-    listeners = reading(listening.listeners)
-    retry_notices = writing(listening.retry)
-    drop_notices = writing(listening.drop)
+    listeners = reading(notice_operations.listeners)
+    retry_notices = writing(notice_operations.retry)
+    drop_notices = writing(notice_operations.drop)
 
 
 class LeaseSlice(Slice):

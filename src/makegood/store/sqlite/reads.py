@@ -1,7 +1,7 @@
 """What people and handles read: tasks, their steps, their history."""
 
 from makegood.store import rows
-from makegood.store.finding import COLUMNS, task_view
+from makegood.store.search import COLUMNS, task_view
 from makegood.store.sqlite.transaction import Row, WriteTransaction, are_numbers
 from makegood.store.views import StepView, TaskDetail
 

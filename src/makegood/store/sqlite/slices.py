@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from functools import partial
 
 from makegood.model.messages import Act, TaskMessage
-from makegood.store import finding, letters, listening, queue_records, records
+from makegood.store import notice_operations, queue_operations, queue_records, records, search
 from makegood.store import views as views_
 from makegood.store.alerts import audit
 from makegood.store.priority_ageing import Ageing
@@ -69,10 +69,10 @@ class TaskSlice(Slice):
         await self._db.together(requests.post, [(task, message)])
 
     answers = reads(requests.answers)
-    find = reading(finding.find)
-    count = reading(finding.count)
+    find = reading(search.find)
+    count = reading(search.count)
     detail = reads(looks.detail)
-    history = reading(finding.history)
+    history = reading(search.history)
 
 
 class RequestSlice(Slice):
@@ -170,22 +170,22 @@ class QueueSlice(Slice):
         return await self._db.write(partial(mails.shorten, most=most, limit=limit, most_bytes=most_bytes))
 
     hold_messages = writes(mails.hold)
-    messages = reading(letters.messages)
-    views = reading(letters.queues)
-    replay_messages = writing(letters.replay)
-    drop_messages = writing(letters.drop)
-    expire_messages = writing(letters.expire)
+    messages = reading(queue_operations.messages)
+    views = reading(queue_operations.queues)
+    replay_messages = writing(queue_operations.replay)
+    drop_messages = writing(queue_operations.drop)
+    expire_messages = writing(queue_operations.expire)
 
 
 class NoticeSlice(Slice):
     """What submitters are told."""
 
-    notices_due = reading(listening.due)
+    notices_due = reading(notice_operations.due)
     take_notices = writes(notices.take)
     settle_notices = writes(notices.settle)
-    listeners = reading(listening.listeners)
-    retry_notices = writing(listening.retry)
-    drop_notices = writing(listening.drop)
+    listeners = reading(notice_operations.listeners)
+    retry_notices = writing(notice_operations.retry)
+    drop_notices = writing(notice_operations.drop)
 
 
 class LeaseSlice(Slice):

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any, NamedTuple, Protocol, Self
 
 from makegood.base import ids
-from makegood.store import finding
+from makegood.store import search
 from makegood.store.rows import Interner
 from makegood.store.sqlite import reads
 from makegood.store.sqlite.transaction import WriteTransaction
@@ -162,7 +162,7 @@ class Eye:
         tx = WriteTransaction(self._connection, 0.0, Interner())
         ids_ = [id_ for (id_,) in self._rows("select id from makegood_task order by id")]
         details = [found for id_ in ids_ if (found := reads.detail(tx, id_)) is not None]
-        return Final(tasks=details, histories={id_: tx.do(finding.history, id_) for id_ in ids_})
+        return Final(tasks=details, histories={id_: tx.do(search.history, id_) for id_ in ids_})
 
     def rest(self) -> dict[str, Any]:
         """Return what the store holds: counts, and rows that should not be there."""
