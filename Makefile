@@ -107,7 +107,7 @@ simulate-election: .venv ## candidates for a lease under faults on virtual time 
 bench-election: .venv ## fail-over by store and fault, real processes, beside a port of a sample (ARGS="--runs 30 --stores sqlite,redis")
 	@scripts/postgres.sh
 	@scripts/servers.sh
-	@$(python) benchmarks/election.py $(ARGS)
+	@$(python) -m benchmarks.election $(ARGS)
 
 .PHONY: everywhere
 everywhere: .venv ## one fault at every point of a calm run, one run for each (ARGS="--kind kill --workflow place_order")

@@ -1,6 +1,6 @@
 """How long a group is without a leader after a fault, and what the old leader still does, on each lease store.
 
-    .venv/bin/python benchmarks/election.py --stores sqlite,postgresql --runs 30 --ttl 2s
+    .venv/bin/python -m benchmarks.election --stores sqlite,postgresql --runs 30 --ttl 2s
 
 Real processes: three candidates contend, the leader writes a unit of work every 20 ms to a resource that refuses an epoch lower
 than one that it has seen. A fault befalls the leader at a random moment: SIGKILL; SIGTERM, with work that takes a fifth of the ttl to

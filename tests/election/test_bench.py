@@ -29,10 +29,10 @@ def bench() -> Any:
 def test_a_small_run_prints_a_table_and_writes_json(tmp_path: Path) -> None:
     ran = subprocess.run(
         [
-            sys.executable, str(SCRIPT), "--stores", "sqlite", "--faults", "SIGSTOP", "--runs", "2", "--ttl", "1.2s",
-            "--sample-on", "", "--json", "figures.json",
+            sys.executable, "-m", "benchmarks.election", "--stores", "sqlite", "--faults", "SIGSTOP", "--runs", "2", "--ttl", "1.2s",
+            "--sample-on", "", "--json", str(tmp_path / "figures.json"),
         ],
-        cwd=tmp_path, capture_output=True, text=True, check=False,
+        cwd=SCRIPT.parents[1], capture_output=True, text=True, check=False,
     )  # fmt: skip
     assert ran.returncode == 0, ran.stderr
     head, _, line = ran.stdout.splitlines()

@@ -153,18 +153,19 @@ def test_an_election_needs_the_ground_floor_only() -> None:
         *(
             f"makegood.{n}"
             for n in (
-                "background",
-                "clock",
-                "connections",
-                "durations",
+                "base",
+                "base.loop_thread",
+                "base.clock",
+                "base.accepted_connections",
+                "base.durations",
                 "errors",
-                "ids",
-                "lazy",
-                "private",
-                "sparing",
-                "texts",
-                "threads",
-                "urls",
+                "base.ids",
+                "base.lazy",
+                "base.private_files",
+                "base.sparse_log",
+                "base.text",
+                "base.daemon_threads",
+                "base.urls",
             )
         ),
     }
