@@ -20,7 +20,6 @@ from typing import Any, Final, TypeVar
 
 from makegood.base.text import words
 from makegood.cli import exits
-from makegood.cli.gc_tuning import collect_rarely
 from makegood.errors import MakegoodError
 
 T = TypeVar("T")
@@ -36,7 +35,6 @@ _SWITCH = 0.0002  # seconds; SQLite's writing thread wants the interpreter some 
 def run(main: Coroutine[Any, Any, T]) -> T:
     """Run a coroutine to its end, as ``asyncio.run`` does; what outlives that by more than ``GRACE`` ends with the process."""
     sys.setswitchinterval(min(_SWITCH, sys.getswitchinterval()))
-    collect_rarely()
     chosen: Callable[[Coroutine[Any, Any, T]], T] = asyncio.run
     with contextlib.suppress(ImportError):  # not asked for, or a platform that has none
         import uvloop  # noqa: PLC0415 - an extra, and only for roles

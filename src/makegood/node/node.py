@@ -23,6 +23,7 @@ from makegood.client.client import Client
 from makegood.errors import ConfigError, StoreUnavailableError
 from makegood.messaging.notifier import Notifier
 from makegood.messaging.outbox import open_outbox
+from makegood.node.gc_tuning import Collecting
 from makegood.node.heartbeat import Heartbeat
 from makegood.node.roles import Parts, actors_of, roles_of, slots_of, supervisor_of
 from makegood.node.signals import Signals
@@ -161,6 +162,7 @@ class Node:
         self._heartbeat = Heartbeat(
             self.store, self._info, self._renumbered, options=self.options, clock=clock, rng=rng
         )
+        self._collecting = Collecting()
         self._actors: list[Actor] = []
         self._running = _Running(self.name)
         self._phase: Literal["starting", "ready", "draining", "stopped"] = "starting"
@@ -196,6 +198,7 @@ class Node:
         except BaseException:
             await self._let_go()
             raise
+        self._collecting.begin()
         self._running.start(self._actors)
         self._phase = "ready"
 
@@ -243,6 +246,7 @@ class Node:
             except StoreUnavailableError as away:
                 log.warning("could not give tasks back, a supervisor will free them: %s", away)
         await self._running.cancel()
+        self._collecting.end()
         with contextlib.suppress(StoreUnavailableError):  # its heartbeat runs out by itself
             if self.number:
                 await self.store.nodes.unregister(self.number)
