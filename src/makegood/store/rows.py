@@ -289,7 +289,7 @@ def alerts(raised: Sequence[Alert], task: int | None = None) -> list[AlertRow]:
 def decided(decision: Decision) -> list[AlertRow]:
     """Return a Decision's alerts as columns.
 
-    If the task has ended, its alerts have ended too. Alerts in a Decision that also eases
+    The alerts of a task that has ended are written as ended. If the Decision also eases alerts, its own
     alerts get a new cause.
     """
     task = decision.task
