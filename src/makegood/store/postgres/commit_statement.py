@@ -322,13 +322,15 @@ PARTS: dict[str, Part] = {
 }
 """All parts, by name.
 
-``done``                 steps that were never in trouble
-``claimed``, ``begun``   tasks of which nothing else changes; ``begun``: held from the beginning
-``processed``            as well
-``step``, ``task``       everything
-``rewritten``            also what only an operator's correction of a step changes
-``corrected``            also what only an operator's correction of a task changes
-``told``                 also what the submitter was notified of
+``done``        steps that were never in trouble
+``claimed``     tasks of which nothing else changes
+``begun``       the same, for tasks held from the beginning
+``processed``   the same
+``step``        everything of a step
+``task``        everything of a task
+``rewritten``   as ``step``, and what only an operator's correction changes
+``corrected``   as ``task``, and what only an operator's correction changes
+``told``        as ``task``, and what the submitter was notified of
 
 ``ends``, ``complete`` and ``undo`` say what happens to a time: 0 keep, 1 clear, 2 set.
 """

@@ -81,7 +81,11 @@ class AwaitingError(StoreUnavailableError):
 
 
 class Address:
-    """Where the server is."""
+    """Where the server is.
+
+    ``url``: for connecting; it may contain a password. ``where``: for messages, which never show the
+    password. ``session``: the name that the server shows for our connections.
+    """
 
     def __init__(self, url: str, session: str | None = None) -> None:
         self.url = url

@@ -41,7 +41,10 @@ _MOST_TOGETHER = 1000
 
 
 class Database:
-    """The connections, and the subscribers to wake-ups."""
+    """The connections, and the subscribers to wake-ups.
+
+    ``clock``: for pauses only. ``registered``: the generation under which each node was registered.
+    """
 
     def __init__(self, dialer: Dialer, clock: Clock, rng: random.Random, patience: float) -> None:
         self.dialer = dialer

@@ -22,7 +22,7 @@ _SETTINGS = """
 select name, setting from pg_settings
 where name in ('fsync', 'full_page_writes', 'synchronous_standby_names', 'max_connections', 'server_version')
 """
-# The default for a session. makegood's own sessions change the setting, so it is not read from them.
+# The server's default for sessions; makegood's own sessions override the setting.
 _COMMIT = "select reset_val from pg_settings where name = 'synchronous_commit'"
 _TLS = "select ssl from pg_stat_ssl where pid = pg_backend_pid()"
 _USED = "select count(*) from pg_stat_activity where backend_type = 'client backend'"

@@ -66,8 +66,8 @@ _PROXIED = (pg.InvalidSQLStatementNameError, pg.DuplicatePreparedStatementError)
 
 
 def is_data(fault: BaseException) -> bool:
-    """Return whether the database refused a value, and the connection is usable: the driver's
-    error families overlap.
+    """Return whether the database refused a value; false for a lost connection, although the
+    driver's families overlap.
     """
     return isinstance(fault, DATA)
 
