@@ -547,7 +547,7 @@ class Admin(Protocol):
 
         Reads ``limit`` tasks with an id above ``after``; ids follow the order of submission. Never removed:
         tasks in error, tasks with a waiting message, tasks with an unsent notice, and tasks with an open or
-        undelivered alert. The first window (``after`` = 0) also removes at most ``limit`` alerts and operator
+        unreported alert. The first window (``after`` = 0) also removes at most ``limit`` alerts and operator
         commands of that age that belong to no task. ``dry``: count only.
         """
         ...

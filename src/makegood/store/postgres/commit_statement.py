@@ -4,8 +4,8 @@ A part is the change of one table, with the columns of the rows that it needs. A
 parts that its batch needs, so the usual statement is short. It makes its decisions in a chain of sub-queries:
 
 ``lane``   locks the lane's row, if it is as we left it.
-``held``   locks the tasks, if this node holds them under the epoch of the Decision. FOR NO KEY UPDATE, since a
-           weaker lock lets a take-over proceed that then reads the state before this commit.
+``held``   locks the tasks, if this node holds them under the epoch of the Decision. FOR NO KEY UPDATE,
+           since a weaker lock lets a take-over proceed that then reads the state before this commit.
 ``there``  checks which of the request rows that replies have used still exist, unjudged.
 ``at``     is ``ok`` when nothing is missing, and reads the clock: after the locks.
 ``gone``   deletes the used rows.
@@ -32,9 +32,8 @@ Rules against bad query plans:
 - Each part joins parameters to one table by its key, never one sub-query to another: that costs the product
   of both.
 - ``k between x and x`` replaces ``k = x``. The planner can use it only for an index lookup. It may join an
-  equality
-the other way round and read the whole index for each row, if the statistics date from
-when the table was empty.
+  equality the other way round and read the whole index for each row, if the statistics date from when the
+  table was empty.
 - ``coalesce`` prevents a full read of a partial index whose condition it would imply.
 - A clock is read in a sub-select when it is used to search an index.
 - No two parts may change the same row: one of the two changes would be lost silently.
@@ -104,7 +103,10 @@ NAMED = f"(g.store_id {CAT} '-' {CAT} g.generation::pg_catalog.text {CAT} '-' {C
 BODY = f"""pg_catalog.convert_to('{{"specversion":"1.0","id":"' {CAT} {NAMED} {CAT} '","generation":' {CAT} g.generation::pg_catalog.text
     {CAT} ',"time":"' {CAT} pg_catalog.to_char(pg_catalog.to_timestamp(at.now) at time zone 'utc', 'YYYY-MM-DD"T"HH24:MI:SS.US"Z"')
     {CAT} '",' {CAT} x.event, 'UTF8')"""
-"""A notice as it leaves (``notices.head`` and ``notices.event``), from ``at``, a row ``x`` of NOTICE and ``makegood.generation g``."""
+"""A notice as it is sent (``notices.head`` and ``notices.event``).
+
+Built from ``at``, a row ``x`` of NOTICE, and ``makegood.generation g``.
+"""
 
 NOTICE: Columns = (_TASK, ("sequence", "int"), ("name", "text"), ("event", "text"))
 LISTENER: Columns = (_TASK, ("host", "text"), ("url", "text"), ("first", "int"), ("last", "int"))
@@ -116,7 +118,7 @@ INTO_MESSAGE = """
 insert into makegood.message (queue, id, body, kind, correlation_id, reply_to, task, sequence, headers, sent_at, visible_at,
     expires_at, remember)
 """
-"""Whoever sends rings for the topic ``queue:NAME``."""
+"""A statement that sends a message must also wake the topic ``queue:NAME``."""
 
 QUEUED: Columns = (*NOTICE, ("queue", "text"), ("kind", "text"), ("correlation_id", "text"))
 AS_QUEUED = f"""{INTO_MESSAGE}
@@ -320,17 +322,18 @@ PARTS: dict[str, Part] = {
     "told": _anew(_USUAL["task"], *_TOLD),
     "corrected_told": _anew(_USUAL["task"], _STATIC, *_TOLD),
 }
-"""All parts, by name.
+"""All parts, by name. Those that change a step or a task:
 
-``done``        steps that were never in trouble
-``claimed``     tasks of which nothing else changes
-``begun``       the same, for tasks held from the beginning
-``processed``   the same
-``step``        everything of a step
-``task``        everything of a task
-``rewritten``   as ``step``, and what only an operator's correction changes
-``corrected``   as ``task``, and what only an operator's correction changes
-``told``        as ``task``, and what the submitter was notified of
+``done``             steps that were never in trouble
+``claimed``          tasks of which nothing else changes
+``begun``            the same, for tasks held from the beginning
+``processed``        the same, for tasks that are processed
+``step``             everything of a step
+``task``             everything of a task
+``rewritten``        as ``step``, and what only an operator's correction changes
+``corrected``        as ``task``, and what only an operator's correction changes
+``told``             as ``task``, and what the submitter was notified of
+``corrected_told``   both
 
 ``ends``, ``complete`` and ``undo`` say what happens to a time: 0 keep, 1 clear, 2 set.
 """
@@ -377,7 +380,7 @@ _encode = msgspec.json.Encoder().encode
 
 
 def is_number(kind: str) -> bool:
-    """Return whether a column of this type travels as the text of an array."""
+    """Return whether a column of this type is sent as the text of an array."""
     return kind in ("bigint", "int")
 
 
@@ -391,7 +394,9 @@ def numbers(column: list[int | None]) -> str:
 
 
 def joined(column: Sequence[bytes | None]) -> tuple[bytes, list[int | None]]:
-    """Return byte strings as one, and where in it, from 1, each begins and how long it is, both in one number: see ``piece``.
+    """Join byte strings; return the result and the spans.
+
+    A span holds where a string begins, from 1, and how long it is, both in one number: see ``piece``.
 
     >>> joined([b"ab", None])
     (b'ab', [4294967298, None])
@@ -408,12 +413,14 @@ def joined(column: Sequence[bytes | None]) -> tuple[bytes, list[int | None]]:
 
 
 def piece(span: str, number: int) -> str:
-    """Return the byte string that ``span``, a number made by ``joined``, names in the parameter with this number."""
+    """Return SQL for the byte string that ``span``, a number made by ``joined``, names in the
+    parameter with this number.
+    """
     return f"substring(${number}::bytea from ({span} >> 32)::int for ({span} & 4294967295)::int)"
 
 
 def parameters(columns: Columns) -> int:
-    """Return how many parameters rows of these columns take: byte strings take two."""
+    """Return the number of parameters for rows of these columns: a column of byte strings takes two."""
     return len(columns) + sum(kind == "bytea" for _, kind in columns)
 
 
@@ -422,7 +429,7 @@ _PIECES = "(select @values from unnest(@arrays) as u (@names)) as x"
 
 
 def unnested(columns: Columns, first: int) -> str:
-    """Return rows of these columns as ``x``, from the parameters that begin with number ``first``."""
+    """Return SQL for rows of these columns as ``x``, from the parameters that begin with number ``first``."""
     arrays, values = [], []
     for name, kind in columns:
         if kind == "bytea":
@@ -440,11 +447,14 @@ def unnested(columns: Columns, first: int) -> str:
 
 @lru_cache(maxsize=1000)
 def statement(names: tuple[str, ...], *, looks: bool) -> str:
-    """Return the statement with these parts. ``looks``: whether it looks what is there before it deletes; if not, "there" is null.
+    """Return the statement with these parts.
 
-    Parameters: lane, number before, number, topics, node, whether to mark, how many are held, how many consumed; the columns
-    of HELD; those of CONSUMED; those of KINDS, if there are requests; the moves, if there are events; then those of each part. It returns one
-    row: ok, lane (found), marked, withdrawn (their ``n``), held, there (task and place).
+    ``looks``: whether it checks which rows exist before it deletes them; if not, "there" is null.
+
+    Parameters: lane, number before, number, topics, node, whether to mark, how many are held, how many
+    consumed; the columns of HELD; those of CONSUMED; those of KINDS, if there are requests; the moves, if
+    there are events; then those of each part. It returns one row: ok, lane (found), marked, withdrawn (their
+    ``n``), held, there (task and place).
     """
     first = _FIRST
     text = _HEAD.replace("@there\n", _THERE if looks else "").replace("@held", unnested(HELD, first))

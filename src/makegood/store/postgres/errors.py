@@ -66,7 +66,7 @@ _PROXIED = (pg.InvalidSQLStatementNameError, pg.DuplicatePreparedStatementError)
 
 
 def is_data(fault: BaseException) -> bool:
-    """Return whether the database refused a value; false for a lost connection, although the
+    """Return whether the database refused a value. Such a fault never means a lost connection, although the
     driver's families overlap.
     """
     return isinstance(fault, DATA)

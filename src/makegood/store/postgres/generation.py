@@ -2,17 +2,15 @@
 the store was restored.
 
 The store may have gone back in time. Processes that kept running remember, and have done, more than the store
-knows; it lacks what they were told, and it may issue the same numbers again. So the transaction that raises
-the generation also does the following:
+knows. What the store sent them is missing in it, and it may issue the same numbers again. So the transaction
+that raises the generation also does the following:
 
 - Every process counts as dead and every lock is released. A Scheduler whose memory is ahead of the store
-  makes no more
-Decisions; it starts again, under a new number, from the rows.
+  makes no more Decisions; it starts again, under a new number, from the rows.
 - A request that nobody has claimed may have been claimed, and carried out, in the lost stretch. It is judged
-  as
-silent: the step is in doubt, and its rules say whether it is tried again, under its idempotency key. No
-failure is counted, since none was seen. (A request that is known to be claimed is answered by the node that
-runs it, or judged as silent in its time.)
+  as silent: the step is in doubt, and its rules say whether it is tried again, under its idempotency key. No
+  failure is counted, since none was seen. (A request that is known to be claimed is answered by the node that
+  runs it, or judged as silent in its time.)
 - Numbers that may have been issued are skipped: of claims, messages, events, processes, and the epochs of
   leases.
 - An alert informs operators.

@@ -11,7 +11,7 @@ from (select extract(epoch from clock_timestamp())::float8 - $1::float8 as until
     cross join lateral (select * from makegood.task where id > $2 order by id limit $3) t
 order by id
 """
-# An ended task is kept while a message waits for it, or while a notice or alert about it is undelivered.
+# An ended task is kept while it has a message, a request or an unsent notice, or an open or unlogged alert.
 KEPT = """
 select x.task from unnest($1::bigint[]) as x (task) where
     exists (select 1 from makegood.inbox i where i.task = x.task)
@@ -30,7 +30,7 @@ alerts as (delete from makegood.alert where task = any ($1::bigint[]) and task i
 select count(*) from gone
 """
 
-# Rows that belong to no task: alerts that have ended and were delivered, operator commands on messages etc.
+# Rows that belong to no task: alerts that have ended and were logged, operator commands on messages etc.
 OTHERS = """
 with at as materialized (select extract(epoch from clock_timestamp())::float8 - $1::float8 as until),
 alerts as (

@@ -44,7 +44,7 @@ T = TypeVar("T")
 P = ParamSpec("P")
 
 _HEAVY = 16 * KIB
-"""A call of this many bytes weighs one more when calls are written together."""
+"""This many bytes weigh as much as one more call, when calls are written together."""
 # The slack of floors below: how late a transaction may commit, in numbers, microseconds or seconds after its
 # turn, and still be seen at once.
 

@@ -26,7 +26,8 @@ class PostgresStore:
 
     ``url``: as libpq's, several hosts included.
     ``clock``: for pauses only; the server's clock judges everything.
-    ``patience``: seconds that a statement may take before its connection is dropped and another one asks for the outcome.
+    ``patience``: seconds that a statement may take; then its connection is dropped and another one asks for
+    the outcome.
     ``ageing``: seconds of waiting that count as one priority; None: never.
     ``session``: the name that the server shows for its connections, if the URL does not set application_name.
     ``driver``: makes connections, for tests that count or fail.

@@ -120,7 +120,10 @@ async def figures(connection: Connection) -> TaskFigures:
 
 
 async def version(connection: Connection, where: str) -> int:
-    """Return the schema version of a database, 0 when makegood has no tables in it; ``where`` names it in messages."""
+    """Return the schema version of a database, 0 when makegood has no tables in it.
+
+    ``where``: the database's name for messages.
+    """
     if await connection.fetchval("select to_regclass('makegood.schema_version')") is None:
         return 0
     return migrations.known(await connection.fetchval(_VERSION), where, "the schema makegood")

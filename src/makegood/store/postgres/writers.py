@@ -1,11 +1,11 @@
 """Writing: lanes, deadlines, and the true outcome of commits whose answer was lost.
 
-A *lane* is a connection with its own row in ``makegood.writer``. Each write carries the lane's next
-number and writes it to that row in its own commit, provided that the row still has the previous number.
-If a connection is lost after a commit was sent, one locking read of the row shows the outcome. The read
-also invalidates the number: a statement that reaches the server late finds another number and writes
-nothing. The read waits for a transaction that is still under way (it holds the row), such as one that
-waits for its synchronous standby.
+A *lane* is a connection with its own row in ``makegood.writer``. Each write carries the lane's next number
+and writes it to that row in its own commit, provided that the row still has the previous number. If a
+connection is lost after a commit was sent, one query of the row shows the outcome. The same query takes
+the number out of use: a statement that reaches the server late finds another number and writes nothing.
+The query waits for a transaction that is still under way (it holds the row), such as one that waits for
+its synchronous standby.
 
 A write runs in a task of the store's own and is never cancelled. The driver would cancel it at the server
 too, and a cancelled wait for a standby makes a commit that is not replicated *look* done. If a write
@@ -46,9 +46,9 @@ _FORGET = "delete from makegood.writer where at < extract(epoch from clock_times
 _RESOLVE = """
 update makegood.writer set number = case when number < $2 then $2 + 1 else number end where id = $1 returning number, outcome
 """
-# A transaction that waits for its client would keep the row locked, and its client is gone. (A transaction
-# that waits for its standby is left alone. If its COMMIT arrives at this very moment, _RESOLVE is later and
-# waits for the standby as well.)
+# A transaction that waits for its client would keep the row locked, and no client uses its connection any
+# more. (A transaction that waits for its standby is left alone. If its COMMIT arrives at this very moment,
+# _RESOLVE is later and waits for the standby as well.)
 _END = """
 select pg_terminate_backend(pid) from pg_stat_activity
 where pid = $1 and backend_start = $2 and state like 'idle in transaction%'
