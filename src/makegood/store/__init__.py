@@ -41,7 +41,7 @@ def open_store(url: str | None = None, *, clock: Clock | None = None, session: s
         store: Store = import_module("makegood.store.sqlite").SQLiteStore(path, clock=clock)
         return store
     if scheme in ("postgresql", "postgres"):
-        parts_of(wanted)  # before anybody shows a part of it
+        parts_of(wanted)  # fails before any part of it is shown
         try:
             module = import_module("makegood.store.postgres")  # asyncpg is an extra
         except ModuleNotFoundError as missing:

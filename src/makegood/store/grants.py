@@ -31,7 +31,7 @@ _BASE = (("select", "generation, schema_version, node, lease"), ("select, insert
 _BEATS = (("insert, update (alive_until, info, stopped_at)", "node"),)
 _QUEUES = (
     ("select, insert, update, delete", "message"),
-    ("select, insert, update (text)", "alert"),  # a dead letter raises one
+    ("select, insert, update (text)", "alert"),  # a dead letter raises an alert
 )
 _SUBMITS = (("select, insert", "task, step, listener, notice"),)
 _GRANTS: Final[dict[str, tuple[tuple[str, str], ...]]] = {
@@ -300,7 +300,7 @@ def _granted(name: str, kind: str, address: str) -> str:
         if tables != _ALL:
             where = ", ".join(f"makegood.{table}" for table in tables.split(", "))
         lines.append(f"grant {rights} on {where} to {role};")
-    if kind == "supervisor":  # after a promotion numbers are skipped
+    if kind == "supervisor":  # after a promotion, numbers are skipped
         lines.append(f"grant select, update on all sequences in schema makegood to {role};")
     if kind in _SEES_ALL:
         lines.append(_filled(_READS_LATER_ONES, name))

@@ -163,7 +163,7 @@ def of_guilty(
     id_, app, workflow, key, submission, told, notified = columns
     try:
         reply = rows.read_static(static)[2]
-    except UNREADABLE:  # why it is put to error: then there is an alert, and no notice
+    except UNREADABLE:  # the reason why it is put to error: there is an alert, and no notice
         return None
     task = TaskRecord(
         id_, app, workflow, key, "error", submission=submission, cause=cause, reply=reply, told=told or "",

@@ -9,9 +9,9 @@ from typing import Final
 
 import msgspec
 
-from makegood.election.protocol import Grant as Grant  # noqa: PLC0414 - given on: a record like the others
-from makegood.election.protocol import LeaseView as LeaseView  # noqa: PLC0414 - given on: a record like the others
-from makegood.election.protocol import PastTerm as PastTerm  # noqa: PLC0414 - given on: a record like the others
+from makegood.election.protocol import Grant as Grant  # noqa: PLC0414 - re-exported: a record like the others
+from makegood.election.protocol import LeaseView as LeaseView  # noqa: PLC0414 - re-exported: a record like the others
+from makegood.election.protocol import PastTerm as PastTerm  # noqa: PLC0414 - re-exported: a record like the others
 from makegood.model.decision import Decision
 from makegood.model.messages import Request, TaskMessage
 from makegood.model.plan import OnFailure, StepPlan, Template

@@ -20,7 +20,7 @@ _STATES = {
     "processed": "state = 'processed'",
     "undoing": "state = 'undoing'",
     "undone": "state = 'undone'",
-    "error": "state = 'error'",  # written out, so that the index on tasks in error is used
+    "error": "state = 'error'",  # a literal, so that the index on tasks in error is used
 }
 _HISTORY = Sql(
     "select seq, task, at, node, moves, note from makegood.event where task = $1 and seq > $2 order by seq"

@@ -86,7 +86,7 @@ def _alert(row: Sequence[Any]) -> str | None:
 
 
 _TABLES: Final[Sequence[tuple[str, int, Callable[[Sequence[Any]], str | None]]]] = (
-    (  # one that was acknowledged is known by its id for a while, without its body
+    (  # an acknowledged message is remembered by its id for a while, without its body
         "select seq, queue, id, body, headers from {message} where seq > ? and state <> 'done' order by seq limit ?",
         1,
         _message,

@@ -69,7 +69,7 @@ class Together(Generic[I, O]):
             else:
                 for call in calls:
                     await self._answer([call])
-        except Exception as fault:  # noqa: BLE001 - it is theirs who called
+        except Exception as fault:  # noqa: BLE001 - the callers handle it
             _fail(calls, fault)
         except asyncio.CancelledError:
             _fail(calls, StoreError("the store was closed while this was being written: look whether it was"))

@@ -110,7 +110,7 @@ class Commit:
             try:
                 written = await writing.write(tx, mark=True, looks=looks)
             except MISSING:
-                if looks:  # it was judged in this very moment
+                if looks:  # judged at this very moment
                     raise
                 looks, tx.sent = True, False
                 continue
@@ -176,7 +176,7 @@ class Commit:
             except MISSING:
                 if not self.careful:
                     raise
-                await tx.connection.execute("ROLLBACK TO SAVEPOINT apart")  # judged in this very moment
+                await tx.connection.execute("ROLLBACK TO SAVEPOINT apart")  # judged at this very moment
                 continue
             except Exception as fault:
                 if not self.careful or not is_data(fault):

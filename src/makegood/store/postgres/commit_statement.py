@@ -34,7 +34,8 @@ Rules against bad query plans:
 - ``k between x and x`` replaces ``k = x``. The planner can use it only for an index lookup. It may join an
   equality the other way round and read the whole index for each row, if the statistics date from when the
   table was empty.
-- ``coalesce`` prevents a full read of a partial index whose condition it would imply.
+- A condition that implies that of a partial index may cause a full read of the index; ``coalesce`` prevents
+  this.
 - A clock is read in a sub-select when it is used to search an index.
 - No two parts may change the same row: one of the two changes would be lost silently.
 """

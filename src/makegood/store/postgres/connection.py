@@ -166,7 +166,7 @@ class Dialer:
                 target_session_attrs="read-write",
             )
         except (OSError, ValueError, OverflowError, ssl.SSLError, *_GONE) as fault:
-            raise self._refused(fault) from None  # a cause might show the URL
+            raise self._refused(fault) from None  # a cause might contain the URL
         if self.shut:
             connection.terminate()
             raise StoreUnavailableError(f"{self.address.where}: the store is closed")

@@ -37,7 +37,7 @@ _KEEP = 5.0
 _AWAITED = 15.0
 """Seconds that a role with few rights waits at start for another process to begin a new generation."""
 _MOST_TOGETHER = 1000
-"""Calls that are written together at most."""
+"""The maximum number of calls that are written together."""
 
 
 class Database:

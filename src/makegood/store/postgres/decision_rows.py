@@ -182,7 +182,7 @@ class Writing:
                 s.asked, s.deaths, rows.flags(s), rows.spec(plan), s.result, s.late, s.error,
             )  # fmt: skip
         for idx in decision.dropped:
-            if idx not in decision.timers:  # set anew in the same Decision: one row may be touched only once
+            if idx not in decision.timers:  # set again in the same Decision: a row may be changed only once
                 self._add("dropped", id_, idx)
         for idx, attempt in decision.withdraw:
             self._add("withdraw", id_, place(idx, attempt), len(self.parts.get("withdraw", ())))
@@ -344,7 +344,7 @@ def _dispatched(decision: Decision, idx: int, s: Step) -> bool:
     """
     if s.result is not None or idx in decision.counted or idx in decision.rewritten:
         return False
-    for r in decision.requests:  # noqa: SIM110 - a generator costs as much as all the rest
+    for r in decision.requests:  # noqa: SIM110 - a generator costs as much as everything else here
         if r.idx == idx and r.doing == "do":
             return True
     return False

@@ -203,14 +203,14 @@ async def verify(caller: Caller, place: StorePlace) -> None:
             "and commit that"
         )
     wanted = migrations.needed("postgres")
-    if (version or 0) < wanted:  # a newer one has all that this one needs, and more
+    if (version or 0) < wanted:  # a newer schema has everything that this version needs
         raise SchemaMismatchError(
             f"{place.where} has schema version {version}, this makegood needs {wanted}: run `makegood store migrate` once"
         )
 
 
 async def _insert(caller: Caller, drafts: Sequence[Submission]) -> list[Submitted]:
-    distinct = {d.id: d for d in reversed(drafts)}  # of two with one id the later one collided
+    distinct = {d.id: d for d in reversed(drafts)}  # of two drafts with one id, the later collided
     tasks = [d for d in drafts if distinct[d.id] is d]
     given = {"tasks": [_task(d) for d in tasks], "steps": [_step(d, s) for d in tasks for s in d.steps]}
     told = [notice for d in tasks if (notice := received(d)) is not None]

@@ -175,7 +175,7 @@ async def read(connection: Connection, plans: Interner, found: Sequence[Raw], ro
             done.tasks.append(
                 Loaded(_task(raw, static.get(id_)), rows.checked(steps, raw.row[5]), messages, piece.due)
             )
-        except Exception as fault:  # noqa: BLE001 - nothing but this task's rows is at work here
+        except Exception as fault:  # noqa: BLE001 - only this task's rows can have caused it
             done.unreadable.append((id_, f"its rows cannot be read: {type(fault).__name__}: {fault}"))
     return done
 

@@ -259,7 +259,7 @@ async def send(tx: WriteTransaction, messages: Sequence[Outgoing], room: Room, n
         is_new.append((m.queue, m.id) in made)
         if is_new[-1]:
             grown.setdefault(m.queue, []).append(len(m.body))
-        made.discard((m.queue, m.id))  # of two with one id the later one is no message
+        made.discard((m.queue, m.id))  # of two with one id, the later is not a new message
     for queue, new in sorted(grown.items()):
         await _check(tx, queue, room, new, now)
     known = [(n, m) for n, m in enumerate(messages) if not is_new[n]]
@@ -393,7 +393,7 @@ async def _may(caller: Caller, rights: Sequence[str]) -> None:
     if caller.ours:
         return
     asked = " and ".join(f"pg_catalog.has_table_privilege('makegood.message', '{right}')" for right in rights)
-    if not (await caller.ask(f"select {asked}"))[0][0]:  # our own words
+    if not (await caller.ask(f"select {asked}"))[0][0]:  # only our own texts
         raise TransactionError(
             f"the role of connection= may not use queues: as their owner, `grant {', '.join(rights)} on makegood.message` to it"
         )

@@ -310,7 +310,7 @@ class AdminSlice(Slice):
         """Check the connection to the server, and the server."""
         where = self._db.where
         shared = await upkeep.pooled(self._db.other(warned=True))
-        if shared:  # nothing that is asked over it can be relied on
+        if shared:  # no answer over it is reliable
             what = shared[0].removeprefix(f"{where}: ").partition(";")[0]
             remedy = "connect to PostgreSQL itself, or use pool_mode=session for makegood"
             return [views_.Finding("pooling", "error", what, remedy)]

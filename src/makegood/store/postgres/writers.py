@@ -84,7 +84,7 @@ class BackgroundTasks:
     def _ended(self, task: asyncio.Task[Any]) -> None:
         self._under_way.discard(task)
         if not task.cancelled():
-            task.exception()  # whoever waits for it gets it; when nobody does any more, it is nobody's
+            task.exception()  # marks it as retrieved: the caller may be gone
 
     async def settle(self, limit: float) -> None:
         """Wait up to ``limit`` seconds for all of them."""
@@ -196,7 +196,7 @@ class Writers:
                 link = await self._linked(lane)
                 tx.connection = link.connection
                 value = await self._bounded(link, lambda: recover(tx, outcome))
-            except Exception as fault:  # noqa: BLE001 - sorted out there
+            except Exception as fault:  # noqa: BLE001 - sorted there
                 await self._ask_again(fault, pauses)
             else:
                 self._announce(tx.topics)
@@ -216,7 +216,7 @@ class Writers:
                     end = partial(link.connection.execute, _END, old.pid, old.began)
                     await self._bounded(link, end)
                 row = await self._bounded(link, partial(link.connection.fetchrow, _RESOLVE, lane.id, number))
-            except Exception as fault:  # noqa: BLE001 - sorted out there
+            except Exception as fault:  # noqa: BLE001 - sorted there
                 await self._ask_again(fault, pauses)
                 told = told or await self._explained(lane)
                 continue
@@ -244,7 +244,7 @@ class Writers:
                 there = await self._bounded(link, ask) is not None
                 if not link.doubted:
                     return there
-            except Exception as fault:  # noqa: BLE001 - sorted out there
+            except Exception as fault:  # noqa: BLE001 - sorted there
                 await self._ask_again(fault, pauses)
 
     async def _ask_again(self, fault: Exception, pauses: Pauses) -> None:
@@ -264,7 +264,7 @@ class Writers:
         try:
             link = await self._connected(lane)
             waits = await self._bounded(link, partial(link.connection.fetchval, WAITS))
-        except Exception as fault:  # noqa: BLE001 - it will be asked again, and tell more then
+        except Exception as fault:  # noqa: BLE001 - it is asked again later
             log.debug("%s: %s", self.where, fault)
             return False
         if waits is not None:
