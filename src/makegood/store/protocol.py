@@ -297,8 +297,8 @@ class Queues(Protocol):
         ``created=False``. Raises ``QueueFullError`` (``room``: how many would fit) when more than
         ``most`` messages, or ``most_bytes`` of values, would wait in a queue; an empty queue accepts one
         message of any size. Raises ``PayloadError`` for values that the database refuses. After an error
-        nothing was sent. Concurrent sends may not see each other, and all be accepted. ``queue_records.Depths``
-        describes when bytes are summed.
+        nothing was sent. Concurrent sends may not see each other, and all be accepted.
+        ``queue_records.Depths`` describes when bytes are summed.
         """
         ...
 
@@ -370,7 +370,8 @@ class Queues(Protocol):
     ) -> list[str]:
         """Remove dead letters for good, or with ``waiting`` messages that nobody has claimed.
 
-        At most ``queue_records.MOST_DROPPED`` waiting messages if ``ids`` is None. Otherwise as ``replay_messages``.
+        At most ``queue_records.MOST_DROPPED`` waiting messages if ``ids`` is None. Otherwise as
+        ``replay_messages``.
         """
         ...
 
