@@ -1,4 +1,4 @@
-"""The state store: ``open_store(url)`` gives the one that a URL names.
+"""The state store: ``open_store(url)`` returns the store that a URL names.
 
 ``sqlite:///relative/path.db``, ``sqlite:////absolute/path.db``, ``postgresql://user@host/database``.
 """
@@ -18,19 +18,20 @@ __all__ = ["Store", "open_store", "store_given", "store_url"]
 
 
 def store_url(url: str | None = None) -> str:
-    """Return ``url``, or MAKEGOOD_STORE, or the default: a SQLite file in the current folder. ``@FILE``: what that file says.
+    """Return ``url``, or MAKEGOOD_STORE, or the default: a SQLite file in the current folder.
 
-    Raises ``ConfigError`` for a file that cannot be read, or that others may write.
+    ``@FILE`` stands for the content of that file. Raises ``ConfigError`` if the file cannot be read, or
+    if others may write it.
     """
     name, wanted = ("MAKEGOOD_STORE", os.environ.get("MAKEGOOD_STORE")) if not url else ("store", url)
     return secret_in(wanted.strip(), name) if wanted else DEFAULT_URL
 
 
 def open_store(url: str | None = None, *, clock: Clock | None = None, session: str | None = None) -> Store:
-    """Return the store that ``url`` names; nothing is opened yet (``await store.open()`` does). ``session``: what PostgreSQL shows of its
-    connections (``application_name``), where the URL says nothing about it.
+    """Return the store that ``url`` names, not yet open: ``await store.open()`` opens it.
 
-    Raises ``ConfigError`` for a URL that names no store, or when the extra for it is not installed.
+    ``session``: the name that PostgreSQL shows for its connections (``application_name``), unless the URL
+    sets one. Raises ``ConfigError`` if the URL does not name a store, or the extra for it is not installed.
     """
     wanted = store_url(url)
     scheme = scheme_of(wanted)
@@ -40,7 +41,7 @@ def open_store(url: str | None = None, *, clock: Clock | None = None, session: s
         store: Store = import_module("makegood.store.sqlite").SQLiteStore(path, clock=clock)
         return store
     if scheme in ("postgresql", "postgres"):
-        parts_of(wanted)  # before anybody shows a part of it
+        parts_of(wanted)  # fails before any part of it is shown
         try:
             module = import_module("makegood.store.postgres")  # asyncpg is an extra
         except ModuleNotFoundError as missing:
@@ -59,7 +60,7 @@ def open_store(url: str | None = None, *, clock: Clock | None = None, session: s
 
 
 def _meant(scheme: str) -> str:
-    """Return a hint for a URL that was written for something else."""
+    """Return a hint for a URL that was written for another tool."""
     plain, plus, driver = scheme.partition("+")
     if plus and plain in ("postgresql", "postgres", "sqlite"):
         return f"; +{driver} is SQLAlchemy's, leave it out"
@@ -69,7 +70,9 @@ def _meant(scheme: str) -> str:
 
 
 def store_given(store: Store) -> Store:
-    """Return a store that a caller has opened; raises ``ConfigError`` for a path, which wants to be a URL."""
+    """Return a store that a caller has opened; raise ``ConfigError`` for a path, which
+    must be written as a URL.
+    """
     if isinstance(store, os.PathLike):
         raise ConfigError(f"store={store!r}: write a URL, 'sqlite:///{os.fspath(store)}'")
     return store

@@ -1,4 +1,6 @@
-"""Alerts and the audit: raised once while their cause stands, ended when it has gone, acknowledged, told."""
+"""Alerts and the audit: an alert is raised once per cause, ended when the cause is gone,
+acknowledged, and reported.
+"""
 
 from collections.abc import Mapping, Sequence
 from itertools import starmap
@@ -131,11 +133,13 @@ WAITS = Sql(
 )
 
 TOLD_WITHIN = 86_400.0
-"""Alerts older than this many seconds are told to no webhook any more: one set today does not tell of last year."""
+"""Seconds after which an alert is no longer sent to a webhook: a webhook set up today
+hears nothing of last year.
+"""
 
 
 async def raise_(tx: Tx, raised: Sequence[rows.AlertRow]) -> None:
-    """Write alerts; one whose cause stands already gets the new text."""
+    """Write alerts; an open alert of the same cause gets the new text."""
     await tx.many(RAISE, raised)
 
 
@@ -145,7 +149,7 @@ async def alert(tx: Tx, alerts: Sequence[Alert]) -> None:
 
 
 async def ease(tx: Tx, causes: Sequence[Alert], why: str) -> None:
-    """End the alerts of these causes."""
+    """End the open alerts of these causes."""
     names = sorted({rows.cause(a.kind, a.task, a.step) for a in causes})
     await tx.many(_STANDING, [(name, why) for name in names])
 
@@ -153,7 +157,7 @@ async def ease(tx: Tx, causes: Sequence[Alert], why: str) -> None:
 async def views(
     tx: Tx, limit: int = 100, task: int | None = None, *, ended: bool | None = None
 ) -> list[AlertView]:
-    """Return alerts, newest first; of those that stand the open ones before all others."""
+    """Return alerts, newest first; among those that have not ended, unacknowledged ones first."""
     where = _ENDED[ended] if task is None else f"{_ENDED[ended]} and task = $2"
     order = "acked_at is not null, id desc" if ended is False else "id desc"
     sql = Sql(f"select {_COLUMNS} from makegood.alert where {where} order by {order} limit $1")  # noqa: S608 - our own text
@@ -165,7 +169,7 @@ def _views(found: Sequence[Any]) -> list[AlertView]:
 
 
 async def acknowledge(tx: Tx, ids: Sequence[int], act: Act) -> dict[int, AlertView]:
-    """Acknowledge what is open of ``ids``, with a row in the audit for each; returns all that there are."""
+    """Acknowledge the open alerts among ``ids`` and audit each; return all that exist."""
     wanted = list(ids)
     hit = await tx.rows(_ACK, wanted, act.who, act.why, list(UNTIL_SEEN))
     seen = [(id_, task, f"alert {id_}: {kind}") for id_, kind, task in sorted(hit, key=itemgetter(0))]
@@ -174,19 +178,19 @@ async def acknowledge(tx: Tx, ids: Sequence[int], act: Act) -> dict[int, AlertVi
 
 
 async def acted(tx: Tx, audited: Sequence[rows.AuditRow], change: bytes | None = None) -> None:
-    """Write into the audit what an operator did in this transaction, and what it replaced."""
+    """Write operator commands of this transaction, and what they replaced, to the audit."""
     await tx.many(_AUDIT, audited, change)
 
 
 async def unlogged(tx: Tx, limit: int) -> list[Telling]:
-    """Return alerts that no process has logged; they are logged from here on."""
+    """Return alerts that no process has logged, and mark them as logged."""
     found = _views(await tx.rows(_UNLOGGED_ALONE, limit))
     await tx.many(_LOGGED, [(view.id, 1 if view.ended is None else 2) for view in found])
     return [Telling(view, raised=view.logged == 0) for view in found]
 
 
 async def untold(tx: Tx, hold: float, limit: int) -> list[Telling]:
-    """Return alerts that no webhook was told of, and hold them."""
+    """Return alerts that no webhook has received, and reserve them."""
     found = _views(await tx.rows(_UNTOLD_ALONE, TOLD_WITHIN, limit))
     if found:
         await tx.run(_HOLD, [view.id for view in found], hold)
@@ -194,7 +198,7 @@ async def untold(tx: Tx, hold: float, limit: int) -> list[Telling]:
 
 
 async def told(tx: Tx, done: Sequence[Telling], later: Mapping[int, float]) -> None:
-    """Note what was told, and what is to be tried again."""
+    """Record which alerts were delivered, and which to retry."""
     await tx.many(_TOLD, [(t.alert.id, 1 if t.alert.ended is None else 2) for t in done])
     await tx.many(_LATER, list(later.items()))
 
@@ -202,15 +206,18 @@ async def told(tx: Tx, done: Sequence[Telling], later: Mapping[int, float]) -> N
 async def audit(
     tx: Tx, limit: int = 100, task: int | None = None, *, before: float | None = None
 ) -> list[AuditView]:
-    """Return operators' acts, newest first."""
+    """Return operator commands, newest first."""
     found = await tx.rows(_AUDITED, task, before, limit)
     return [AuditView(row[0], row[1] or None, *tuple(row)[2:]) for row in found]
 
 
 async def watch(tx: Tx, after: float, limit: int, outage: float) -> None:
-    """Raise the alert that tasks have waited and no Scheduler has lived for ``after`` seconds, and the one that names the tasks that wait
-    for an agent whose circuit is open for ``outage`` seconds. End those of actions whose requests
-    are taken again, of circuits that are closed, that no Scheduler lives and, since somebody leads, that nobody does.
+    """Raise and end the alerts about waiting tasks.
+
+    Raises one alert if tasks have waited for ``after`` seconds and no Scheduler was alive in that time.
+    Raises one alert that names the tasks that wait for an agent whose circuit has been open for ``outage``
+    seconds. Ends alerts about actions whose requests are claimed again, about circuits that have closed, and
+    about a missing Scheduler or leader that is back.
     """
     names = {name: (age, text) for name, age, text in await tx.rows(WATCHED, limit, after)}
     if not names:
@@ -239,12 +246,12 @@ async def watch(tx: Tx, after: float, limit: int, outage: float) -> None:
 
 
 async def shut(tx: Tx) -> set[str]:
-    """Return the agents whose circuit is shut in some process that lives."""
+    """Return the agents whose circuit is open in a live process."""
     return rows.shut(await living(tx))
 
 
 async def living(tx: Tx) -> list[NodeInfo]:
-    """Return what the processes that live say of themselves."""
+    """Return what the live processes publish about themselves."""
     return [rows.node_info(info) for (info,) in await tx.rows(LIVING)]
 
 
@@ -257,7 +264,7 @@ async def _any_untold(tx: Tx, hold: float, limit: int) -> bool:  # noqa: ARG001 
 
 
 class AlertVerbs(Verbs):
-    """What operators are shown."""
+    """Alerts to operators, and the audit."""
 
     alert = writing(alert)
     ease = writing(ease)

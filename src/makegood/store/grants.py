@@ -1,9 +1,13 @@
-"""Least privilege in PostgreSQL: the SQL that makes a role for each kind of process, with no more rights than its statements need.
+"""Least privilege in PostgreSQL: SQL that makes a role for each kind of process, with only
+the rights that it needs.
 
-The script can be applied again at any time, and should be after each migration: it takes back what a role has in the schema and grants what
-this version needs, in one transaction. Row level security keeps the roles apart where a table serves several: an agent's role meets only its
-own requests and leaves replies to them alone, and nobody but the operator's role leaves an operator's acts, under its own login. The owner of the tables is
-not subject to it, so an installation with one role pays nothing.
+The script can be applied at any time, and should be applied after each migration. In one transaction it
+revokes the rights that a role has in the schema and grants those that this version needs.
+
+Row level security separates the roles in tables that several of them share. An agent's role sees only its
+own requests, and may add replies to those only. Only the operator's role may add operator commands, and only
+under its own login. The owner of the tables is not subject to row level security, so an installation with
+one role pays nothing.
 """
 
 import re
@@ -15,10 +19,10 @@ from makegood.model.messages import ACTS, Outcome
 from makegood.store.migrations import needed
 
 ROLES: Final = ("owner", "scheduler", "supervisor", "inbox", "agent", "submitter", "operator", "reader")
-"""The kinds of roles: the owner migrates; of ``agent`` there is one for each agent."""
+"""The kinds of roles. The owner migrates; there is one ``agent`` role for each agent."""
 
 _LONGEST = 56
-"""Bytes of a role's name: PostgreSQL takes 63, and the names of policies are a word longer."""
+"""The longest role name in bytes: PostgreSQL allows 63, and the names of policies are a word longer."""
 _PREFIX = re.compile(r"[a-z_][a-z0-9_]*")
 _ADDRESS = re.compile(r"[^\s/'\"\\]+/[^\s/'\"\\]+")
 
@@ -27,7 +31,7 @@ _BASE = (("select", "generation, schema_version, node, lease"), ("select, insert
 _BEATS = (("insert, update (alive_until, info, stopped_at)", "node"),)
 _QUEUES = (
     ("select, insert, update, delete", "message"),
-    ("select, insert, update (text)", "alert"),  # a dead letter raises one
+    ("select, insert, update (text)", "alert"),  # a dead letter raises an alert
 )
 _SUBMITS = (("select, insert", "task, step, listener, notice"),)
 _GRANTS: Final[dict[str, tuple[tuple[str, str], ...]]] = {
@@ -73,7 +77,7 @@ _GRANTS: Final[dict[str, tuple[tuple[str, str], ...]]] = {
 _SEES_ALL = frozenset(role for role, grants in _GRANTS.items() if ("select", _ALL) in grants)
 
 _GUARDED: Final = ("request", "inbox", "event", "audit", "node", "rate")
-"""The tables on which roles are kept apart by row."""
+"""The tables in which row level security separates the roles."""
 
 
 def _listed(kinds: Iterable[str]) -> str:
@@ -81,7 +85,7 @@ def _listed(kinds: Iterable[str]) -> str:
 
 
 _JSON = r"replace(convert_from(body, 'UTF8'), '\u0000', '\u0001')::json"
-"""A message's text; a zero in a result, which this type refuses, is looked at as something else."""
+"""A message's text. This type refuses a NUL character in a result, so another character replaces it."""
 _HONEST = f"({_JSON} ->> 'kind') = kind"
 _IS_ACT = f"kind in ({_listed(ACTS)})"
 _IS_REPLY = f"kind in ({_listed((*get_args(Outcome), 'late'))})"
@@ -91,11 +95,11 @@ _OWN_LOGIN = "db_user = session_user"
 
 
 Policy = tuple[str, str, str]
-"""A command, the rows that it meets, the rows that it may leave."""
+"""A command, the rows that it sees, and the rows that it may write."""
 
 
 def policies(kind: str, address: str = "") -> dict[str, list[Policy]]:
-    """Return what a role meets of the tables that several share, by table."""
+    """Return a role's policies on the tables that several roles share, by table."""
     read: Policy = ("select", "true", "")
     made: dict[str, list[Policy]] = {table: [("all", "true", "true")] for table in _GUARDED}
     if kind in ("scheduler", "supervisor"):
@@ -129,23 +133,23 @@ def policies(kind: str, address: str = "") -> dict[str, list[Policy]]:
 
 
 def _own_node(*roles: str) -> list[Policy]:
-    """Return the policies of a process that keeps its own kind's rows alive, and no other's."""
+    """Return the policies of a process that keeps only the rows of its own kind alive."""
     own = f"roles in ({', '.join(roles)})"
     return [("select", "true", ""), ("insert", "", own), ("update", own, own)]
 
 
 def literal(text: str) -> str:
-    """Return a text as SQL writes it."""
+    """Return a text as an SQL literal."""
     return "'" + text.replace("'", "''") + "'"
 
 
 def named(text: str) -> str:
-    """Return an identifier as SQL writes it."""
+    """Return an SQL identifier, quoted."""
     return '"' + text.replace('"', '""') + '"'
 
 
 def role_of(prefix: str, kind: str, address: str = "") -> str:
-    """Return the name of a role. Raises ``ConfigError`` for one that PostgreSQL would cut short.
+    """Return the name of a role. Raises ``ConfigError`` for a name that PostgreSQL would truncate.
 
     >>> role_of("makegood_", "agent", "shop/card-payments")
     'makegood_agent_shop_card_payments'
@@ -159,7 +163,9 @@ def role_of(prefix: str, kind: str, address: str = "") -> str:
 
 
 def wanted(prefix: str, roles: Sequence[str], agents: Sequence[str]) -> list[tuple[str, str, str]]:
-    """Return (name, kind, agent) of each role that is asked for; no ``roles``: all. Raises ``ConfigError`` for what cannot be meant."""
+    """Return (name, kind, agent) of each requested role; without ``roles``, of all.
+    Raises ``ConfigError``.
+    """
     if not _PREFIX.fullmatch(prefix):
         raise ConfigError(
             f"--prefix {prefix!r}: small letters, digits and _, beginning with a letter, such as makegood_"
@@ -281,7 +287,7 @@ def _filled(template: str, name: str) -> str:
 
 
 def _granted(name: str, kind: str, address: str) -> str:
-    """Return the rights of one role: what it had in the schema goes, what it needs comes."""
+    """Return the SQL for the rights of one role: revoke what it had in the schema, grant what it needs."""
     role = named(name)
     lines = [
         f"-- {name}: {address or kind}",
@@ -294,7 +300,7 @@ def _granted(name: str, kind: str, address: str) -> str:
         if tables != _ALL:
             where = ", ".join(f"makegood.{table}" for table in tables.split(", "))
         lines.append(f"grant {rights} on {where} to {role};")
-    if kind == "supervisor":  # after a promotion numbers are skipped
+    if kind == "supervisor":  # after a promotion, numbers are skipped
         lines.append(f"grant select, update on all sequences in schema makegood to {role};")
     if kind in _SEES_ALL:
         lines.append(_filled(_READS_LATER_ONES, name))

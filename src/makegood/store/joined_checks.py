@@ -1,4 +1,4 @@
-"""Submitting in a transaction of somebody else: what is checked alike on every store."""
+"""Checks that every store makes before it submits in a caller's transaction."""
 
 from collections.abc import Sequence
 
@@ -12,7 +12,7 @@ _LARGEST = 2**63 - 1
 
 
 def same_kind(caller: Caller, dialect: str, where: str) -> None:
-    """Raise ``TransactionError`` when the connection is one to another kind of database than the store's."""
+    """Raise ``TransactionError`` if the connection is to another kind of database than the store's."""
     if caller.dialect != dialect:
         found = _NAMES.get(caller.dialect, "another kind of database")
         raise another(f"{caller.kind} to {found}", where)
@@ -27,7 +27,9 @@ def another(what: str, where: str) -> TransactionError:
 
 
 def checked(drafts: Sequence[Submission]) -> None:
-    """Raise ``PayloadError`` for values that a database refuses: found out there, it would break the caller's transaction."""
+    """Raise ``PayloadError`` for values that a database refuses: a refusal by the server would break
+    the caller's transaction.
+    """
     for draft in drafts:
         refuse_unstorable(
             PayloadError, "; nothing was written",

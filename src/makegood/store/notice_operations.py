@@ -1,11 +1,11 @@
-"""What operators see of webhooks that are to be told something, and do to what was given up."""
+"""Operator commands and views for webhook notices: pending ones, and those given up."""
 
 from makegood.model.messages import Act, Alert
 from makegood.store import alerts
 from makegood.store.notice_records import HostDue, ListenerView, revived
 from makegood.store.transaction import Sql, Tx
 
-# The host after this one, again and again: the index is not read as a whole, however much waits.
+# Each step finds the next host in the index, so the whole index is never read, however much waits.
 HOSTS = Sql("""
 with recursive h (host) as (
     select min(host) from makegood.listener where due_at is not null
@@ -31,12 +31,12 @@ _DROP_ALL = Sql("delete from makegood.notice where task = any ($1::bigint[])")
 
 
 async def due(tx: Tx) -> list[HostDue]:
-    """Return the hosts that something is to be sent to, and when the first of it is due."""
+    """Return the hosts with notices to send, and when the first is due."""
     return [HostDue(*row) for row in await tx.rows(HOSTS)]
 
 
 async def listeners(tx: Tx, limit: int = 100, *, dead: bool = False) -> list[ListenerView]:
-    """Return webhooks that are still to be told something; those given up first."""
+    """Return webhooks with unsent notices, dead ones first."""
     return [
         ListenerView(task, url, sent, last, tries, bool(gone), seconds, error)
         for task, url, sent, last, tries, gone, seconds, error in await tx.rows(_VIEWS, not dead, limit)
@@ -44,12 +44,14 @@ async def listeners(tx: Tx, limit: int = 100, *, dead: bool = False) -> list[Lis
 
 
 async def retry(tx: Tx, act: Act, task: int | None = None) -> list[int]:
-    """Send again what was given up, of one task or of all; it is an operator's act."""
+    """Resend dead notices of one task or of all; audited as an operator command."""
     return await _revive(tx, act, task, drop=False)
 
 
 async def drop(tx: Tx, act: Act, task: int | None = None) -> list[int]:
-    """Drop what was given up of all tasks, or whatever is unsent of one; it is an operator's act."""
+    """Drop the dead notices of all tasks, or every unsent notice of one task; audited
+    as an operator command.
+    """
     return await _revive(tx, act, task, drop=True)
 
 

@@ -1,8 +1,8 @@
 """The records of notices on their way to webhooks, the same for every store.
 
-A task that tells a webhook has one *listener* row while anything is unsent, and one *notice* row for each unsent notice. The
-listener says how far the sending is; so notices of one task leave strictly one after another, and tasks do not wait for each
-other. Notices to queues are messages there, and have neither row.
+A task with a webhook has one *listener* row while any notice is unsent, and one *notice* row for each unsent
+notice. The listener row records the progress, so notices of one task leave strictly in order, and tasks do
+not wait for each other. A notice to a queue is a message in that queue and has neither row.
 """
 
 from collections.abc import Iterable, Sequence
@@ -24,57 +24,65 @@ from makegood.store.records import Submission
 
 
 class HostDue(msgspec.Struct, frozen=True):
-    """A host that something is to be sent to, and in how many seconds (0 or less: now)."""
+    """A host with notices to send."""
 
     host: str
     seconds: float
+    """Seconds until the first notice is due; 0 or less: now."""
 
 
 class Due(msgspec.Struct, frozen=True):
-    """A notice that was taken for sending: the next one of its task. ``tries``: how often it has been tried in vain."""
+    """A notice claimed for sending, the next one of its task."""
 
     task: int
     sequence: int
     url: str
     tries: int
+    """Failed tries so far."""
     body: bytes
 
     @property
     def host(self) -> str:
-        """The host that it goes to."""
+        """The host that it is sent to."""
         return host(self.url)
 
 
 class Sending(msgspec.Struct, frozen=True):
-    """What became of a notice that was taken. ``sent``: the next one is due; ``failed``: it is due again after ``wait`` seconds;
-    ``kept``: the same, and it was not tried; ``dead``: nothing more is sent of this task until an operator asks for it.
-    """
+    """The outcome of a claimed notice."""
 
     task: int
     sequence: int
     outcome: Literal["sent", "failed", "kept", "dead"]
+    """What happened.
+
+    ``sent``: the next notice is due. ``failed``: it is due again after ``wait`` seconds. ``kept``: the same,
+    but it was not tried. ``dead``: nothing more is sent of this task until an operator asks for it.
+    """
     wait: float = 0.0
     error: str = ""
 
 
 class ListenerView(msgspec.Struct, frozen=True):
-    """A webhook that is still to be told of a task: notices up to ``sent`` went out, those up to ``last`` are to go.
-
-    ``due``: seconds until the next try, None when ``dead``; ``error``: of the last try.
-    """
+    """A webhook with unsent notices of a task."""
 
     task: int
     url: str
     sent: int
+    """The last notice that was sent."""
     last: int
+    """The last notice to send."""
     tries: int
     dead: bool
     due: float | None
+    """Seconds until the next try, None when ``dead``."""
     error: str
+    """The error of the last try."""
 
 
 def host(url: str) -> str:
-    """Return the host of a webhook's URL, as ``HostDue`` and the room for it name it; "" for what is no such URL."""
+    """Return the host of a webhook's URL, as ``HostDue`` and per-host limits name it;
+    "" for any other text.
+    """
     try:
         return notices.parted(url).hostname or ""
     except ConfigError:
@@ -102,7 +110,7 @@ def queued(made: Iterable[Notice]) -> list[tuple[int, int, str, str, str, str, s
 
 
 def received(draft: Submission) -> Notice | None:
-    """Return the first notice of a submission, None when nobody is to be told."""
+    """Return the first notice of a submission, None if nobody is to be notified."""
     reply = draft.reply
     if reply is None:
         return None
@@ -110,7 +118,7 @@ def received(draft: Submission) -> Notice | None:
 
 
 def dead_letter(outcome: Sending, url: str) -> Alert:
-    """Return the alert of a notice that is given up."""
+    """Return the alert for a notice that is given up."""
     text = (
         f"notice {outcome.sequence} to {notices.shown(url)} is given up: {outcome.error}; nothing more of this task is sent until "
         f"`makegood notices retry {ids.show(outcome.task)}`, or `drop`"
@@ -119,7 +127,7 @@ def dead_letter(outcome: Sending, url: str) -> Alert:
 
 
 def revived(act: Act, found: Iterable[tuple[int, str]], *, drop: bool) -> list[rows.AuditRow]:
-    """Return the audit's rows on notices (of task, to URL) that were given up, and that an operator sends again or drops."""
+    """Return the audit rows for dead notices (of task, to URL) that an operator resends or drops."""
     kind, state = ("drop_notices", "dropped") if drop else ("retry_notices", "retried")
     return rows.audited(
         act, kind, state, [(task, task, f"notices to {notices.shown(url)}") for task, url in found]
@@ -146,14 +154,16 @@ def listeners(made: Iterable[Notice]) -> list[tuple[int, str, str, int, int]]:
 def of_guilty(
     columns: Sequence[Any], static: bytes, cause: str, steps: Iterable[tuple[str, StepState, int]]
 ) -> Notice | None:
-    """Return the notice of a task that the store itself puts to error; None when nobody is to be told, or nobody knows whom.
+    """Return the notice of a task that the store itself puts to error; None if no
+    recipient is set or readable.
 
-    ``columns``: id, app, workflow, key, submission, told, notified; ``steps``: its actions' name, state and flags.
+    ``columns``: id, app, workflow, key, submission, told, notified. ``steps``: name, state
+    and flags of its actions.
     """
     id_, app, workflow, key, submission, told, notified = columns
     try:
         reply = rows.read_static(static)[2]
-    except UNREADABLE:  # why it is put to error: then there is an alert, and no notice
+    except UNREADABLE:  # the reason why it is put to error: there is an alert, and no notice
         return None
     task = TaskRecord(
         id_, app, workflow, key, "error", submission=submission, cause=cause, reply=reply, told=told or "",

@@ -1,10 +1,12 @@
-"""Priority with ageing: every so many seconds of waiting count as one priority more, so that none waits for ever.
+"""Priority with ageing: seconds of waiting raise the priority, so that nothing waits forever.
 
-All grow old at the same speed, so the order of any two never changes: who began to wait at ``since`` with priority p has the
-rank ``since - p * step``, and the lowest rank comes first. What waits lies in an index by priority and ``since``, and its order,
-highest priority first, is the same as long as nobody has waited long. So a look is a plain one unless the last one was *full*:
-only then does it matter who comes first. After looks that were full for a second, then once a second, and for as long as somebody
-old is found, a look is *aged*: the first of each of the ten priorities are read from the index, and the best of them taken.
+Everything ages at the same rate, so the order of two items never changes: an item that began to wait at
+``since`` with priority p has the rank ``since - p * step``, and the lowest rank comes first. Waiting items
+are indexed by priority and ``since``. While nobody has waited long, the order of the index, highest
+priority first, is the same order. So a query ignores age unless the last one was *full*: only then does the
+order matter. After queries have been full for a second, then once a second, and for as long as one finds
+old items, a query is *aged*: it reads the first items of each of the ten priorities from the index and
+takes the best of them.
 """
 
 from collections.abc import Hashable
@@ -16,7 +18,7 @@ PRIORITIES = 10
 
 
 def rank(priority: int, since: float, step: float) -> float:
-    """Return who comes first, the lowest; ``step``: seconds of waiting that count as one priority more.
+    """Return a sort key; the lowest comes first. ``step``: seconds of waiting that count as one priority.
 
     >>> rank(0, 0.0, 60.0) < rank(1, 61.0, 60.0), rank(0, 0.0, 60.0) < rank(1, 59.0, 60.0)
     (True, False)
@@ -26,21 +28,26 @@ def rank(priority: int, since: float, step: float) -> float:
 
 @dataclass(slots=True)
 class Ageing:
-    """When to look at age. ``step``: seconds of waiting that count as one priority more; None: never."""
+    """Decides which queries take age into account."""
 
     step: float | None
+    """Seconds of waiting that count as one priority; None: never."""
     _full: set[Hashable] = field(default_factory=set)
     _old: set[Hashable] = field(default_factory=set)
     _looked: dict[Hashable, float] = field(default_factory=dict)
 
     def due(self, key: Hashable, now: float) -> bool:
-        """Return whether a look is to be an aged one; ``now`` on any clock that only rises."""
+        """Return whether the next query is to be aged; ``now``: a monotonic clock."""
         if key not in self._full or self.step is None:
             return False
         return key in self._old or not 0 <= now - self._looked[key] < _EVERY
 
     def found(self, key: Hashable, *, full: bool, oldest: float | None, now: float) -> None:
-        """Note what a look found. ``full``: there may be more; ``oldest``: of an aged look, the longest anyone had waited."""
+        """Record what a query found.
+
+        ``full``: there may be more. ``oldest``: for an aged query, the longest wait among
+        the results, in seconds.
+        """
         (self._full.add if full else self._full.discard)(key)
         self._looked.setdefault(key, now)
         if oldest is not None and self.step is not None:

@@ -1,4 +1,4 @@
-"""What operators see of queues, and do to messages: those that wait, and dead letters."""
+"""Operator commands and views for message queues: waiting messages and dead letters."""
 
 from collections.abc import Sequence
 
@@ -79,20 +79,22 @@ delete from makegood.message where seq in (
 
 
 async def messages(tx: Tx, queue: str | None, limit: int = 100, *, dead: bool = False) -> list[MessageView]:
-    """Return messages that wait, or dead letters."""
+    """Return waiting messages or dead letters."""
     found = await tx.rows(_DEAD_ONES if dead else _WAITING, "dead" if dead else "waiting", queue, limit)
     return [MessageView(queue_records.received(row[:_WIDTH]), *row[_WIDTH:]) for row in map(tuple, found)]
 
 
 async def queues(tx: Tx) -> list[QueueView]:
-    """Return the queues in which messages wait or are dead."""
+    """Return the queues that have waiting messages or dead letters."""
     return [QueueView(*(*row[:6], bool(row[6]), row[7])) for row in map(tuple, await tx.rows(_QUEUES))]
 
 
 async def drop(
     tx: Tx, queue: str, act: Act, ids: Sequence[str] | None = None, *, waiting: bool = False
 ) -> list[str]:
-    """Remove dead letters for good, or what waits and no receiver has; it is an operator's act."""
+    """Remove dead letters for good, or waiting messages that no receiver has; audited
+    as an operator command.
+    """
     if not waiting:
         return await _revive(tx, queue, act, ids, drop=True)
     rows = await tx.rows(_LEFT, queue, None if ids is None else list(ids), queue_records.MOST_DROPPED)
@@ -106,7 +108,9 @@ async def drop(
 async def replay(
     tx: Tx, queue: str, act: Act, ids: Sequence[str] | None = None, *, body: bytes | None = None
 ) -> list[str]:
-    """Let dead letters be received again, the one perhaps with another ``body``; it is an operator's act."""
+    """Make dead letters receivable again, a single one perhaps with another ``body``; audited
+    as an operator command.
+    """
     return await _revive(tx, queue, act, ids, drop=False, body=body)
 
 
@@ -133,5 +137,5 @@ async def _revive(
 
 
 async def expire(tx: Tx, limit: int) -> int:
-    """Remove what has expired."""
+    """Remove expired messages and remembered ids."""
     return await tx.run(_EXPIRE, limit)

@@ -18,17 +18,19 @@ from makegood.payload.codec import UNREADABLE
 from makegood.store.rows import AuditRow, audited
 
 Receipt = tuple[int, int]
-"""Which delivery of which message: its ``seq`` and ``tries``."""
+"""Identifies one delivery of a message: its ``seq`` and ``tries``."""
 
 MOST_DROPPED = 2000
-"""Messages that wait and are dropped in one commit."""
+"""Waiting messages dropped in one commit at most."""
 
 _FEW: Final = 1000
-"""Messages in a queue up to which their bytes are added up for each that comes: it takes a fraction of the commit."""
+"""Up to this many messages in a queue, their bytes are summed for each new one: this takes a
+fraction of the commit.
+"""
 _WEIGHED_EVERY: Final = 1.0
-"""Seconds between two additions in a longer queue that is far from its limit."""
+"""Seconds between two sums for a longer queue that is far from its limit."""
 _MOST_KNOWN: Final = 1000
-"""Queues of which a process remembers the bytes."""
+"""Queues whose size in bytes a process remembers."""
 
 
 @dataclass(slots=True)
@@ -39,17 +41,18 @@ class _Depth:
 
 
 class Depths:
-    """What a process knows of the bytes that wait in queues, so that it does not add all of them up for each message.
+    """What a process remembers of the bytes waiting in queues, so that it need not sum them for each message.
 
-    Of a long queue it adds them up once a second, and for each message once what it has sent since would reach the limit. So several
-    processes together may exceed the limit by what the others send within that second.
+    The bytes of a long queue are summed once a second, and for each message as soon as the bytes sent
+    since would reach the limit. So several processes together may exceed the limit by what the others
+    send within that second.
     """
 
     def __init__(self) -> None:
         self._known: OrderedDict[str, _Depth] = OrderedDict()
 
     def wants(self, queue: str, new: int, most: int, now: float) -> bool:
-        """Return whether the bytes of a queue are to be added up, now that ``new`` more were sent. ``now``: seconds."""
+        """Return whether to sum the bytes of a queue now that ``new`` more were sent. ``now``: seconds."""
         known = self._known.get(queue)
         if known is None:
             return True
@@ -57,7 +60,7 @@ class Depths:
         return known.count <= _FEW or known.size > most or not 0 <= now - known.at < _WEIGHED_EVERY
 
     def found(self, queue: str, count: int, size: int, now: float) -> None:
-        """Note how many messages wait in a queue, and their bytes."""
+        """Record how many messages wait in a queue, and their bytes."""
         self._known[queue] = _Depth(count, size, now)
         self._known.move_to_end(queue)
         if len(self._known) > _MOST_KNOWN:
@@ -66,21 +69,25 @@ class Depths:
 
 @dataclass(frozen=True, slots=True)
 class Room:
-    """What may wait in a queue: messages, and their bytes; ``depths``: what is known of them."""
+    """The limits of a queue."""
 
     most: int
+    """Waiting messages."""
     most_bytes: int
+    """Bytes of their values."""
     depths: Depths
+    """The remembered sizes of queues."""
 
     def full(self, queue: str, count: int, size: int, new: int) -> QueueFullError | None:
-        """Return the error for one more message, of ``new`` bytes, beside ``count`` of ``size``; None when there is room for it."""
+        """Return the error for one more message of ``new`` bytes, or None if it fits.
+
+        ``count``, ``size``: the messages in the queue, and their bytes.
+        """
         return full(queue, self.most, self.most_bytes, (count, size), [new])
 
 
 class Outgoing(msgspec.Struct, frozen=True, kw_only=True):
-    """A message to be sent. ``delay``: seconds until it can be received. ``expires``: seconds after which it is dropped unread;
-    ``remember``: seconds for which its id is known after it was acknowledged, None: not at all.
-    """
+    """A message to send."""
 
     queue: str
     id: str
@@ -92,62 +99,66 @@ class Outgoing(msgspec.Struct, frozen=True, kw_only=True):
     sequence: int | None = None
     headers: Mapping[str, str] | None = None
     delay: float = 0.0
+    """Seconds until it can be received."""
     expires: float | None = None
+    """Seconds after which it is dropped unread."""
     remember: float | None = None
+    """Seconds for which its id is remembered after it was acknowledged; None: not at all."""
 
 
 class Sent(msgspec.Struct, frozen=True):
-    """What became of a message that was to be sent; not ``created``: the queue knows a message of that id. ``conflict``: with another
-    body, as far as that is still known: it is until the message was acknowledged.
-    """
+    """The result of sending a message."""
 
     id: str
     created: bool
+    """False if the queue already knows a message with that id."""
     conflict: bool = False
+    """Whether the known message has another body. The body is known until that message is acknowledged."""
 
 
 class Handed(msgspec.Struct, frozen=True):
-    """Messages that were given to a receiver. ``rest``: seconds until another may be due, None when none waits; 0: look again.
-    ``dead``: how many were put to the dead letters instead.
-    """
+    """Messages leased to a receiver."""
 
     messages: list[QueueMessage]
     rest: float | None
+    """Seconds until another may be due; 0: ask again; None: none waits."""
     dead: int = 0
+    """How many became dead letters instead."""
 
 
 class Returned(msgspec.Struct, frozen=True):
-    """A message that its receiver gives back: to be received again after ``wait`` seconds, or ``dead``. ``counted``: it counts
-    as a try.
-    """
+    """A message that its receiver releases."""
 
     receipt: Receipt
     wait: float = 0.0
+    """Seconds until it can be received again."""
     error: str = ""
     dead: bool = False
+    """Whether it becomes a dead letter instead."""
     counted: bool = True
+    """Whether the delivery counts as a try."""
 
     @property
     def why(self) -> str:
-        """Its error as it is kept."""
+        """Its error as stored."""
         return kept(self.error)[:MOST_ERROR]
 
 
 class MessageView(msgspec.Struct, frozen=True):
-    """A message as operators see it. ``due``: seconds until it can be received (again), 0 or less: now. ``taken_by``: who has it."""
+    """A message as operators see it."""
 
     message: QueueMessage
     state: Literal["waiting", "dead"]
     due: float
+    """Seconds until it can be received (again); 0 or less: now."""
     taken_by: str | None
+    """The receiver that has it."""
     ended: float | None
     expires: float | None
 
 
 class QueueView(msgspec.Struct, frozen=True):
-    """A queue at a glance. ``oldest``: seconds for which its oldest message that can be received has waited. ``read``: one of its
-    messages at least was given to a receiver. ``bytes``: of the messages that wait, are taken or delayed.
-    """
+    """A summary of a queue."""
 
     queue: str
     waiting: int
@@ -155,12 +166,17 @@ class QueueView(msgspec.Struct, frozen=True):
     delayed: int
     dead: int
     oldest: float | None
+    """Seconds for which the oldest receivable message has waited."""
     read: bool = True
+    """Whether a receiver has got at least one of its messages."""
     bytes: int = 0
+    """Bytes of the messages that wait, are leased or are delayed."""
 
 
 def checked(messages: Sequence[Outgoing]) -> None:
-    """Raise ``PayloadError`` for texts that a database refuses: found out there, it would break a caller's transaction."""
+    """Raise ``PayloadError`` for texts that a database refuses: a refusal by the server would break
+    a caller's transaction.
+    """
     for m in messages:
         refuse_unstorable(
             PayloadError, "; nothing was sent",
@@ -174,7 +190,11 @@ def headers(message: Outgoing) -> bytes | None:
 
 
 def received(row: Sequence[Any]) -> QueueMessage:
-    """Return a message from seq, queue, id, body, kind, correlation_id, reply_to, task, sequence, headers, sent_at, tries, error."""
+    """Return the message in a row.
+
+    The columns: seq, queue, id, body, kind, correlation_id, reply_to, task, sequence, headers,
+    sent_at, tries, error.
+    """
     seq, queue, id_, body, kind, correlation_id, reply_to, task, sequence, heads, sent_at, tries, error = row
     return QueueMessage(
         seq=seq, queue=queue, id=id_, body=bytes(body), kind=kind, correlation_id=correlation_id, reply_to=reply_to,
@@ -185,7 +205,7 @@ def received(row: Sequence[Any]) -> QueueMessage:
 
 
 def _heads(data: bytes) -> dict[str, str]:
-    """Return a message's headers; none where they do not read: its body is what it is about."""
+    """Return a message's headers, or none if they are unreadable: the body is what matters."""
     try:
         return msgspec.json.decode(data, type=dict[str, str])
     except UNREADABLE:
@@ -199,12 +219,14 @@ COLUMNS = (
 
 
 def worn_out(tries: int, error: str) -> str:
-    """Return why a message is dead that was delivered so often without a word."""
+    """Return why a message is dead that was delivered ``tries`` times without an answer."""
     return error or f"delivered {tries} times and never acknowledged: it may be what kills its receivers"
 
 
 def dead_letter(queue: str, id_: str, error: str, task: int | None = None) -> Alert:
-    """Return the alert of a message that is put to the dead letters. ``task``: whose notice it is."""
+    """Return the alert for a message that becomes a dead letter. ``task``: the task, if the
+    message is its notice.
+    """
     replay = command(["queue", "replay"], [queue, id_])
     then = f"then {replay}" if replay else "then replay it by its id, which is not fit for a command line,"
     behind = "" if task is None else f" (the later notices of task {ids.show(task)} wait behind it)"
@@ -218,7 +240,10 @@ def dead_letter(queue: str, id_: str, error: str, task: int | None = None) -> Al
 def revived(
     act: Act, queue: str, found: Iterable[tuple[int, str, int | None]], *, drop: bool, corrected: bool = False
 ) -> list[AuditRow]:
-    """Return the audit's rows on dead letters (``seq``, id, task) that an operator replays or drops; ``corrected``: with another value."""
+    """Return the audit rows for dead letters (``seq``, id, task) that an operator replays or drops.
+
+    ``corrected``: the value was replaced.
+    """
     kind, state = ("drop_message", "dropped") if drop else ("replay_message", "replayed")
     how = ", with another value" if corrected else ""
     return audited(
@@ -236,7 +261,10 @@ def corrected(id_: str, was: bytes, now: bytes) -> bytes:
 
 
 def overfull(queue: str, most: int, most_bytes: int, *, count: bool) -> Alert:
-    """Return the alert of a queue whose oldest notices are dropped because too many wait, or (not ``count``) too many bytes."""
+    """Return the alert for a queue whose oldest notices are dropped because too many wait.
+
+    ``count``: too many messages; otherwise too many bytes.
+    """
     text = (
         f"{_over(most, most_bytes, count=count)} in queue {queue}: its oldest notices are dropped unread; see who reads it "
         f"(`makegood queue list`), or raise the limit ({_setting(count=count)})"
@@ -256,8 +284,10 @@ def _setting(*, count: bool) -> str:
 def full(
     queue: str, most: int, most_bytes: int, waiting: tuple[int, int], new: Sequence[int]
 ) -> QueueFullError | None:
-    """Return the error for a queue that cannot take messages of ``new`` bytes; None when it can. ``waiting``: how many messages wait
-    in it (counted to one above ``most``), and their bytes. An empty queue takes a message of any size.
+    """Return the error for a queue that cannot take messages of ``new`` bytes; None when it can.
+
+    ``waiting``: how many messages wait in it (counted to one above ``most``), and their bytes. An empty queue
+    accepts a message of any size.
     """
     count, size = waiting
     room, total = 0, size

@@ -1,6 +1,6 @@
-"""The records that go in and out of the state store.
+"""The records that go into and come out of the state store.
 
-Seconds for lengths of time; points in time are seconds since 1970 on the store's clock.
+Durations are in seconds; points in time are seconds since 1970 on the store's clock.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -9,9 +9,9 @@ from typing import Final
 
 import msgspec
 
-from makegood.election.protocol import Grant as Grant  # noqa: PLC0414 - given on: a record like the others
-from makegood.election.protocol import LeaseView as LeaseView  # noqa: PLC0414 - given on: a record like the others
-from makegood.election.protocol import PastTerm as PastTerm  # noqa: PLC0414 - given on: a record like the others
+from makegood.election.protocol import Grant as Grant  # noqa: PLC0414 - re-exported: a record like the others
+from makegood.election.protocol import LeaseView as LeaseView  # noqa: PLC0414 - re-exported: a record like the others
+from makegood.election.protocol import PastTerm as PastTerm  # noqa: PLC0414 - re-exported: a record like the others
 from makegood.model.decision import Decision
 from makegood.model.messages import Request, TaskMessage
 from makegood.model.plan import OnFailure, StepPlan, Template
@@ -19,15 +19,11 @@ from makegood.model.shape import HeldTask
 from makegood.model.task import ReplyTo, Step, TaskRecord
 
 NO_LIMIT: Final = (1 << 63) - 1
-"""As a limit in bytes: none."""
+"""A limit in bytes that limits nothing."""
 
 
 class Submission(msgspec.Struct, frozen=True):
-    """A submission, ready to insert. ``holder``: the node whose Scheduler holds the task from the beginning, under epoch 1;
-    None: any may claim it. ``reply_to``: where to tell of the task's states; the first of them, *received*, is written with it.
-    ``first``: what its holder decided on it already, written with it: the task goes forward and its first steps are dispatched,
-    nothing else (``saga.begun``); all its requests are handed over in memory, or none.
-    """
+    """A submission, ready to insert."""
 
     id: int
     app: str
@@ -44,121 +40,157 @@ class Submission(msgspec.Struct, frozen=True):
     on_failure: OnFailure = "undo"
     trace: str | None = None
     holder: int | None = None
+    """The node whose Scheduler holds the task from the beginning, under epoch 1; None: any may claim it."""
     reply_to: str | None = None
+    """Where to send notices of the task's states. The first, *received*, is written with the task."""
     first: Decision | None = None
+    """The holder's first Decision, written with the task.
+
+    It only moves the task forward and dispatches its first steps (``saga.begun``). Either all its requests
+    are handed over in memory, or none.
+    """
 
     @property
     def octets(self) -> int:
-        """The bytes of its inputs."""
+        """The total size of its inputs in bytes."""
         return sum(map(len, self.inputs))
 
     @property
     def reply(self) -> ReplyTo | None:
-        """Whom to tell of the task's states."""
+        """Whom to notify of the task's states."""
         return None if self.reply_to is None else ReplyTo(self.reply_to, self.correlation_id)
 
     @property
     def told(self) -> str:
-        """What the submitter is told with the submission itself."""
+        """The event of the notice that is written with the submission itself; "" for none."""
         return "" if self.reply_to is None else "received"
 
     @property
     def notified(self) -> int:
-        """How many notices are written with the submission itself."""
+        """The number of notices that are written with the submission itself."""
         return 0 if self.reply_to is None else 1
 
 
 class Submitted(msgspec.Struct, frozen=True):
-    """What became of a Draft: its id, or the id of the task that has its key already."""
+    """The result of a submission."""
 
     id: int
+    """Its id, or the id of the existing task with its key."""
     created: bool
     conflict: bool = False
     collided: bool = False
 
 
 class Loaded(msgspec.Struct):
-    """A task as the store has it. ``steps`` carry ``doing`` and ``waiting`` from the request rows; ``due`` says in how many
-    seconds each waiting step's timer fires (0 when past); ``messages`` are the task's inbox, oldest first.
-    """
+    """A task as stored."""
 
     task: TaskRecord
     steps: list[Step]
+    """The steps, with ``doing`` and ``waiting`` from the request rows."""
     messages: list[TaskMessage]
+    """The task's inbox, oldest first."""
     due: dict[int, float] = {}
+    """Seconds until the timer of each waiting step fires (0 when past)."""
 
 
 class Claim(msgspec.Struct, frozen=True):
-    """What a Scheduler wants: up to ``limit`` pending tasks (highest priority, then the longest waiting), and the tasks
-    ``at_rest`` (error, undone, processed; no lock) that an operator's message is waiting for.
+    """What a Scheduler wants to claim.
 
-    A task with ``lost`` >= 3 (it may be what kills its Schedulers) is claimed only as the one claim of a batch.
-    ``room``: bytes that may be read of them all, beside what is small; the first is claimed whatever its size.
+    A task with ``lost`` >= 3 may be what kills its Schedulers: it is claimed only as
+    the one claim of a batch.
     """
 
     limit: int
+    """Pending tasks to claim at most: highest priority first, then the longest waiting."""
     at_rest: tuple[int, ...] = ()
+    """Tasks in error, undone or processed, without a lock, for which an operator command waits."""
     room: int = NO_LIMIT
+    """Bytes of large values to read for all of them; the first task is claimed whatever its size."""
 
 
 Decide = Callable[[Sequence[Loaded]], Sequence[tuple[HeldTask, Decision]]]
-"""Called inside the transaction with what was claimed (locks taken, epoch already raised, ``task.state`` as it was);
-returns a Decision for each that can be decided. Pure and quick: it may run on the store's own thread."""
+"""Called inside the transaction with the claimed tasks: locked, epoch already raised,
+``task.state`` as it was.
+
+Returns a Decision for each task that can be decided. It is pure and quick: it may run on
+the store's own thread.
+"""
 
 
 @dataclass(slots=True)
 class Batch:
-    """One commit of a Scheduler. ``decisions``: at most one per task. ``unfit``: why each of the tasks cannot be decided that were handed to ``decide`` and are not in its answer; it may change it, and they are put to error."""
+    """One commit of a Scheduler."""
 
     node: int
     decisions: Sequence[Decision] = ()
+    """At most one per task."""
     claim: Claim | None = None
     decide: Decide | None = None
     unfit: dict[int, str] = field(default_factory=dict)
+    """Why tasks cannot be decided that ``decide`` was given and left out of its answer.
+
+    ``decide`` may change it. The store puts these tasks to error.
+    """
 
 
 @dataclass(slots=True)
 class Committed:
-    """What came of a Batch: tasks whose Decision was lost, (task, idx, attempt) of requests taken back, what was claimed with
-    what was decided on it, whether more pending tasks wait, and (task, reason) put to error because of their data. A task may be
-    lost and claimed: what was decided on it as its earlier owner is lost, the claim stands. ``left``: some were not claimed for want
-    of room.
+    """The result of a Batch.
+
+    A task may be both lost and claimed: the Decision made as its earlier owner is lost,
+    and the claim is valid.
     """
 
     lost: set[int] = field(default_factory=set)
+    """Tasks whose Decision was lost."""
     withdrawn: list[tuple[int, int, int]] = field(default_factory=list)
+    """Withdrawn requests: (task, idx, attempt)."""
     claimed: list[tuple[HeldTask, Decision]] = field(default_factory=list)
+    """Claimed tasks, each with the Decision on it."""
     more: bool = False
+    """Whether more pending tasks wait."""
     guilty: list[tuple[int, str]] = field(default_factory=list)
+    """Tasks put to error because of their data: (task, reason)."""
     left: bool = False
+    """Whether tasks were not claimed for lack of room."""
 
 
 class TaskMessages(msgspec.Struct):
-    """Messages by task for tasks a Scheduler holds, and unlocked tasks at rest that have messages. ``more``: there may be others."""
+    """Messages from the inboxes of tasks."""
 
     messages: dict[int, list[TaskMessage]]
+    """Messages by task, for tasks that the Scheduler holds."""
     at_rest: list[int]
+    """Unlocked tasks at rest that have messages."""
     more: bool = False
+    """Whether there may be more."""
 
 
 class Offer(msgspec.Struct, frozen=True):
-    """What a process can run for one agent: its address "APP/AGENT", the names of the actions it knows, free slots.
-
-    ``rate``: calls a second over all processes, None = as they come. ``spent``: calls made beside those taken, which the rate
-    counts as well. ``trial``: its circuit is half-open: what is given is its canary, whose silence counts no failure, and which is drawn
-    in turn, the request that was sent first, whatever its priority.
-    """
+    """What a process can run for one agent."""
 
     agent: str
+    """The agent's address, "APP/AGENT"."""
     actions: tuple[str, ...]
+    """The names of the actions that the process knows."""
     slots: int
+    """Free slots."""
     rate: float | None = None
+    """Calls a second over all processes; None: unlimited."""
     spent: int = 0
+    """Calls made in addition to claimed requests, to be charged to the rate as well."""
     trial: bool = False
+    """Whether the agent's circuit is half-open: a claimed request is its trial call.
+
+    The silence of a trial call counts no failure. It is the request that was sent first,
+    whatever its priority.
+    """
 
 
 class Taken(list[Request]):
-    """Requests that were taken. ``again``: for each agent whose rate held some back, in how many seconds to ask for more."""
+    """Claimed requests. ``again``: for each agent whose rate held requests back, seconds
+    until to ask for more.
+    """
 
     def __init__(self, requests: Iterable[Request] = (), again: Mapping[str, float] | None = None) -> None:
         super().__init__(requests)
@@ -166,30 +198,40 @@ class Taken(list[Request]):
 
 
 class Pruned(msgspec.Struct, frozen=True):
-    """One window of ended tasks: how many were removed, how many were old enough and are kept, where the next one begins."""
+    """The result of pruning one window of ended tasks."""
 
     removed: int = 0
+    """Tasks removed."""
     kept: int = 0
+    """Tasks that were old enough but are kept."""
     next: int | None = None
+    """Where the next window begins."""
 
 
 class Judged(msgspec.Struct, frozen=True):
-    """Requests judged in one pass: (task, idx, attempt, failures); ``full`` says that more may wait."""
+    """Requests judged in one pass."""
 
     requests: list[tuple[int, int, int, int]]
+    """(task, idx, attempt, failures) of each."""
     full: bool = False
+    """Whether more may wait."""
 
 
 class Identity(msgspec.Struct, frozen=True):
-    """The store's random id, made at its creation, and its generation: raised when it may have gone back in time."""
+    """Which store this is."""
 
     store_id: str
+    """A random id, made when the store was created."""
     generation: int
+    """A number, raised when the store may have gone back in time."""
 
 
 class Anew(msgspec.Struct, frozen=True):
-    """What beginning a new generation did: its number, how many tasks under way were freed, how many requests are in doubt."""
+    """What beginning a new generation did."""
 
     generation: int
+    """The new generation's number."""
     freed: int
+    """How many tasks under way were freed."""
     doubtful: int
+    """How many requests are in doubt."""

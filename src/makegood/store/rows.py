@@ -1,7 +1,7 @@
 """How records become columns, the same for every store.
 
-The columns of a step that never change travel as one JSON value, ``spec``; tasks of one shape have equal specs, so the
-interner decodes each only once and shares the record. The yes/no fields of a step are bits of ``flags``.
+The constant columns of a step are stored as one JSON value, ``spec``. Tasks of one shape have equal specs, so
+the interner decodes each spec once and shares the record. The boolean fields of a step are bits of ``flags``.
 """
 
 import math
@@ -31,11 +31,15 @@ _INTERNED, _INTERNED_BYTES = 10_000, 8 * MIB
 
 
 INLINE = 4096
-"""Bytes up to which a value is read with its row when tasks are claimed; larger ones once it is known that there is room for them."""
+"""Bytes up to which a value is read with its row when tasks are claimed.
+
+Larger values are read once it is known that there is room for them.
+"""
 
 
 def fitting(tasks: Sequence[int], large: Mapping[int, int], room: int) -> int:
-    """Return how many of ``tasks``, in order, may be read when they have ``large`` bytes: at least one.
+    """Return how many of ``tasks``, in order, may be read: at least one. ``large``: the bytes
+    of their large values.
 
     >>> fitting([1, 2, 3], {1: 10, 3: 5}, 14), fitting([1, 2], {1: 10}, 1), fitting([1, 2], {2: 10}, 1)
     (2, 1, 1)
@@ -49,11 +53,14 @@ def fitting(tasks: Sequence[int], large: Mapping[int, int], room: int) -> int:
 
 
 class Static(msgspec.Struct, frozen=True, omit_defaults=True):
-    """What of a task never changes: its inputs (JSON texts), the template of its result, whom to tell of its states."""
+    """The constant part of a task."""
 
     inputs: tuple[msgspec.Raw, ...]
+    """The inputs as JSON texts."""
     returns: Template
+    """The template of the result."""
     reply: ReplyTo | None = None
+    """Whom to notify of the task's states."""
 
 
 _encode = msgspec.json.Encoder().encode
@@ -66,7 +73,7 @@ _info = msgspec.json.Decoder(NodeInfo).decode
 
 
 class Interner:
-    """Decodes step specs, each distinct one only once; keeps the last 10,000, of 8 MiB at most."""
+    """Decodes each distinct step spec once; keeps the last 10,000 specs, at most 8 MiB."""
 
     def __init__(self) -> None:
         self._bytes = 0
@@ -86,7 +93,7 @@ class Interner:
         return found
 
     def untouched(self, spec: bytes) -> Step:
-        """Return the Step with the plan that ``spec`` encodes to which nothing has happened yet."""
+        """Return a new Step with the plan that ``spec`` encodes."""
         found = self._untouched.get(spec)
         if found is None:
             found = Step(self.plan(spec))
@@ -101,18 +108,18 @@ def spec(plan: StepPlan) -> bytes:
 
 
 def static(inputs: tuple[bytes, ...], returns: Template, reply: ReplyTo | None = None) -> bytes:
-    """Return a task's inputs, result template and whom to tell as JSON."""
+    """Return a task's inputs, result template and notification address as JSON."""
     return _encode(Static(tuple([msgspec.Raw(i) for i in inputs]), returns, reply))
 
 
 def read_static(data: bytes) -> tuple[tuple[bytes, ...], Template, ReplyTo | None]:
-    """Return the inputs, the result template and whom to tell, as ``static`` wrote them."""
+    """Return the inputs, result template and notification address that ``static`` wrote."""
     read = _static(data)
     return tuple(bytes(i) for i in read.inputs), read.returns, read.reply
 
 
 def node_info(data: bytes) -> NodeInfo:
-    """Return what a process says of itself; of one whose row does not read, that it does not."""
+    """Return what a process publishes about itself; an unreadable row gives a NodeInfo that says so."""
     try:
         return _info(data)
     except UNREADABLE:
@@ -123,7 +130,9 @@ INPUTS = "what the task was given (column static of its row)"
 
 
 def seen(read: Callable[[bytes], T], data: bytes, what: str, unreadable: list[str]) -> T | None:
-    """Return what ``read`` makes of a column for a person to see, or None: then ``unreadable`` tells that ``what`` does not read."""
+    """Return what ``read`` makes of a column for display, or None if it is unreadable: then
+    ``unreadable`` names ``what``.
+    """
     try:
         return read(data)
     except UNREADABLE as fault:
@@ -144,8 +153,9 @@ _STEP_STATES = frozenset({*STEP_MOVES, *CONTROL_MOVES})
 
 
 def checked(steps: list[Step], goal: str) -> list[Step]:
-    """Return the steps of a task, in order. Raises ``ValueError`` for a state or a ``goal`` that no rule knows, or rows that are not
-    there: the task would wait forever.
+    """Return the steps of a task, in order.
+
+    Raises ``ValueError`` for an unknown state or ``goal``, or for missing rows: the task would wait forever.
     """
     if goal not in _GOALS:
         raise ValueError(f"its goal is none that is known: {goal!r:.40}")
@@ -158,7 +168,7 @@ def checked(steps: list[Step], goal: str) -> list[Step]:
 
 
 def flags(step: Step) -> int:
-    """Return the yes/no fields of a step as bits."""
+    """Return the boolean fields of a step as bits."""
     known = step.doubt * DOUBT | step.final * FINAL | step.stuck * STUCK | step.again * AGAIN
     return known | step.stood * STOOD
 
@@ -169,8 +179,10 @@ def message(value: TaskMessage) -> bytes:
 
 
 def read_message(data: bytes, seq: int, db_user: str | None = None) -> TaskMessage:
-    """Return the message that ``message`` wrote, with its row's sequence. ``db_user``: what the database wrote beside it, which alone
-    counts: whatever the message says itself was written by its sender.
+    """Return the message that ``message`` wrote, with its row's sequence.
+
+    ``db_user``: the login that the database recorded. Only this login counts: the sender
+    wrote the message itself.
     """
     found = _message(data)
     if found.act is None:
@@ -181,11 +193,11 @@ def read_message(data: bytes, seq: int, db_user: str | None = None) -> TaskMessa
 
 
 KINDS_OF_ACTS = ", ".join(f"'{kind}'" for kind in sorted(ACTS))
-"""For a statement that looks for acts among messages."""
+"""The kinds of operator commands, for a statement that finds them among messages."""
 
 
 def asked(found: Iterable[Iterable[Any]], unreadable: list[str]) -> tuple[Asked, ...]:
-    """Return the acts among messages (at, body) as people see them."""
+    """Return the operator commands among messages (at, body) as people see them."""
     read = [(at, seen(_message, body, "what an operator asked for", unreadable)) for at, body in found]
     return tuple(
         Asked(one.kind, one.act, one.idx, at) for at, one in read if one is not None and one.act is not None
@@ -198,7 +210,10 @@ def request(value: Request) -> bytes:
 
 
 def read_request(data: bytes, within: float, waited: float) -> Request:
-    """Return the request that ``request`` wrote, with the seconds left as ``within`` and those that it lay there as ``waited``."""
+    """Return the request that ``request`` wrote.
+
+    ``within``: the seconds left. ``waited``: the seconds that it waited in the store.
+    """
     if not math.isfinite(within + waited):
         raise ValueError("its complete-by is no moment")
     return msgspec.structs.replace(_request(data), within=within, waited=waited)
@@ -213,7 +228,7 @@ _WHEN_GUILTY = {"running": "in_doubt", "undoing": "undo_failed", "ready": "waiti
 
 
 def guilty_moves(state: str, reason: str, steps: Sequence[tuple[str, str]]) -> bytes:
-    """Return the moves of a task that is put to error, and of its steps (name, state) that were in flight, as JSON."""
+    """Return the moves of a task that is put to error, and of its steps (name, state) in flight, as JSON."""
     return _encode(
         [
             ("task", state, "error", reason),
@@ -228,7 +243,9 @@ def read_moves(data: bytes) -> list[Move]:
 
 
 def note(stale: Sequence[TaskMessage], answers: Sequence[Answer] = ()) -> str:
-    """Return what a history says of messages that changed nothing and of operators' acts; "" when there are none."""
+    """Return the history's text on messages without effect and on operator commands;
+    "" when there are none.
+    """
     late = [
         f"{m.kind} came too late for the {m.doing} of step {m.idx}, attempt {m.attempt}"
         if m.idx >= 0
@@ -249,8 +266,9 @@ _IN_ERROR = frozenset({"held", "undo_incomplete", "poison", "guilty"})
 
 
 def cause(kind: str, task: int | None, step: str) -> str:
-    """Return the name of an alert's cause, of which there is one alert while it stands. That a task is in error is one cause,
-    whatever put it there.
+    """Return the name of an alert's cause; each cause has at most one open alert.
+
+    That a task is in error is one cause, whatever put it there.
 
     >>> cause("poison", 7, "") == cause("held", 7, ""), cause("no_leader", None, "")
     (True, 'no_leader 0 ')
@@ -259,7 +277,7 @@ def cause(kind: str, task: int | None, step: str) -> str:
 
 
 AlertRow = tuple[str, int | None, str, str, str | None, str]
-"""kind, task, step, text, standing (the cause; None: it has ended with this very change), why it ended."""
+"""kind, task, step, text, standing (the cause; None: it ended with this very change), why it ended."""
 
 
 def alerts(raised: Sequence[Alert], task: int | None = None) -> list[AlertRow]:
@@ -269,8 +287,10 @@ def alerts(raised: Sequence[Alert], task: int | None = None) -> list[AlertRow]:
 
 
 def decided(decision: Decision) -> list[AlertRow]:
-    """Return a Decision's alerts as columns. Of a task that has ended they have ended too; beside alerts that are eased they are
-    of a new cause.
+    """Return a Decision's alerts as columns.
+
+    The alerts of a task that has ended are written as ended. If the Decision also eases alerts, its own
+    alerts get a new cause.
     """
     task = decision.task
     over = f"the task is {task.state}" if task.state in ("processed", "undone") else ""
@@ -282,7 +302,7 @@ def decided(decision: Decision) -> list[AlertRow]:
 
 
 def eased(decision: Decision) -> list[tuple[int, str, str]]:
-    """Return (task, step or "*", why) of alerts that end with a Decision."""
+    """Return (task, step or "*", why) of the alerts that a Decision ends."""
     steps = ["*"] if "*" in decision.eased else decision.eased
     task = decision.task
     return [
@@ -297,8 +317,9 @@ AuditRow = tuple[str, int, str, str, str, str, str]
 def audited(
     act: Act, kind: str, state: str, done: Iterable[tuple[object, int | None, str]]
 ) -> list[AuditRow]:
-    """Return an operator's act as rows of the audit, one for each thing that it was ``done`` to: what names that within the act,
-    its task, and what came of it.
+    """Return an operator command as audit rows, one for each object in ``done``.
+
+    An object has: its name within the command, its task, and the outcome.
     """
     return [(f"{act.id}/{name}", task or 0, kind, act.who, act.why, what, state) for name, task, what in done]
 
@@ -314,7 +335,7 @@ GONE: Mapping[str, str] = {
 
 
 def starving(agent: str, action: str) -> str:
-    """Return the name of the cause that nobody takes the requests for an action."""
+    """Return the name of the cause "nobody claims the requests for this action"."""
     return f"starved {agent} {action}"
 
 
@@ -325,12 +346,12 @@ def starving_of(name: str) -> tuple[str, str]:
 
 
 def gone(name: str) -> str:
-    """Return why the alert of a cause that is no more has ended."""
+    """Return why the alert of a cause has ended."""
     return GONE.get(name.partition(" ")[0], "its cause is not one that is known")
 
 
 def shut(living: Iterable[NodeInfo]) -> set[str]:
-    """Return the agents whose circuit is shut in some of these processes."""
+    """Return the agents whose circuit is open in any of these processes."""
     return {agent.agent for info in living for agent in info.agents if agent.circuit in SHUT}
 
 
@@ -338,11 +359,13 @@ NAMED = 10
 """Tasks that an alert about an outage names."""
 
 COUNTED = 1000
-"""Requests that are looked at for it: of more it says that there are more."""
+"""Requests read for such an alert; if there are more, it says so."""
 
 
 def outage_alert(agent: str, tasks: Iterable[int], after: float) -> AlertRow:
-    """Return the alert that an agent's service has answered nobody for ``after`` seconds; ``tasks`` wait, as often as they have requests.
+    """Return the alert that an agent's service has not answered for ``after`` seconds.
+
+    ``tasks``: the waiting tasks, each as often as it has requests.
 
     >>> outage_alert("shop/payments", [7, 7], 300.0)[3].partition(". ")[0]
     'its service has answered nobody for more than 5m; 1 task waits: 0000000000007'
@@ -366,8 +389,10 @@ def outage_alert(agent: str, tasks: Iterable[int], after: float) -> AlertRow:
 def starved_alerts(
     found: Sequence[tuple[int, str, str, str]], after: float, living: Iterable[NodeInfo] = ()
 ) -> list[AlertRow]:
-    """Return an alert for each action of which requests (task, step, agent, action) starve, with what ``living`` processes say of its
-    agent; those of agents whose circuit is shut have one already.
+    """Return an alert for each action whose requests (task, step, agent, action) starve.
+
+    The alert shows what ``living`` processes publish about the agent. Agents with an open circuit
+    already have an alert.
     """
     first: dict[str, AlertRow] = {}
     infos = [*living]
@@ -382,7 +407,7 @@ def starved_alerts(
 
 
 def _busy(agents: Iterable[AgentInfo], address: str) -> str:
-    """Return why nobody takes the requests of an agent, as far as its processes say, and what to do."""
+    """Return why nobody claims an agent's requests, as far as its processes show, and what to do."""
     its = [agent for agent in agents if agent.agent == address]
     if not its or any(agent.used < agent.slots for agent in its):
         return "start an agent that has it"
@@ -401,8 +426,9 @@ def _busy(agents: Iterable[AgentInfo], address: str) -> str:
 
 
 def whole(d: Decision, claimed: Collection[int]) -> bool:
-    """Return whether a Decision is written as its stride says: not if only some of what it asks for is handed over in memory,
-    or more of the task is to be written.
+    """Return whether to write a Decision as its stride.
+
+    Not if only some of its requests are handed over in memory, or more of the task must be written.
     """
     task = d.before
     if d.stride is None or task.lost or task.id in claimed:
@@ -411,17 +437,19 @@ def whole(d: Decision, claimed: Collection[int]) -> bool:
 
 
 UNCLAIMED = "unclaimed"
-"""What stands for it, beside the names of causes, that tasks wait and no Scheduler lives."""
+"""Listed among the names of causes for "tasks wait and no Scheduler is alive"."""
 
 
 def unclaimed(after: float) -> list[AlertRow]:
-    """Return the alert that tasks have waited and no Scheduler has lived for ``after`` seconds."""
+    """Return the alert that tasks have waited for ``after`` seconds and no Scheduler
+    was alive in that time.
+    """
     text = f"no scheduler has run for {after:g} s, and tasks wait for one: start `makegood scheduler`"
     return alerts([Alert("no_scheduler", text=text)])
 
 
 def freed(state: str) -> tuple[bytes, str]:
-    """Return the moves and the note of a task in ``state`` whose lock a new generation took away."""
+    """Return the moves and the note of a task in ``state`` whose lock a new generation released."""
     why = "the store began a new generation"
     if state in ("processing", "undoing"):
         return moves([("task", state, "pending", why)]), ""
@@ -429,7 +457,7 @@ def freed(state: str) -> tuple[bytes, str]:
 
 
 def restored(done: Anew, act: Act) -> str:
-    """Return the alert's text on a generation that an operator began."""
+    """Return the text of the alert about a generation that an operator began."""
     return (
         f"{act.who or 'somebody'} said that the store was restored: generation {done.generation} began; {done.freed} tasks under way "
         f"were freed and {done.doubtful} requests are in doubt; what was acknowledged after the backup is lost"

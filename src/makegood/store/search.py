@@ -1,4 +1,4 @@
-"""What people and handles look for: tasks by a filter, and a task's history."""
+"""Finding tasks by a filter, and reading a task's history."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -13,14 +13,14 @@ COLUMNS = """
 id, app, workflow, key, state, goal, submission, priority, cause, failure_count, locked_by, epoch, correlation_id, created_at,
 ended_at, complete_by, result
 """
-"""Those of a ``TaskView``."""
+"""The columns of a ``TaskView``."""
 _STATES = {
     "pending": "state = 'pending'",
     "processing": "state = 'processing'",
     "processed": "state = 'processed'",
     "undoing": "state = 'undoing'",
     "undone": "state = 'undone'",
-    "error": "state = 'error'",  # written out, so that the index on tasks in error is used
+    "error": "state = 'error'",  # a literal, so that the index on tasks in error is used
 }
 _HISTORY = Sql(
     "select seq, task, at, node, moves, note from makegood.event where task = $1 and seq > $2 order by seq"
@@ -28,7 +28,7 @@ _HISTORY = Sql(
 
 
 async def find(tx: Tx, wanted: Filter) -> list[TaskView]:
-    """Return tasks that match, newest first."""
+    """Return matching tasks, newest first."""
     where, values = _matching(wanted)
     values.append(wanted.limit)
     sql = Sql(f"select {COLUMNS} from makegood.task where {where} order by id desc limit ${len(values)}")  # noqa: S608 - our own clauses
@@ -36,7 +36,9 @@ async def find(tx: Tx, wanted: Filter) -> list[TaskView]:
 
 
 def task_view(row: Sequence[Any]) -> TaskView:
-    """Return a task as people see it; a moment that is not a number, which only SQL of somebody can have written, is left out."""
+    """Return a task as people see it; omit a time that is not a number, which only
+    foreign SQL can have written.
+    """
     view = TaskView(*row)
     moments = (view.created, view.ended, view.complete_by)
     if all(moment is None or isinstance(moment, int | float) for moment in moments):
@@ -46,7 +48,7 @@ def task_view(row: Sequence[Any]) -> TaskView:
 
 
 async def count(tx: Tx, wanted: Filter) -> int:
-    """Return how many tasks match."""
+    """Return the number of matching tasks."""
     where, values = _matching(wanted)
     found: int = (await tx.rows(Sql(f"select count(*) from makegood.task where {where}"), *values))[0][0]  # noqa: S608 - our own clauses
     return found

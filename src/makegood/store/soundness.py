@@ -1,7 +1,8 @@
-"""Which rows do not read: for ``makegood store check`` and ``doctor``, which name them.
+"""Finds unreadable rows, for ``makegood store check`` and ``doctor``, which name them.
 
-Every unfinished task is read as a Scheduler reads it, with its steps, requests and messages; so are messages in queues, notices and
-their listeners, and processes. A page at a time, each in a transaction of its own, so that nobody waits for it.
+Reads every unfinished task as a Scheduler reads it, with its steps, requests and messages. Also reads
+messages in queues, notices and their listeners, and processes. Reads one page at a time, each in its own
+transaction, so that nobody waits for it.
 """
 
 from collections.abc import Awaitable, Callable, Sequence
@@ -23,7 +24,10 @@ Ask = Callable[[str, Sequence[Any]], Awaitable[Sequence[Sequence[Any]]]]
 """Executes a statement with ``?`` for values and ``{task}`` for tables; returns its rows."""
 
 Read = Callable[[int, int], Awaitable[tuple[int | None, Sequence[tuple[int, str]]]]]
-"""Reads unfinished tasks with an id above the first number, at most the second: the last id (None: no more), those that do not read."""
+"""Reads unfinished tasks with an id above the first number, at most the second.
+
+Returns the last id (None: no more), and the unreadable ones.
+"""
 
 _KINDS: Final = frozenset(AlertKind.__args__)  # type: ignore[attr-defined]  # what a Literal is made of
 
@@ -82,7 +86,7 @@ def _alert(row: Sequence[Any]) -> str | None:
 
 
 _TABLES: Final[Sequence[tuple[str, int, Callable[[Sequence[Any]], str | None]]]] = (
-    (  # one that was acknowledged is known by its id for a while, without its body
+    (  # an acknowledged message is remembered by its id for a while, without its body
         "select seq, queue, id, body, headers from {message} where seq > ? and state <> 'done' order by seq limit ?",
         1,
         _message,
@@ -104,7 +108,7 @@ _TABLES: Final[Sequence[tuple[str, int, Callable[[Sequence[Any]], str | None]]]]
     ("select id, info from {node} where id > ? and stopped_at is null order by id limit ?", 1, _node),
     ("select id, kind from {alert} where id > ? and ended_at is null order by id limit ?", 1, _alert),
 )
-"""How a page of a table is read, how many columns are its key, and what is wrong with a row."""
+"""How to read a page of a table, how many columns its key has, and what is wrong with a row."""
 
 _DANGLING: Final = """
 select distinct x.task from {of} x where not exists (select 1 from {task} t where t.id = x.task) limit ?
@@ -113,7 +117,7 @@ _PARTS: Final = ("step", "request", "inbox", "listener", "notice")
 
 
 async def broken(ask: Ask, read: Read, limit: int) -> list[str]:
-    """Return what is broken, a sentence each, at most ``limit`` of them."""
+    """Return at most ``limit`` sentences, one for each unreadable row."""
     found: list[str] = []
     after: int | None = -(1 << 63)
     while after is not None and len(found) < limit:
@@ -143,7 +147,7 @@ async def _of(ask: Ask, sql: str, width: int, wrong: Callable[[Sequence[Any]], s
 
 
 def unknown_state(state: object) -> str | None:
-    """Return what is wrong with a task's state, None when it is one."""
+    """Return what is wrong with a task's state, None when it is valid."""
     return None if state in TASK_MOVES else f"its state is none that this version knows: {state!r:.40}"
 
 

@@ -1,7 +1,8 @@
-"""Verbs that are written once for every store: their statements, the transaction that they see, and how they become methods.
+"""Verbs that are written once for every store: their statements, their transaction, and
+how they become methods.
 
-A verb is an ``async def`` over a ``Tx``. On PostgreSQL it waits for the server; on SQLite nothing in it waits, and it runs
-from end to end in the thread of the store.
+A verb is an ``async def`` over a ``Tx``. On PostgreSQL it awaits the server. On SQLite nothing in it waits,
+and it runs from start to end in the store's thread.
 """
 
 import re
@@ -27,10 +28,11 @@ _SQLITE = (
 
 
 class Sql:
-    """A statement in the words of both: ``postgres``, and ``sqlite``, translated unless it is given.
+    """A statement for both databases: ``postgres`` and ``sqlite``, translated unless given.
 
-    Values are $1, $2 ... in both. ``{now}`` is the store's clock; where SQLite's text names it (``dated``), it is one value more.
-    A list is a value only of ``= any ($1::bigint[])``. ``writes``: it changes rows.
+    Values are $1, $2 ... in both. ``{now}`` is the store's clock; if SQLite's text contains it
+    (``dated``), the statement takes one more value. A list may be a value only in ``= any
+    ($1::bigint[])``. ``writes``: it changes rows.
     """
 
     __slots__ = ("dated", "postgres", "sqlite", "writes")
@@ -47,9 +49,10 @@ class Sql:
 
 
 def for_each(text: str, /, **columns: str) -> Sql:
-    """Return a statement for ``many``: what it does for each row ``x``, whose columns have these types.
+    """Return a statement for ``many``: what to do for each row ``x`` with columns of these types.
 
-    Its ``{rows}`` is the place of PostgreSQL's "from", which gives all rows at once. SQLite executes it once for each.
+    ``{rows}`` in the text becomes PostgreSQL's "from" clause with all rows at once. SQLite executes the
+    statement once per row.
     """
     arrays = ", ".join(f"${n}::{kind}[]" for n, kind in enumerate(columns.values(), 1))
     single = text.replace("{rows}", "")
@@ -59,20 +62,23 @@ def for_each(text: str, /, **columns: str) -> Sql:
 
 
 class Tx(Protocol):
-    """A transaction under way. ``topics``: to ring for once it is committed."""
+    """An open transaction."""
 
     topics: set[str]
+    """Topics to wake after the commit."""
 
     async def rows(self, sql: Sql, *values: Any) -> Sequence[Any]:
-        """Execute one statement; returns all its rows."""
+        """Execute one statement; return all its rows."""
         ...
 
     async def run(self, sql: Sql, *values: Any) -> int:
-        """Execute one statement; returns the number of rows that it changed."""
+        """Execute one statement; return the number of rows that it changed."""
         ...
 
     async def many(self, sql: Sql, found: Sequence[Sequence[Any]], *more: Any) -> int:
-        """Execute a statement of ``for_each`` for these rows, if there are any; ``more``: values behind those of a row."""
+        """Execute a statement of ``for_each`` for these rows, if any; ``more``: values that
+        follow those of a row.
+        """
         ...
 
 
@@ -80,14 +86,14 @@ Work = Callable[[Tx], Coroutine[Any, Any, T]]
 
 
 class SharedDatabase(Protocol):
-    """A store's database, as verbs that are written once need it."""
+    """A store's database, as shared verbs need it."""
 
     async def written(self, work: Work[T]) -> T:
-        """Do ``work`` in a transaction that writes."""
+        """Run ``work`` in a transaction that writes."""
         ...
 
     async def looked(self, work: Work[T]) -> T:
-        """Do ``work``, which only reads and sees one moment."""
+        """Run read-only ``work`` on one snapshot."""
         ...
 
 
@@ -105,7 +111,10 @@ Method = Callable[Concatenate[Verbs, P], Coroutine[Any, Any, T]]
 def bound(
     verb: Callable[Concatenate[Any, P], T],
 ) -> Callable[P, Callable[[Any], T]]:
-    """Return what binds all arguments of a verb but the first, by name: who watches transactions sees which it is, and of what."""
+    """Return a function that binds all arguments of a verb except the first, by name.
+
+    So an observer of transactions sees which verb it is, and its arguments.
+    """
     names = tuple(signature(verb).parameters)[1:]
 
     def bind(*args: P.args, **kwargs: P.kwargs) -> Callable[[Any], T]:
@@ -118,7 +127,10 @@ def bound(
 def writing(
     verb: Verb[P, T], *, looks: Verb[P, object] | None = None, otherwise: T | None = None
 ) -> Method[P, T]:
-    """Make a method of a verb that writes. ``looks``: is there anything to do? If not, nothing is written: ``otherwise``."""
+    """Make a method of a verb that writes.
+
+    ``looks``: is there anything to do? If not, nothing is written and the method returns ``otherwise``.
+    """
     bind = bound(verb)
 
     @wraps(verb)

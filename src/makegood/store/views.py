@@ -1,13 +1,13 @@
-"""What people see of the store: tasks, steps, alerts, nodes and agents, as reads return them."""
+"""Views: what readers of the store get, such as tasks, steps, alerts, nodes and agents."""
 
 from typing import Literal
 
 import msgspec
 
 from makegood.base.text import refuse_unstorable
-from makegood.election.protocol import Grant as Grant  # noqa: PLC0414 - given on: a record like the others
-from makegood.election.protocol import LeaseView as LeaseView  # noqa: PLC0414 - given on: a record like the others
-from makegood.election.protocol import PastTerm as PastTerm  # noqa: PLC0414 - given on: a record like the others
+from makegood.election.protocol import Grant as Grant  # noqa: PLC0414 - re-exported: a record like the others
+from makegood.election.protocol import LeaseView as LeaseView  # noqa: PLC0414 - re-exported: a record like the others
+from makegood.election.protocol import PastTerm as PastTerm  # noqa: PLC0414 - re-exported: a record like the others
 from makegood.errors import ConfigError
 from makegood.model.decision import Move
 from makegood.model.messages import Act, AlertKind, MessageKind
@@ -16,70 +16,86 @@ from makegood.model.states import Goal, StepState, TaskState
 from makegood.model.task import STANDING
 
 Severity = Literal["ok", "note", "warning", "error"]
-"""How bad a finding is. note: good to know; warning: it works and will not always; error: it does not do what is promised."""
+"""How bad a finding is.
+
+note: good to know; warning: it works, but not always; error: a guarantee does not hold.
+"""
 
 
 class Finding(msgspec.Struct, frozen=True):
-    """What an examination found. ``check``: what was looked at, one word; ``what``: a sentence; ``remedy``: what to do, "" when ok."""
+    """One result of an examination."""
 
     check: str
+    """What was checked, one word."""
     severity: Severity
     what: str
+    """What was found, a sentence."""
     remedy: str = ""
+    """What to do, "" when ok."""
 
 
 class AgentInfo(msgspec.Struct, frozen=True):
-    """What a node publishes of one agent: "APP/AGENT", slots, slots in use, calls since start, failed ones, mean seconds a call.
-
-    ``success``: the share that was answered of the latest twenty calls or so, None before the first; for people, nothing decides by it. ``circuit``: closed, open, half-open,
-    release, "" without a breaker; ``reset``: seconds until an open one lets a call through; ``most``: calls that it lets be in
-    flight. ``rate``: calls a second over all processes. ``overdue``: slots in use by calls that still run past their complete-by.
-    ``heard``: seconds since the service answered this process last, as far as a breaker notes it; None: never.
-    """
+    """What a node publishes about one agent."""
 
     agent: str
+    """The address, "APP/AGENT"."""
     slots: int
+    """Slots in total."""
     used: int = 0
+    """Slots in use."""
     calls: int = 0
+    """Calls since the process started."""
     failed: int = 0
+    """Failed calls since the process started."""
     seconds: float = 0.0
+    """Mean seconds per call."""
     success: float | None = None
+    """The answered share of about the latest twenty calls, None before the first. For
+    people; it decides nothing.
+    """
     circuit: str = ""
+    """closed, open, half-open or release; "" without a breaker."""
     reset: float = 0.0
+    """Seconds until an open circuit lets a call through."""
     most: int | None = None
+    """Calls in flight that the circuit allows."""
     rate: float | None = None
+    """Calls a second over all processes."""
     overdue: int = 0
+    """Slots in use by calls that run past their deadline."""
     heard: float | None = None
+    """Seconds since the service last answered this process, as far as a breaker records it; None: never."""
 
 
 class NodeInfo(msgspec.Struct, frozen=True):
-    """What a process says of itself. ``ttl``: seconds until it counts as dead without a further heartbeat."""
+    """What a process publishes about itself."""
 
     name: str
     roles: tuple[str, ...]
     host: str
     pid: int
     ttl: float
+    """Seconds after a heartbeat until the process counts as dead."""
     agents: tuple[AgentInfo, ...] = ()
     held: int = 0
 
 
 class NodeView(msgspec.Struct, frozen=True):
-    """A node as others see it: ``remaining`` seconds of life (negative: dead), ``stopped`` in good order or not."""
+    """A node as others see it."""
 
     id: int
     info: NodeInfo
     started: float
     remaining: float
+    """Seconds of life left; negative when dead."""
     stopped: bool
+    """Whether the node stopped cleanly."""
     dead: bool
     waiting: dict[str, int] = {}
 
 
 class Filter(msgspec.Struct, frozen=True):
-    """Which tasks: all conditions must hold, empty ones do not matter. ``before``: ids below this one (paging). ``older``,
-    ``younger``: submitted at least, or at most, so many seconds ago.
-    """
+    """Which tasks to find: all conditions must hold; empty ones are ignored."""
 
     ids: tuple[int, ...] = ()
     states: tuple[TaskState, ...] = ()
@@ -88,11 +104,14 @@ class Filter(msgspec.Struct, frozen=True):
     key: str | None = None
     limit: int = 100
     before: int | None = None
+    """Only ids below this one, for paging."""
     older: float | None = None
+    """Submitted at least so many seconds ago."""
     younger: float | None = None
+    """Submitted at most so many seconds ago."""
 
     def __post_init__(self) -> None:
-        """Raise ``ConfigError`` for a text that no store has."""
+        """Raise ``ConfigError`` for text that no store can contain."""
         refuse_unstorable(ConfigError, app=self.app, workflow=self.workflow, key=self.key)
 
 
@@ -119,10 +138,7 @@ class TaskView(msgspec.Struct, frozen=True):
 
 
 class StepView(msgspec.Struct, frozen=True):
-    """A step as people see it. ``doing`` and ``taken_by`` describe the request in flight; ``due``: seconds until its complete-by
-    (or its timer, when ``waiting``). ``plan`` is what the step declares: whom it follows, its policy, the body of an ``each``.
-    ``stood``: it was kept in an earlier round. Without a ``plan`` that reads it counts as ``undoable``.
-    """
+    """A step as people see it."""
 
     idx: int
     kind: str
@@ -135,66 +151,75 @@ class StepView(msgspec.Struct, frozen=True):
     failures: int
     doubt: bool
     undoable: bool
+    """Whether it can be undone; True if there is no readable ``plan``."""
     result: bytes | None = None
     error: str | None = None
     doing: str | None = None
+    """What the request in flight asks for."""
     waiting: bool = False
     taken_by: int | None = None
+    """The node that has claimed the request in flight."""
     due: float | None = None
+    """Seconds until the deadline of the request in flight, or until its timer fires when ``waiting``."""
     plan: StepPlan | None = None
+    """What the step declares: the steps that it follows, its policy, the body of an ``each``."""
     stood: bool = False
+    """Whether its effect was kept in an earlier round."""
 
     @property
     def stands(self) -> bool:
-        """Whether an effect of the step stands or may stand: of this round, or of an earlier one that was kept."""
+        """Whether an effect of the step is, or may be, in place: of this round, or
+        kept from an earlier one.
+        """
         return self.kind == "action" and (self.state in STANDING or self.stood)
 
     @property
     def no_return(self) -> bool:
-        """Whether the step's effect can never be taken back: where it stands, it is no harmless one."""
+        """Whether the step's effect, once in place, can never be taken back and is not harmless."""
         return self.plan is not None and self.plan.policy is not None and self.plan.policy.no_return
 
 
 class Asked(msgspec.Struct, frozen=True):
-    """An operator's act that is not decided: no Scheduler has taken its message. ``idx``: the step that it is about, -1 for none."""
+    """An undecided operator command: no Scheduler has claimed its message."""
 
     kind: MessageKind
     act: Act
     idx: int
+    """The step that it is about, -1 for none."""
     at: float
 
 
 class TaskDetail(msgspec.Struct, frozen=True):
-    """A task with its steps and inputs. ``reply_to``: where its submitter is told of its states. ``unreadable``: what of its rows does
-    not read, in words; such a step has no ``plan``. ``asked``: acts that are not decided, oldest first, if they were asked for.
-    ``returns``: what the result is made of.
-    """
+    """A task with its steps and inputs."""
 
     task: TaskView
     steps: list[StepView]
     inputs: tuple[bytes, ...] = ()
     reply_to: str | None = None
+    """Where its submitter is notified of its states."""
     unreadable: tuple[str, ...] = ()
+    """Which of its rows cannot be read, in words; such a step has no ``plan``."""
     asked: tuple[Asked, ...] = ()
+    """Undecided operator commands, oldest first, if they were requested."""
     returns: Template | None = None
+    """The template of the result."""
 
 
 class EventView(msgspec.Struct, frozen=True):
-    """One row of a task's history: what one commit moved. ``node`` wrote it; ``note``: late replies, acts."""
+    """One row of a task's history: what one commit moved."""
 
     seq: int
     task: int
     at: float
     node: int | None
+    """The node that wrote the row."""
     moves: list[Move]
     note: str = ""
+    """Late replies and operator commands."""
 
 
 class AlertView(msgspec.Struct, frozen=True):
-    """An alert as stored. ``ended``: when its cause had gone, and why; ``acked``: when somebody acknowledged it, who, why.
-    ``logged``, ``told`` (by webhook): 0 not yet, 1 that it was raised, 2 that it ended as well. ``tries``: posts since it was last told
-    that the webhook did not take.
-    """
+    """An alert as stored."""
 
     id: int
     kind: AlertKind
@@ -203,66 +228,83 @@ class AlertView(msgspec.Struct, frozen=True):
     text: str
     at: float
     ended: float | None = None
+    """When its cause had gone."""
     ended_why: str = ""
+    """Why its cause had gone."""
     acked: float | None = None
+    """When somebody acknowledged it."""
     acked_by: str = ""
+    """Who acknowledged it."""
     acked_why: str = ""
+    """Why it was acknowledged."""
     logged: int = 0
+    """What was logged: 0 nothing, 1 that it was raised, 2 also that it ended."""
     told: int = 0
+    """What the webhook received: 0 nothing, 1 that it was raised, 2 also that it ended."""
     tries: int = 0
+    """Posts since the last successful one that the webhook did not accept."""
 
     @property
     def open(self) -> bool:
-        """Whether its cause stands and nobody has acknowledged it."""
+        """Whether its cause persists and nobody has acknowledged it."""
         return self.ended is None and self.acked is None
 
 
 class Telling(msgspec.Struct, frozen=True):
-    """An alert that is to be told: that it was ``raised``, that it has ended (``alert.ended``), or both. ``tries`` so far."""
+    """An alert to report: that it was raised, that it has ended, or both. It has ended if
+    ``alert.ended`` is set.
+    """
 
     alert: AlertView
     raised: bool
+    """Whether to report that it was raised."""
     tries: int = 0
+    """Tries so far."""
 
 
 class AuditView(msgspec.Struct, frozen=True):
-    """An operator's act and what became of it. ``task``: None when it is about none, such as an alert that belongs to no task.
-    ``why``: what the operator said; ``outcome``: what came of it. ``change``: what it replaced, as JSON: see ``Answer``. ``db_user``: the
-    login of the database under which it was asked for; None on SQLite, and for acts of an older version.
-    """
+    """An operator command and its result."""
 
     act: str
     task: int | None
+    """None when it concerns no task, such as an alert that belongs to no task."""
     kind: str
     who: str
     why: str
+    """The reason that the operator gave."""
     verdict: str
     outcome: str
+    """The result."""
     state: str
     at: float
     change: bytes | None = None
+    """What it replaced, as JSON: see ``Answer``."""
     db_user: str | None = None
+    """The database login that requested it; None on SQLite, and for commands from an older version."""
 
 
 class TaskFigures(msgspec.Struct, frozen=True):
-    """How much there is, for those who watch: tasks that have not ended, by (app, workflow, state); for each agent ("APP/AGENT") how
-    many requests wait and the seconds that the oldest has waited; alerts that stand, by kind.
-    """
+    """How much work there is, for monitoring."""
 
     tasks: dict[tuple[str, str, str], int]
+    """Tasks that have not ended, by (app, workflow, state)."""
     queues: dict[str, tuple[int, float]]
+    """For each agent ("APP/AGENT"), how many requests wait, and the seconds that the oldest has waited."""
     alerts: dict[str, int]
+    """Open alerts, by kind."""
 
 
 class SchemaStatus(msgspec.Struct, frozen=True):
-    """Where a store's schema stands: its version (0: empty), the one this code needs, migrations missing, rows per table.
-
-    ``others``: tables of somebody else among which makegood's are, or will be put.
-    """
+    """The state of a store's schema."""
 
     dialect: str
     version: int
+    """The schema's version; 0: empty."""
     needed: int
+    """The version that this code needs."""
     missing: list[str]
+    """Missing migrations."""
     rows: dict[str, int] = {}
+    """Rows per table."""
     others: list[str] = []
+    """Tables of other software in the place where the tables of makegood are, or will be."""

@@ -1,4 +1,7 @@
-"""The state store on PostgreSQL 14 or later: ``PostgresStore``. Needs the extra ``makegood[postgres]`` (asyncpg)."""
+"""The state store on PostgreSQL 14 or later: ``PostgresStore``.
+
+Needs the extra ``makegood[postgres]`` (asyncpg).
+"""
 
 from makegood.store.postgres.store import PostgresStore
 

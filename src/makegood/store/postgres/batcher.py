@@ -1,4 +1,4 @@
-"""Group commit without a timer: calls that come while one is under way share the next."""
+"""Group commit without a timer: calls that arrive during a flush share the next one."""
 
 import asyncio
 from collections import deque
@@ -13,10 +13,11 @@ O = TypeVar("O")  # noqa: E741 - answers out
 
 
 class Together(Generic[I, O]):
-    """Gives the items of concurrent calls to ``flush`` at once, at most about ``most`` by weight, one flush at a time.
+    """Passes the items of concurrent calls to ``flush`` together, up to a weight of about
+    ``most``, one flush at a time.
 
-    ``flush`` returns one answer per item, in order. When it refuses a value the calls are made one by one, so that only
-    the guilty one fails.
+    ``flush`` returns one answer per item, in order. If it refuses a value, the calls are flushed one by one,
+    so that only the call with that value fails.
     """
 
     def __init__(
@@ -68,7 +69,7 @@ class Together(Generic[I, O]):
             else:
                 for call in calls:
                     await self._answer([call])
-        except Exception as fault:  # noqa: BLE001 - it is theirs who called
+        except Exception as fault:  # noqa: BLE001 - the callers handle it
             _fail(calls, fault)
         except asyncio.CancelledError:
             _fail(calls, StoreError("the store was closed while this was being written: look whether it was"))

@@ -1,4 +1,7 @@
-"""Claiming: which tasks a Scheduler gets. They are locked here; the lock in the row goes with the task's first Decision."""
+"""Claiming: which tasks a Scheduler gets.
+
+Tasks are locked here. The lock in the row is written with the task's first Decision.
+"""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -10,7 +13,7 @@ from makegood.store.priority_ageing import Ageing
 from makegood.store.records import Claim, Loaded
 
 MOST_LOST = 3
-"""A task that lost its Scheduler so many times in a row is claimed alone: it may be what kills them."""
+"""A task that lost its Scheduler this many times in a row is claimed alone: it may be what kills them."""
 
 PRIORITIES = list(range(9, -1, -1))
 
@@ -42,17 +45,19 @@ for no key update of t skip locked
 
 @dataclass(slots=True)
 class Claimed:
-    """What was found to claim: ``begins`` of each says whether its time begins now; and what could not be read.
-
-    ``passed``: priority and ready_seq of the last one of each priority.
-    """
+    """The tasks found to claim."""
 
     tasks: list[Loaded] = field(default_factory=list)
     begins: dict[int, bool] = field(default_factory=dict)
+    """For each task, whether its time begins now."""
     unreadable: list[tuple[int, str]] = field(default_factory=list)
+    """(task, reason) of tasks that could not be read."""
     more: bool = False
+    """Whether more pending tasks wait."""
     left: bool = False
+    """Whether tasks were left out for lack of room."""
     passed: dict[int, int] = field(default_factory=dict)
+    """By priority, the ready_seq of the last task found."""
 
 
 async def find(tx: WriteTransaction, claim: Claim, floors: Floors, ageing: Ageing) -> Claimed:
@@ -83,7 +88,7 @@ async def find(tx: WriteTransaction, claim: Claim, floors: Floors, ageing: Agein
 
 
 def _alone(pending: Sequence[Row], *, others: bool) -> Sequence[Row]:
-    """Return as many as may go together: a task that may kill its Schedulers goes alone."""
+    """Return the tasks that may be claimed together: a task that may kill its Schedulers is claimed alone."""
     doubtful = next((n for n, row in enumerate(pending) if row["lost"] >= MOST_LOST), None)
     if doubtful is None:
         return pending
@@ -107,7 +112,7 @@ async def _pending(tx: WriteTransaction, limit: int, floors: Floors, ageing: Age
 
 
 async def _aged(tx: WriteTransaction, limit: int, begin: list[int], step: float) -> list[Row]:
-    """Return pending tasks in the order of what their waiting counts."""
+    """Return pending tasks in order of priority with age included."""
     return await tx.rows(PENDING_AGED, PRIORITIES, begin, limit, step)
 
 

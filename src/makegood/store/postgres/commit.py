@@ -1,9 +1,11 @@
 """A Scheduler's batch: fences, claims, and the search for a Decision whose values the database refuses.
 
-Without a claim the batch is one statement and one round trip; when a request is missing that a reply has used up, a second one
-finds the losers, and a third writes the rest. With a claim it is an explicit transaction: find and lock the tasks, read them,
-decide, write everything with the same one statement, COMMIT. When the database refuses a value, the whole is done again with
-savepoints, and the guilty task is found by bisection; it is put to error, since the same Decision would be refused for ever.
+Without a claim the batch is one statement and one round trip. If a request that a reply has used is missing,
+a second statement finds the losers and a third writes the rest. With a claim the batch is an explicit
+transaction: find and lock the tasks, read them, decide, write everything with the same one statement, COMMIT.
+
+If the database refuses a value, the whole batch is repeated with savepoints, and bisection finds the task.
+That task is put to error, since the same Decision would be refused forever.
 """
 
 import logging
@@ -57,22 +59,24 @@ values ($1, extract(epoch from clock_timestamp())::float8, $2, $3, '')
 
 @dataclass(slots=True)
 class Commit:
-    """One batch, perhaps tried several times. ``careful``: with savepoints, since a value was refused.
-
-    ``outlived``: whether the batch's node is of an earlier generation; it claims nothing more, since it may remember tasks otherwise.
-    """
+    """One batch, which may be tried several times."""
 
     batch: Batch
     floors: Floors
     ageing: Ageing
     outlived: Callable[[], bool] = bool
+    """Whether the batch's node is of an earlier generation.
+
+    Such a node claims nothing more: what it remembers of tasks may differ from the store.
+    """
     careful: bool = False
+    """Whether to use savepoints, because a value was refused."""
     done: Committed = field(default_factory=Committed)
     written: Writing | None = None
     passed: dict[int, int] = field(default_factory=dict)
 
     async def work(self, tx: WriteTransaction) -> Committed:
-        """Write the batch. May be called again after it has certainly done nothing."""
+        """Write the batch. May be called again if it has certainly done nothing."""
         self.done = Committed()
         try:
             if self.batch.claim is None and not self.careful:
@@ -86,13 +90,13 @@ class Commit:
         return await self.work(tx)
 
     async def recovered(self, _: WriteTransaction, outcome: Sequence[int] | None) -> Committed:
-        """Return the answer of a batch that was committed while its answer was lost."""
+        """Return the answer of a batch that was committed but whose answer was lost."""
         if self.written is not None:
             self.done.withdrawn += self.written.taken_back(outcome)
         return self.done
 
     def settled(self) -> None:
-        """Remember how far the claim looked; only once it is committed."""
+        """Remember how far the claim read. Call it only after the commit."""
         for priority, seq in self.passed.items():
             self.floors.passed(("pending", priority), seq)
 
@@ -106,7 +110,7 @@ class Commit:
             try:
                 written = await writing.write(tx, mark=True, looks=looks)
             except MISSING:
-                if looks:  # it was judged in this very moment
+                if looks:  # judged at this very moment
                     raise
                 looks, tx.sent = True, False
                 continue
@@ -135,7 +139,7 @@ class Commit:
             for task, reason in batch.unfit.items():
                 await put_to_error(tx, batch.node, task, reason)
                 done.guilty.append((task, reason))
-        # Whoever may claim a task does not hold it: what it had decided on it before, under an older epoch, is lost.
+        # A node that can claim a task does not hold it: its earlier Decision, under an older epoch, is lost.
         stale = {d.task.id for d in batch.decisions if d.task.id in decided}
         decisions = [d for d in batch.decisions if d.task.id not in stale]
         decisions += [decision for _, decision in decided.values()]
@@ -160,7 +164,7 @@ class Commit:
     async def _apply(
         self, tx: WriteTransaction, decisions: Sequence[Decision], begins: dict[int, bool]
     ) -> None:
-        """Write Decisions; losers are left out, and with ``careful`` guilty ones are put to error."""
+        """Write Decisions without the losers; with ``careful``, put tasks with refused values to error."""
         while decisions:
             if self.careful:
                 await tx.connection.execute("SAVEPOINT apart")
@@ -172,7 +176,7 @@ class Commit:
             except MISSING:
                 if not self.careful:
                     raise
-                await tx.connection.execute("ROLLBACK TO SAVEPOINT apart")  # judged in this very moment
+                await tx.connection.execute("ROLLBACK TO SAVEPOINT apart")  # judged at this very moment
                 continue
             except Exception as fault:
                 if not self.careful or not is_data(fault):
@@ -217,9 +221,10 @@ async def put_to_error(
     seqs: Sequence[int] | None = None,
     held: bool = False,
 ) -> None:
-    """Put a task that cannot be decided to error, with an alert, nothing in flight and the messages ``seqs`` (None: all) gone.
+    """Put a task that cannot be decided to error, with an alert and nothing in flight.
 
-    Steps in flight are in doubt, for nobody will hear their replies. ``held``: only if ``node`` still has the lock.
+    Deletes the messages ``seqs`` (None: all). Steps in flight are in doubt, since nobody will read their
+    replies. ``held``: only if ``node`` still has the lock.
     """
     reason = kept(reason)
     row = await tx.row(_STATE, task)

@@ -1,33 +1,43 @@
-"""The one statement that writes a batch of Decisions, put together from fixed parts.
+"""The one statement that writes a batch of Decisions, assembled from fixed parts.
 
-A part is the change of one table, with the columns of the rows that it wants; only the parts that a batch needs stand in
-its statement, so that the usual batch is short. The statement takes its decisions in a chain of sub-queries:
+A part is the change of one table, with the columns of the rows that it needs. A statement contains only the
+parts that its batch needs, so the usual statement is short. It makes its decisions in a chain of sub-queries:
 
 ``lane``   locks the lane's row, if it is as we left it.
-``held``   locks the tasks, if this node holds them under the epoch of the Decision. FOR NO KEY UPDATE, since a weaker lock
-           lets a take-over go ahead that then reads the state before this commit.
-``there``  looks which of the request rows that replies have used up are still there, unjudged.
-``at``     says ``ok`` when nothing is missing, and reads the clock: after the locks.
-``gone``   deletes the rows that are used up.
+``held``   locks the tasks, if this node holds them under the epoch of the Decision. FOR NO KEY UPDATE,
+           since a weaker lock lets a take-over proceed that then reads the state before this commit.
+``there``  checks which of the request rows that replies have used still exist, unjudged.
+``at``     is ``ok`` when nothing is missing, and reads the clock: after the locks.
+``gone``   deletes the used rows.
 
-Every part writes only when it is ok; otherwise nothing is written, the answer names what is held and there, and
-the batch is tried again without the losers. A request row that is not there any more when it is to be deleted makes the whole
-statement fail by a division by zero, and it is tried anew. So a batch is first tried without ``there``, which costs as much as
-the deletion: that a row is missing is rare. It is then found out by the statement that looks.
+Every part writes only when ``ok`` is true. Otherwise nothing is written, the answer names what is held and
+there, and the batch is tried again without the losers.
 
-Numbers travel as the text of an array, the index and attempt of a row in one number (its *place*), and the byte strings of a
-column joined to one, each named by a number (its *span*): a driver looks at each element of an array several times, and the
-server stores each column of ``unnest`` by itself, so a batch costs what its columns cost. The usual changes have parts of their own for the same reason, with the few columns that vary.
+If a request row is missing when it is to be deleted, a division by zero makes the whole statement fail, and
+the batch is tried again. A missing row is rare, and ``there`` costs as much as the deletion, so the first try
+omits ``there``; only the second try includes it.
 
-The first dispatch of a step writes no step row at all: a request row whose attempt is above the step's says that it is
-running. Whoever takes such a request away without a Scheduler's Decision (the Supervisor, judging it) writes that down.
+Numbers are sent as the text of an array, with the index and attempt of a row in one number (its *place*). The
+byte strings of a column are joined to one, each named by a number (its *span*). The reason is cost: a driver
+visits each element of an array several times, and the server stores each column of ``unnest`` separately, so
+a batch costs what its columns cost. For the same reason the usual changes have parts of their own, with only
+the few columns that vary.
 
-Planner's traps: each part joins parameters to one table by its key, never one sub-query to another (that costs
-the product of both). ``k between x and x`` instead of ``k = x``: that can be looked up in an index and used for nothing else; an
-equality may be joined the other way round, reading the whole index for each row, when the statistics are from a
-moment when the table was empty; ``coalesce`` keeps a partial index, whose condition it would imply, from being read as a
-whole. A clock is read in a sub-select when an index shall be searched by it. No two parts may
-touch the same row: one of the two changes would be dropped in silence.
+The first dispatch of a step does not write the step row: a request row with an attempt above the step's means
+that the step is running. If something other than a Scheduler's Decision removes such a request (the
+Supervisor, judging it), it updates the step row.
+
+Rules against bad query plans:
+
+- Each part joins parameters to one table by its key, never one sub-query to another: that costs the product
+  of both.
+- ``k between x and x`` replaces ``k = x``. The planner can use it only for an index lookup. It may join an
+  equality the other way round and read the whole index for each row, if the statistics date from when the
+  table was empty.
+- A condition that implies that of a partial index may cause a full read of the index; ``coalesce`` prevents
+  this.
+- A clock is read in a sub-select when it is used to search an index.
+- No two parts may change the same row: one of the two changes would be lost silently.
 """
 
 from collections.abc import Sequence
@@ -46,23 +56,27 @@ CONSUMED: Columns = (("task", "bigint"), ("place", "bigint"))
 KINDS: Columns = (
     ("kind", "text"), ("agent", "text"), ("action", "text"), ("priority", "int"), ("isolate", "boolean"), ("within", "float8"),
 )  # fmt: skip
-"""What the requests of a batch have in common: rows name one of these by number, from 1. (The same is done with the moves of
-events, for each element of an array of bytes costs the driver more than a number does.)
+"""The columns that many requests share; rows refer to a combination by number, from 1.
+
+The moves of events are treated alike, since each element of an array of bytes costs the
+driver more than a number.
 """
 
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """One change: the columns of its rows with their types, and its text, where ``@rows`` stands for the rows as ``x`` and
-    ``@kind`` and so on for the columns of KINDS, ``@moves`` for the distinct moves.
-    """
+    """One change."""
 
     columns: Columns
+    """The columns of its rows, with their types."""
     text: str
+    """The SQL. ``@rows`` stands for the rows as ``x``, ``@kind`` etc. for the columns of KINDS, ``@moves``
+    for the distinct moves.
+    """
 
 
 def place(idx: int, attempt: int) -> int:
-    """Return a step's index and an attempt in one number."""
+    """Return a step's index and an attempt as one number."""
     return idx << 32 | attempt
 
 
@@ -79,15 +93,21 @@ select x.task, @idx, @attempt, @kind[x.what], @agent[x.what], @action[x.what], @
 
 EQ, PLUS, CAT = "operator(pg_catalog.=)", "operator(pg_catalog.+)", "operator(pg_catalog.||)"
 EXACT_NOW = "(extract(epoch from pg_catalog.clock_timestamp())::pg_catalog.float8)"
-"""For statements that run on somebody else's connection as well, on which any schema may come first: there each operator, function and
-type names the server's own schema. (``in``, ``between``, ``distinct from`` and ``case x when`` look their operator up by its name.)
+"""The clock for statements that also run on a caller's connection, where any schema may come
+first in the search path.
+
+In such a statement each operator, function and type names the server's own schema. (``in``, ``between``,
+``distinct from`` and ``case x when`` find their operator by its name.)
 """
 
 NAMED = f"(g.store_id {CAT} '-' {CAT} g.generation::pg_catalog.text {CAT} '-' {CAT} x.name)"
 BODY = f"""pg_catalog.convert_to('{{"specversion":"1.0","id":"' {CAT} {NAMED} {CAT} '","generation":' {CAT} g.generation::pg_catalog.text
     {CAT} ',"time":"' {CAT} pg_catalog.to_char(pg_catalog.to_timestamp(at.now) at time zone 'utc', 'YYYY-MM-DD"T"HH24:MI:SS.US"Z"')
     {CAT} '",' {CAT} x.event, 'UTF8')"""
-"""A notice as it leaves (``notices.head`` and ``notices.event``), from ``at``, a row ``x`` of NOTICE and ``makegood.generation g``."""
+"""A notice as it is sent (``notices.head`` and ``notices.event``).
+
+Built from ``at``, a row ``x`` of NOTICE, and ``makegood.generation g``.
+"""
 
 NOTICE: Columns = (_TASK, ("sequence", "int"), ("name", "text"), ("event", "text"))
 LISTENER: Columns = (_TASK, ("host", "text"), ("url", "text"), ("first", "int"), ("last", "int"))
@@ -99,7 +119,7 @@ INTO_MESSAGE = """
 insert into makegood.message (queue, id, body, kind, correlation_id, reply_to, task, sequence, headers, sent_at, visible_at,
     expires_at, remember)
 """
-"""Whoever sends rings for the topic ``queue:NAME``."""
+"""A statement that sends a message must also wake the topic ``queue:NAME``."""
 
 QUEUED: Columns = (*NOTICE, ("queue", "text"), ("kind", "text"), ("correlation_id", "text"))
 AS_QUEUED = f"""{INTO_MESSAGE}
@@ -290,7 +310,7 @@ delete from makegood.inbox i using at cross join @rows where at.ok and i.seq bet
 
 
 def _anew(part: Part, *columns: tuple[str, str]) -> Part:
-    """Return a part that writes some columns more: what rarely changes."""
+    """Return a part that also writes columns that rarely change."""
     more = "".join(f"{name} = x.{name}, " for name, _ in columns)
     return Part((*part.columns, *columns), part.text.replace(" set ", f" set {more}", 1))
 
@@ -303,8 +323,20 @@ PARTS: dict[str, Part] = {
     "told": _anew(_USUAL["task"], *_TOLD),
     "corrected_told": _anew(_USUAL["task"], _STATIC, *_TOLD),
 }
-"""``done`` is for steps that were never in trouble; ``claimed``, ``begun`` (it was held from the beginning) and ``processed`` for
-tasks of which nothing else changes; ``step`` and ``task`` take everything, ``rewritten`` and ``corrected`` also what only an operator's correction changes, ``told`` what its submitter was told. ``ends``, ``complete``, ``undo`` say of a time: 0 keep, 1 clear, 2 set.
+"""All parts, by name. Those that change a step or a task:
+
+``done``             steps that were never in trouble
+``claimed``          tasks of which nothing else changes
+``begun``            the same, for tasks held from the beginning
+``processed``        the same, for tasks that are processed
+``step``             everything of a step
+``task``             everything of a task
+``rewritten``        as ``step``, and what only an operator's correction changes
+``corrected``        as ``task``, and what only an operator's correction changes
+``told``             as ``task``, and what the submitter was notified of
+``corrected_told``   both
+
+``ends``, ``complete`` and ``undo`` say what happens to a time: 0 keep, 1 clear, 2 set.
 """
 
 _HEAD = """
@@ -349,7 +381,7 @@ _encode = msgspec.json.Encoder().encode
 
 
 def is_number(kind: str) -> bool:
-    """Return whether a column of this type travels as the text of an array."""
+    """Return whether a column of this type is sent as the text of an array."""
     return kind in ("bigint", "int")
 
 
@@ -363,7 +395,9 @@ def numbers(column: list[int | None]) -> str:
 
 
 def joined(column: Sequence[bytes | None]) -> tuple[bytes, list[int | None]]:
-    """Return byte strings as one, and where in it, from 1, each begins and how long it is, both in one number: see ``piece``.
+    """Join byte strings; return the result and the spans.
+
+    A span holds where a string begins, from 1, and how long it is, both in one number: see ``piece``.
 
     >>> joined([b"ab", None])
     (b'ab', [4294967298, None])
@@ -380,12 +414,14 @@ def joined(column: Sequence[bytes | None]) -> tuple[bytes, list[int | None]]:
 
 
 def piece(span: str, number: int) -> str:
-    """Return the byte string that ``span``, a number made by ``joined``, names in the parameter with this number."""
+    """Return SQL for the byte string that ``span``, a number made by ``joined``, names in the
+    parameter with this number.
+    """
     return f"substring(${number}::bytea from ({span} >> 32)::int for ({span} & 4294967295)::int)"
 
 
 def parameters(columns: Columns) -> int:
-    """Return how many parameters rows of these columns take: byte strings take two."""
+    """Return the number of parameters for rows of these columns: a column of byte strings takes two."""
     return len(columns) + sum(kind == "bytea" for _, kind in columns)
 
 
@@ -394,7 +430,7 @@ _PIECES = "(select @values from unnest(@arrays) as u (@names)) as x"
 
 
 def unnested(columns: Columns, first: int) -> str:
-    """Return rows of these columns as ``x``, from the parameters that begin with number ``first``."""
+    """Return SQL for rows of these columns as ``x``, from the parameters that begin with number ``first``."""
     arrays, values = [], []
     for name, kind in columns:
         if kind == "bytea":
@@ -412,11 +448,14 @@ def unnested(columns: Columns, first: int) -> str:
 
 @lru_cache(maxsize=1000)
 def statement(names: tuple[str, ...], *, looks: bool) -> str:
-    """Return the statement with these parts. ``looks``: whether it looks what is there before it deletes; if not, "there" is null.
+    """Return the statement with these parts.
 
-    Parameters: lane, number before, number, topics, node, whether to mark, how many are held, how many consumed; the columns
-    of HELD; those of CONSUMED; those of KINDS, if there are requests; the moves, if there are events; then those of each part. It returns one
-    row: ok, lane (found), marked, withdrawn (their ``n``), held, there (task and place).
+    ``looks``: whether it checks which rows exist before it deletes them; if not, "there" is null.
+
+    Parameters: lane, number before, number, topics, node, whether to mark, how many are held, how many
+    consumed; the columns of HELD; those of CONSUMED; those of KINDS, if there are requests; the moves, if
+    there are events; then those of each part. It returns one row: ok, lane (found), marked, withdrawn (their
+    ``n``), held, there (task and place).
     """
     first = _FIRST
     text = _HEAD.replace("@there\n", _THERE if looks else "").replace("@held", unnested(HELD, first))

@@ -1,7 +1,8 @@
-"""One connection to the server, made ready: checked, its session set, its history compared.
+"""Makes connections to the server ready: checked, session settings applied, history compared.
 
-Every connection is asked which history it looks at (system identifier and timeline): after a promotion or a restore the
-same address may show an older state, and then the store's *generation* is raised, once, in a transaction of its own.
+Each connection reads which history the server shows (system identifier and timeline). After a promotion or a
+restore the same address may show an older state. Then the store's *generation* is raised, once, in a
+transaction of its own.
 """
 
 import asyncio
@@ -28,15 +29,16 @@ T = TypeVar("T")
 
 Connection: TypeAlias = "asyncpg.Connection[asyncpg.Record]"
 Driver: TypeAlias = Callable[..., Awaitable[Connection]]
-"""Makes a connection: ``asyncpg.connect``, or what a test puts in its place to count or to fail."""
+"""Makes a connection: ``asyncpg.connect``, or a test's replacement that counts or fails."""
 
 OLDEST = 14
 _CONNECT = 10.0
 _ANEW = 120.0
-"""Seconds that beginning a new generation may take: it touches every task under way."""
+"""Seconds that beginning a new generation may take: it changes every task under way."""
 
-# Statements are planned once, perhaps while the tables are empty, and must be right when they are full: every row is looked
-# up by an index, in loops that follow what is asked for. (See "planner's traps" in the module ``statement``.)
+# A statement is planned once, perhaps while the tables are empty, and the plan must suit full tables. So
+# these settings force nested loops that find every row by an index. (See the rules on query plans in
+# ``commit_statement``.)
 _SESSION = """
 select pg_backend_pid() as pid, (select backend_start from pg_stat_activity where pid = pg_backend_pid()) as began, current_setting('server_version_num')::int / 10000 as major,
     current_setting('transaction_read_only') = 'on' as read_only,
@@ -75,11 +77,15 @@ AWAITING = (
 
 
 class AwaitingError(StoreUnavailableError):
-    """A process with more rights has to begin the new generation first."""
+    """A process with more rights must begin the new generation first."""
 
 
 class Address:
-    """Where the server is: for connecting, and for messages, which never show the password. ``session``: what it shows of us."""
+    """Where the server is.
+
+    ``url``: for connecting; it may contain a password. ``where``: for messages, which never show the
+    password. ``session``: the name that the server shows for our connections.
+    """
 
     def __init__(self, url: str, session: str | None = None) -> None:
         self.url = url
@@ -92,7 +98,7 @@ class Address:
 
 @dataclass(slots=True, eq=False)
 class Link:
-    """A connection with what is known of it. ``doubted``: the server said that a commit may not be on its standby."""
+    """A connection with its state."""
 
     connection: Connection
     pid: int
@@ -100,18 +106,19 @@ class Link:
     identity: Identity | None
     proxied: bool
     doubted: bool = False
+    """Whether the server said that a commit may not be on its standby."""
 
     @property
     def open(self) -> bool:
-        """Whether it can still be used."""
+        """Whether it is still usable."""
         return not self.connection.is_closed()
 
     def terminate(self) -> None:
-        """Drop the connection without a word: unlike a time limit of the driver it cancels nothing at the server."""
+        """Drop the connection at once. Unlike a timeout of the driver, this cancels nothing at the server."""
         self.connection.terminate()
 
     async def close(self, limit: float) -> None:
-        """Say good-bye within ``limit`` seconds, else drop it."""
+        """Close the connection within ``limit`` seconds, else drop it."""
         try:
             async with asyncio.timeout(limit):
                 await self.connection.close()
@@ -124,24 +131,25 @@ _GONE = (OSError, asyncpg.PostgresError, asyncpg.InterfaceError, pg.InternalClie
 
 @dataclass(slots=True)
 class Dialer:
-    """Makes links. ``checked``: compares the history with the generation, which needs the schema. ``database`` and
-    ``system``: the number of the database that the latest one is connected to, and its server's, "" when that is not told.
-    """
+    """Makes links."""
 
     address: Address
     driver: Driver
     checked: bool = False
+    """Whether to compare the history with the generation, which needs the schema."""
     limit: float = _CONNECT
     identity: Identity | None = None
     pids: set[int] = field(default_factory=set)
     warned: bool = False
     database: int = 0
+    """The number of the database that the latest link is connected to."""
     system: str = ""
+    """The system identifier of the latest link's server, "" if the server does not reveal it."""
     living: set[Connection] = field(default_factory=set)
     shut: bool = False
 
     def hang_up(self) -> None:
-        """Drop every connection that was made here and lives, whoever uses it, and make no more until ``shut`` is taken back."""
+        """Drop every live connection made here, even one in use, and make no more until ``shut`` is reset."""
         self.shut = True
         for connection in tuple(self.living):
             connection.terminate()
@@ -158,7 +166,7 @@ class Dialer:
                 target_session_attrs="read-write",
             )
         except (OSError, ValueError, OverflowError, ssl.SSLError, *_GONE) as fault:
-            raise self._refused(fault) from None  # a cause might show the URL
+            raise self._refused(fault) from None  # a cause might contain the URL
         if self.shut:
             connection.terminate()
             raise StoreUnavailableError(f"{self.address.where}: the store is closed")
@@ -176,7 +184,7 @@ class Dialer:
             raise
 
     def _refused(self, fault: BaseException) -> Exception:
-        """Return why there is no connection."""
+        """Return the error that explains why there is no connection."""
         return refused(fault, self.address.where, url=self.address.url, reached=self.identity is not None)
 
     async def _ready(self, connection: Connection) -> Link:
@@ -192,7 +200,7 @@ class Dialer:
                 f"{self.address.where} is read-only (default_transaction_read_only is on): nothing can be written"
             )
         self.database = row["database"]
-        # A proxy makes up process ids of its own.
+        # A proxy invents its own process ids.
         proxied = connection.get_server_pid() != row["pid"]
         if proxied and not self.warned:
             self.warned = True
@@ -213,7 +221,9 @@ class Dialer:
         return link
 
     async def _compared(self, connection: Connection) -> Identity:
-        """Return the store's identity; raise its generation when the server shows another history than it did."""
+        """Return the store's identity; raise its generation if the server shows
+        another history than before.
+        """
         known, seen = await bounded(connection, self.limit, _histories(connection))
         if known is None:
             raise ConfigError(
@@ -233,8 +243,10 @@ class Dialer:
     async def _begin_anew(
         self, connection: Connection, known: generation.History, seen: generation.History
     ) -> None:
-        """Raise the generation. The commit may wait for a standby. That is never cancelled, which would make it look done: the
-        connection is dropped, and the server goes on waiting.
+        """Raise the generation.
+
+        The commit may wait for a standby. This wait is never cancelled, since a cancelled commit would look
+        done. Instead the connection is dropped, and the server keeps waiting.
         """
         where, text = self.address.where, ""
 
@@ -266,7 +278,9 @@ class Dialer:
 
 
 async def _histories(connection: Connection) -> tuple[asyncpg.Record | None, asyncpg.Record | None]:
-    """Return the row of the generation, and the history that the server shows, None when it does not tell."""
+    """Return the row of the generation, and the history that the server shows, None if the
+    server does not reveal it.
+    """
     seen = None
     try:
         seen = await connection.fetchrow(_HISTORY)
@@ -280,13 +294,19 @@ async def _histories(connection: Connection) -> tuple[asyncpg.Record | None, asy
 
 
 async def dropped(connection: Connection) -> None:
-    """Drop a connection whose query was perhaps cancelled: the driver's task that asks the server to cancel it ends here too."""
+    """Drop a connection whose query may have been cancelled.
+
+    The driver's task that asks the server to cancel the query ends here too.
+    """
     connection.terminate()
     await asyncio.sleep(0)
 
 
 async def bounded(connection: Connection, limit: float, ask: Awaitable[T]) -> T:
-    """Return the answer; a connection that takes longer is dropped. Raises ``TimeoutError``. Nothing is cancelled at the server."""
+    """Return the answer; drop a connection that takes longer than ``limit`` seconds.
+
+    Raises ``TimeoutError``. Nothing is cancelled at the server.
+    """
     loop = asyncio.get_running_loop()
     alarm = loop.call_later(limit, connection.terminate)
     try:

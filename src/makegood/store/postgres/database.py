@@ -1,4 +1,7 @@
-"""A PostgreSQL database as the slices see it: three connections write, one reads, one carries heartbeats and leases and listens."""
+"""A PostgreSQL database as the slices use it, over five connections.
+
+Three connections write, one reads, and one listens and carries heartbeats and leases.
+"""
 
 import asyncio
 import logging
@@ -32,15 +35,15 @@ _WRITERS = 3  # two commits of a Scheduler, and submissions
 _CONTROL_PATIENCE = 5.0
 _KEEP = 5.0
 _AWAITED = 15.0
-"""Seconds that a role with few rights waits at its start for another process to begin a new generation."""
+"""Seconds that a role with few rights waits at start for another process to begin a new generation."""
 _MOST_TOGETHER = 1000
-"""Calls that are written together."""
+"""The maximum number of calls that are written together."""
 
 
 class Database:
-    """The connections, and who wants to hear of what.
+    """The connections, and the subscribers to wake-ups.
 
-    ``registered``: nodes, and the generation under which they came. ``clock``: for pauses only.
+    ``clock``: for pauses only. ``registered``: the generation under which each node was registered.
     """
 
     def __init__(self, dialer: Dialer, clock: Clock, rng: random.Random, patience: float) -> None:
@@ -59,7 +62,7 @@ class Database:
 
     @property
     def identity(self) -> records.Identity:
-        """The store's own random id and its generation, as seen by the latest connection."""
+        """The store's random id and its generation, as read by the latest connection."""
         if self.dialer.identity is None:
             raise self._not_open()
         return self.dialer.identity
@@ -70,7 +73,7 @@ class Database:
         return self.dialer.address.where
 
     def place(self) -> joined_submit.StorePlace:
-        """Return what a caller's connection must be one to."""
+        """Return the place that a caller's connection must be connected to."""
         return joined_submit.StorePlace(self.where, self.identity, self.dialer.database, self.dialer.system)
 
     async def open(self, *, migrate: bool) -> None:
@@ -96,7 +99,9 @@ class Database:
         self._keeper = asyncio.get_running_loop().create_task(control.keep(_KEEP))
 
     async def _reached(self, control: Reader) -> None:
-        """Connect; wait, up to a limit, where a process with more rights has to begin a new generation first."""
+        """Connect; if a process with more rights must begin a new generation first, wait
+        for it, up to a limit.
+        """
         pauses = pauses_of(self._rng)
         loop = asyncio.get_running_loop()
         end = loop.time() + _AWAITED
@@ -120,7 +125,7 @@ class Database:
             log.warning("%s", finding)
 
     async def alone(self, question: Callable[[Connection], Awaitable[T]]) -> T:
-        """Ask on a connection of its own, whatever the state of the schema."""
+        """Ask on a separate connection, whatever the state of the schema."""
         link = await self.other(warned=True).dial()
         try:
             return await question(link.connection)
@@ -130,11 +135,11 @@ class Database:
             await link.close(1.0)
 
     def other(self, *, checked: bool = False, warned: bool) -> Dialer:
-        """Return what dials connections to the same place that are not the store's own."""
+        """Return a dialer for separate connections to the same place."""
         return Dialer(self.dialer.address, self.dialer.driver, checked=checked, warned=warned)
 
     async def close(self) -> None:
-        """Finish what is under way, for some seconds, and let go of the connections."""
+        """Finish work under way, for some seconds, then close the connections."""
         lanes, reader, control, keeper = self._lanes, self._reader, self._control, self._keeper
         self._lanes = self._reader = self._control = self._keeper = None
         self._batches = {}
@@ -161,7 +166,7 @@ class Database:
         return self._lanes
 
     async def write(self, work: Write[T], term: records.Grant | None = None) -> T:
-        """Do ``work`` in an explicit transaction; with ``term``, under that lease."""
+        """Run ``work`` in an explicit transaction; with ``term``, under that lease."""
         lanes = self.lanes
         return await asyncio.shield(lanes.tasks.start(explicit(lanes, work, term)))
 
@@ -172,7 +177,7 @@ class Database:
         return await self._reader.ask(question)
 
     async def ask(self, question: Callable[[Connection], Awaitable[T]]) -> T:
-        """Ask, or write what may safely be written twice, on the connection that waits behind no batch."""
+        """Ask, or make a write that is safe to repeat, on the connection that waits for no batch."""
         if self._control is None:
             raise self._not_open()
         return await self._control.ask(question)
@@ -183,14 +188,17 @@ class Database:
         flush: Callable[[Sequence[I]], Awaitable[list[O]]],
         weigh: Callable[[Sequence[I]], int],
     ) -> Together[I, O]:
-        """Return what gives the items of concurrent calls of this ``key`` to ``flush`` at once; a new one after each opening."""
+        """Return the batcher that passes the items of concurrent calls of this ``key`` to ``flush``.
+
+        There is a new batcher after each opening.
+        """
         found = self._batches.get(key)
         if found is None:
             found = self._batches[key] = Together(self.lanes.tasks, flush, _MOST_TOGETHER, weigh)
         return cast("Together[I, O]", found)
 
     async def written(self, work: Work[T]) -> T:
-        """Do a verb that is written once for every store."""
+        """Run a shared verb that writes."""
 
         async def noted(tx: WriteTransaction) -> T:
             done = await work(tx)
@@ -200,13 +208,15 @@ class Database:
         return await self.write(noted)
 
     async def looked(self, work: Work[T]) -> T:
-        """Do a verb that is written once for every store, and only reads."""
+        """Run a shared verb that only reads."""
         return await self.read(lambda connection: work(Look(connection)))
 
     # Wake-ups
 
     def subscribe(self, topic: str, ring: Callable[[], None]) -> Callable[[], None]:
-        """Call ``ring`` when something may have come for ``topic``; returns what ends that."""
+        """Call ``ring`` when there may be something new on ``topic``; return a function that
+        ends the subscription.
+        """
         self._listeners.setdefault(topic, []).append(ring)
 
         def end() -> None:
@@ -228,7 +238,7 @@ class Database:
 
 
 async def explicit(lanes: Writers, work: Write[T], term: records.Grant | None = None) -> T:
-    """Run an explicit transaction; its answer is known before its commit is sent, so nothing has to be recovered."""
+    """Run an explicit transaction. Its answer is known before its commit is sent, so it needs no recovery."""
     answer: list[T] = []
 
     async def keep(tx: WriteTransaction) -> T:
@@ -256,7 +266,7 @@ Method = Callable[Concatenate[Slice, P], Coroutine[Any, Any, T]]
 
 
 def writes(function: Callable[Concatenate[WriteTransaction, P], Awaitable[T]]) -> Method[P, T]:
-    """Make a method of a transaction that writes."""
+    """Make a method of a function that writes in a transaction."""
 
     @wraps(function)
     async def method(self: Slice, /, *args: P.args, **kwargs: P.kwargs) -> T:
@@ -266,7 +276,7 @@ def writes(function: Callable[Concatenate[WriteTransaction, P], Awaitable[T]]) -
 
 
 def reads(function: Callable[Concatenate[Connection, P], Awaitable[T]]) -> Method[P, T]:
-    """Make a method of a question."""
+    """Make a method of a function that reads."""
 
     @wraps(function)
     async def method(self: Slice, /, *args: P.args, **kwargs: P.kwargs) -> T:
@@ -276,7 +286,9 @@ def reads(function: Callable[Concatenate[Connection, P], Awaitable[T]]) -> Metho
 
 
 def asks(function: Callable[Concatenate[Connection, P], Awaitable[T]]) -> Method[P, T]:
-    """Make a method of a question, or of a small write that may be made twice, that must not wait behind a batch."""
+    """Make a method of a function that must not wait for a batch: a read, or a small write
+    that is safe to repeat.
+    """
 
     @wraps(function)
     async def method(self: Slice, /, *args: P.args, **kwargs: P.kwargs) -> T:

@@ -1,4 +1,4 @@
-"""A batch of Decisions as rows, part by part, ready for the statement that writes them."""
+"""Turns a batch of Decisions into rows, part by part, for the statement that writes them."""
 
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
@@ -39,10 +39,11 @@ _BY_TASK = attrgetter("task.id")
 
 @dataclass(slots=True)
 class Writing:
-    """The rows of some Decisions. ``claimed``: tasks locked by this very transaction, mapped to whether their time begins now."""
+    """The rows of some Decisions."""
 
     node: int
     claimed: dict[int, bool]
+    """Tasks locked by this very transaction, mapped to whether their time begins now."""
     fences: list[tuple[int, int]] = field(default_factory=list)
     consumed: list[tuple[int, int]] = field(default_factory=list)
     kinds: dict[tuple[Any, ...], int] = field(default_factory=dict)
@@ -65,7 +66,10 @@ class Writing:
             self.consumed.sort()
 
     def _stride(self, of: Sequence[Decision], *, here: bool) -> None:
-        """Turn Decisions into rows that are alike but for task, result and arguments; ``here``: what they ask for is handed over."""
+        """Turn Decisions into rows that differ only in task, result and arguments.
+
+        ``here``: their requests are handed over in memory.
+        """
         first, parts, stride = of[0], self.parts, of[0].stride
         assert stride is not None
         ((idx, attempt),) = stride.consumed
@@ -90,12 +94,12 @@ class Writing:
             self.topics.add("ended")
 
     def _kind(self, r: Request) -> int:
-        """Return the number of what a request has in common with others."""
+        """Return the number of the values that a request shares with others."""
         key = (r.doing, ids_.address(r.app, r.agent), r.action, r.priority, r.isolate, r.within)
         return self.kinds.setdefault(key, len(self.kinds) + 1)
 
     def _moved(self, moves: Sequence[Move]) -> int:
-        """Return the number of moves, of which most tasks make the same."""
+        """Return the number of a list of moves; most tasks make the same moves."""
         return self.moves.setdefault(tuple(moves), len(self.moves) + 1)
 
     def _add(self, part: str, *values: Any) -> None:
@@ -178,7 +182,7 @@ class Writing:
                 s.asked, s.deaths, rows.flags(s), rows.spec(plan), s.result, s.late, s.error,
             )  # fmt: skip
         for idx in decision.dropped:
-            if idx not in decision.timers:  # set anew in the same Decision: one row may be touched only once
+            if idx not in decision.timers:  # set again in the same Decision: a row may be changed only once
                 self._add("dropped", id_, idx)
         for idx, attempt in decision.withdraw:
             self._add("withdraw", id_, place(idx, attempt), len(self.parts.get("withdraw", ())))
@@ -204,7 +208,7 @@ class Writing:
             self.topics.add("answers")
 
     def _tell(self, made: Sequence[Notice]) -> None:
-        """Collect what the submitter is told."""
+        """Collect the notices to the submitter."""
         to_web = [notice for notice in made if queue(notice.reply.to) is None]
         for notice in to_web:
             self._add("notice", notice.task, notice.sequence, label(notice), event(notice))
@@ -216,7 +220,7 @@ class Writing:
             self.topics.add(f"queue:{row[4]}")
 
     def _task(self, decision: Decision) -> None:
-        """Collect the task's own row, if anything of it changes."""
+        """Collect the task's own row, if anything in it changes."""
         before, task = decision.before, decision.task
         failures = sum(more for _, more in decision.counted.values()) if decision.counted else 0
         steady = (
@@ -278,10 +282,10 @@ class Writing:
         )  # fmt: skip
 
     async def write(self, tx: WriteTransaction, *, mark: bool, looks: bool = True) -> "Written":
-        """Write everything, or nothing when a fence does not hold. ``mark``: with the lane's number, as the last write.
+        """Write everything, or nothing if a fence fails. ``mark``: with the lane's number, as the last write.
 
-        ``looks``: whether it is found out which of the requests that replies have used up are missing; otherwise ``MISSING`` (see
-        ``faults``) is raised when one is.
+        ``looks``: find out which of the requests that replies have used are missing. Otherwise, if one is
+        missing, raises ``MISSING`` (see ``errors``).
         """
         names = tuple(name for name in PARTS if name in self.parts)
         values: list[Any] = [*arrays(HELD, self.fences), *arrays(CONSUMED, self.consumed)]
@@ -310,7 +314,7 @@ class Writing:
         return Written(set(), self.taken_back(row["withdrawn"]))
 
     def taken_back(self, positions: Sequence[int] | None) -> list[Key]:
-        """Return the requests at these positions among those to be withdrawn."""
+        """Return the requests at these positions among those to withdraw."""
         wanted = self.parts.get("withdraw", ())
         return [
             (task, where >> 32, where & 0xFFFFFFFF) for task, where, n in wanted if n in set(positions or ())
@@ -319,10 +323,12 @@ class Writing:
 
 @dataclass(slots=True)
 class Written:
-    """What came of it: tasks that lost their race (then nothing was written), or the requests taken back."""
+    """The result of writing."""
 
     lost: set[int]
+    """Tasks that lost their race; then nothing was written."""
     withdrawn: list[Key]
+    """The withdrawn requests."""
 
 
 def _plain(s: Step) -> bool:
@@ -333,22 +339,27 @@ def _plain(s: Step) -> bool:
 
 
 def _dispatched(decision: Decision, idx: int, s: Step) -> bool:
-    """Return whether this is the first dispatch of a step never in trouble, which its request row says alone."""
+    """Return whether this is the first dispatch of a step never in trouble, which only
+    its request row records.
+    """
     if s.result is not None or idx in decision.counted or idx in decision.rewritten:
         return False
-    for r in decision.requests:  # noqa: SIM110 - a generator costs as much as all the rest
+    for r in decision.requests:  # noqa: SIM110 - a generator costs as much as everything else here
         if r.idx == idx and r.doing == "do":
             return True
     return False
 
 
 def columns(of: Sequence[tuple[Any, ...]], count: int) -> list[list[Any]]:
-    """Return rows turned into columns, for ``unnest``; ``count`` of them when there are no rows."""
+    """Return rows as columns, for ``unnest``; ``count`` empty ones when there are no rows."""
     return list(map(list, zip(*of, strict=True))) if of else [[] for _ in range(count)]
 
 
 def arrays(kinds: Columns, of: Sequence[tuple[Any, ...]]) -> list[Any]:
-    """Return rows as the arrays that the statement wants for these columns: numbers as text, byte strings joined, others as lists."""
+    """Return rows as the arrays that the statement takes for these columns.
+
+    Numbers become text, byte strings are joined, other values become lists.
+    """
     made: list[Any] = []
     for (_, kind), column in zip(kinds, columns(of, len(kinds)), strict=True):
         if kind == "bytea":

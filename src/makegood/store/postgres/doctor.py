@@ -1,4 +1,4 @@
-"""What ``makegood doctor`` asks of a PostgreSQL store: its settings, its standbys, the way to it, what nothing will move."""
+"""The checks of ``makegood doctor`` on a PostgreSQL store: settings, standbys, connection, stuck tasks."""
 
 import re
 from collections.abc import Sequence
@@ -22,7 +22,7 @@ _SETTINGS = """
 select name, setting from pg_settings
 where name in ('fsync', 'full_page_writes', 'synchronous_standby_names', 'max_connections', 'server_version')
 """
-# What a session has that nobody has told otherwise: makegood's own were told.
+# The server's default for sessions; makegood's own sessions override the setting.
 _COMMIT = "select reset_val from pg_settings where name = 'synchronous_commit'"
 _TLS = "select ssl from pg_stat_ssl where pid = pg_backend_pid()"
 _USED = "select count(*) from pg_stat_activity where backend_type = 'client backend'"
@@ -44,7 +44,7 @@ order by t.id limit $1
 
 
 def durable(settings: dict[str, str], commit: str) -> list[Finding]:
-    """Judge the settings that durability needs; ``commit``: synchronous_commit of a session that says nothing about it."""
+    """Judge the settings that durability needs; ``commit``: synchronous_commit of a default session."""
     found = [
         Finding(
             "durability",
@@ -66,7 +66,11 @@ def durable(settings: dict[str, str], commit: str) -> list[Finding]:
 
 
 def replicated(names: str, standbys: int, firm: int) -> Finding:
-    """Judge the standbys: ``names``: synchronous_standby_names; how many follow, and how many of them commits wait for."""
+    """Judge the standbys.
+
+    ``names``: synchronous_standby_names. ``standbys``: how many follow. ``firm``: how many of
+    them commits wait for.
+    """
     if names and not firm:
         what = f"commits wait for a synchronous standby ({names}), and none follows"
         return Finding("standby", "error", what, "start the standby, or change synchronous_standby_names")
@@ -84,7 +88,10 @@ def replicated(names: str, standbys: int, firm: int) -> Finding:
 
 
 def roomy(used: int, most: int) -> Finding:
-    """Judge how many connections are free; a process of makegood takes four, and one more for each inbox handler at work."""
+    """Judge how many connections are free.
+
+    A process of makegood takes four, and one more for each inbox handler at work.
+    """
     told = f"{used} of {most} connections in use"
     if most - used >= _ROOM:
         return Finding("room", "ok", told)
@@ -92,7 +99,7 @@ def roomy(used: int, most: int) -> Finding:
 
 
 def aged(seconds: float | None) -> Finding:
-    """Judge the age of the oldest transaction of the database."""
+    """Judge the age of the oldest transaction in the database."""
     if seconds is None or seconds < _LONG:
         return Finding("transactions", "ok", "none is older than 10 minutes")
     what = f"a transaction has been open for {seconds / 60:,.0f} minutes: old rows cannot be cleared, and all becomes slower"
@@ -100,7 +107,7 @@ def aged(seconds: float | None) -> Finding:
 
 
 def encrypted(hosts: Sequence[str], *, tls: bool, verified: bool) -> Finding:
-    """Judge the way to the server; ``hosts``: those of the URL that are not this machine."""
+    """Judge the connection to the server; ``hosts``: those of the URL that are not this machine."""
     if not hosts:
         return Finding("tls", "ok", "the server is on this machine")
     remedy = "add ?sslmode=verify-full to the URL, with the authority's certificate as sslrootcert= or in ~/.postgresql/root.crt; `require_tls = true` refuses everything else"
@@ -128,12 +135,12 @@ async def look(connection: Connection, url: str) -> list[Finding]:
 
 
 async def orphans(connection: Connection, limit: int) -> list[int]:
-    """Return tasks under way that nothing will move."""
+    """Return unfinished tasks that nothing will advance."""
     return [task for (task,) in await connection.fetch(ORPHANS, limit)]
 
 
 async def nothing(tx: WriteTransaction) -> None:
-    """Write nothing but the lane's number, which every commit writes."""
+    """Write only the lane's number, which every commit writes."""
     await tx.mark()
 
 

@@ -1,9 +1,11 @@
-"""What went wrong, seen from outside: five kinds of faults, and words for people.
+"""Classifies database faults into five kinds, and explains them to people.
 
-*Lost*: the connection is gone; what was under way may or may not have been committed. *Passing*: the server took
-everything back by itself (deadlock, lock timeout, cancelled statement), the same again may succeed. *Away*: the server is
-there and cannot write now. *Data*: it refuses a value, and will refuse it again. Everything else is a defect, ours or of the
-installation, and is raised as it is.
+- *Lost*: the connection is gone; the work under way may or may not have been committed.
+- *Passing*: the server rolled back everything (deadlock, lock timeout, cancelled statement); a retry may
+  succeed.
+- *Away*: the server is reachable and cannot write now.
+- *Data*: the server refuses a value, and will refuse it again.
+- Everything else is a defect, ours or of the installation, and is raised as it is.
 """
 
 import msgspec
@@ -26,7 +28,7 @@ LOST = (
     pg.InterfaceError,
     pg.InternalClientError,
 )
-"""The connection can no longer be used. (An InterfaceError of the driver means: closed, or in a state it does not know.)"""
+"""The connection is unusable. (An InterfaceError of the driver means: closed, or in an unknown state.)"""
 
 PASSING = (
     pg.TransactionRollbackError,
@@ -35,13 +37,16 @@ PASSING = (
     pg.InvalidCachedStatementError,
     pg.OutdatedSchemaCacheError,
 )
-"""Certainly rolled back, and may succeed next time."""
+"""Certainly rolled back; a retry may succeed."""
 
 AWAY = (pg.InsufficientResourcesError, pg.ReadOnlySQLTransactionError)
 """Certainly rolled back: disk full, out of memory or connections, or the server is a replica now."""
 
 MISSING = pg.DivisionByZeroError
-"""What a statement that deletes rows raises on purpose when one of them is not there (see ``statement``): certainly rolled back."""
+"""Raised on purpose by a statement that deletes rows when one is missing (see ``commit_statement``).
+
+Certainly rolled back.
+"""
 
 DATA = (
     pg.DataError,
@@ -53,26 +58,33 @@ DATA = (
     OverflowError,
     TypeError,
 )
-"""The database, or the encoding, refuses a value: certainly rolled back, and it would be refused again."""
+"""The database, or the encoding, refuses a value: certainly rolled back, and a retry
+would be refused again.
+"""
 
 _PROXIED = (pg.InvalidSQLStatementNameError, pg.DuplicatePreparedStatementError)
 
 
 def is_data(fault: BaseException) -> bool:
-    """Return whether the database refused a value (and not the connection, although the driver's families overlap)."""
+    """Return whether the database refused a value. Such a fault never means a lost connection, although the
+    driver's families overlap.
+    """
     return isinstance(fault, DATA)
 
 
 def is_lost(fault: BaseException) -> bool:
     """Return whether the connection is gone."""
     if isinstance(fault, AttributeError):
-        # Dropped between preparing a statement and running it, the driver asks None for one of its protocol's methods.
+        # If the connection is dropped between preparing a statement and running it, the driver looks up a
+        # method on None.
         return fault.obj is None and hasattr(Protocol, fault.name or "")
     return isinstance(fault, LOST) and not is_data(fault) and not isinstance(fault, PASSING)
 
 
 def translated(fault: BaseException, where: str) -> Exception:
-    """Return a fault as an error of the family that names the server and the remedy; others as they are."""
+    """Return a fault as an error of the family that names the server and the remedy;
+    other faults unchanged.
+    """
     if isinstance(fault, MakegoodError):
         return fault
     if isinstance(fault, _PROXIED):
@@ -91,5 +103,5 @@ def translated(fault: BaseException, where: str) -> Exception:
 
 
 def cause(fault: Exception) -> Exception | None:
-    """Return what ``translated`` shall be raised from: an error of the family is its own reason."""
+    """Return the cause for an error that ``translated`` returned; None for an error of the family itself."""
     return None if isinstance(fault, MakegoodError) else fault

@@ -1,19 +1,22 @@
-"""What is done, once, when the server shows another history than the store has known, or an operator says that the store was
-restored: a new generation begins.
+"""Begins a new generation, once, when the server's history has changed or an operator says
+the store was restored.
 
-The store may have gone back in time. Processes that lived on remember, and have done, more than it knows; what they were
-told is missing in it; numbers that it gave out may come again. So, in one transaction with the raise of the generation:
+The store may have gone back in time. Processes that kept running remember, and have done, more than the store
+knows. What the store sent them is missing in it, and it may issue the same numbers again. So the transaction
+that raises the generation also does the following:
 
-- every process counts as dead and every lock is gone: a Scheduler whose memory is ahead of the store decides nothing more,
-  and begins anew, under a new number, with what the rows say;
-- a request that nobody has taken may have been taken, and carried out, in the lost stretch. It is judged as silence: the step is
-  in doubt, and its rules say whether it is asked again, under its key. (One that is known to be taken is answered by
-  whoever runs it, or judged as silence in its time.) No failure is counted, since none was seen;
-- numbers are skipped that were perhaps given out: of claims, messages, events, processes; and the epochs of leases;
-- an operator is told.
+- Every process counts as dead and every lock is released. A Scheduler whose memory is ahead of the store
+  makes no more Decisions; it starts again, under a new number, from the rows.
+- A request that nobody has claimed may have been claimed, and carried out, in the lost stretch. It is judged
+  as silent: the step is in doubt, and its rules say whether it is tried again, under its idempotency key. No
+  failure is counted, since none was seen. (A request that is known to be claimed is answered by the node that
+  runs it, or judged as silent in its time.)
+- Numbers that may have been issued are skipped: of claims, messages, events, processes, and the epochs of
+  leases.
+- An alert informs operators.
 
-A promotion shows by itself. A restore does not always: a dump that is read into the same server, or a snapshot of its files,
-bears the history that the store has known.
+A promotion is visible in the history. A restore is not always: a dump loaded into the same server, or a
+snapshot of its files, shows the history that the store has known.
 """
 
 from collections.abc import Sequence
@@ -45,7 +48,7 @@ select setval(s, nextval(s) + 1000000) from unnest(array[
 _SKIP_EPOCHS = "update makegood.lease set epoch = epoch + 1000000"
 _ALL_DEAD = "update makegood.node set dead = true where not dead and stopped_at is null"
 _HELD = "select id, state from makegood.task where locked_by is not null order by id for no key update"
-# A task at rest is locked for one decision that an operator asked for: it stays what it is.
+# A task at rest is locked only for the one Decision that an operator requested; its state does not change.
 _FREE = """
 update makegood.task set locked_by = null, ready_seq = (extract(epoch from clock_timestamp()) * 1000000)::bigint,
     state = case when state in ('processing', 'undoing') then 'pending' else state end
@@ -83,9 +86,10 @@ values ($1, 0, 'restored', $2, $3, 'applied', $4, 'restored', extract(epoch from
 
 
 async def begin_anew(connection: _Connection, known: History, seen: History) -> str:
-    """Raise the generation for the history ``seen``, within the caller's transaction, unless somebody has done so meanwhile.
+    """Raise the generation for the history ``seen``, in the caller's transaction, unless
+    another process has done so.
 
-    Returns what to tell people, "" when there is nothing: a new store has ``known`` none.
+    Returns a message for people, "" if there is none: a new store has an empty ``known``.
     """
     said = await connection.execute(_RAISE, *seen, *known)
     if said != "UPDATE 1" or not known[0]:
@@ -101,7 +105,9 @@ async def begin_anew(connection: _Connection, known: History, seen: History) -> 
 
 
 async def restored(connection: _Connection, act: Act) -> Anew:
-    """Raise the generation because an operator says so, within the caller's transaction, with a row in the audit."""
+    """Raise the generation because an operator says so, in the caller's transaction,
+    with a row in the audit.
+    """
     await connection.fetchval(_RAISE_HERE)
     done = await _anew(connection)
     await connection.execute(_ALERT, rows.restored(done, act))
@@ -110,7 +116,7 @@ async def restored(connection: _Connection, act: Act) -> Anew:
 
 
 async def _anew(connection: _Connection) -> Anew:
-    """Do what a raised generation asks for; returns how much that was."""
+    """Do what a raised generation requires; return how much that was."""
     await connection.fetch(_SKIP)
     await connection.execute(_SKIP_EPOCHS)
     await connection.execute(_ALL_DEAD)
@@ -126,7 +132,7 @@ async def _anew(connection: _Connection) -> Anew:
 
 
 def _silence(row: asyncpg.Record) -> bytes:
-    """Return the verdict on a request of which nothing can be known, as a message."""
+    """Return the verdict on a request whose fate is unknown, as a message."""
     idx, doing, attempt, failures = row["idx"], row["kind"], row["attempt"], row["failures"]
     return rows.message(TaskMessage("expired", idx=idx, doing=doing, attempt=attempt, failures=failures))
 

@@ -1,8 +1,9 @@
-"""Transactions that do somebody else's work, each on a connection of its own.
+"""Transactions that run an application's work, each on a connection of its own.
 
-The engine's connections are set for the engine's statements (see ``link``); these are as the server's defaults have it, the search
-path included, since the work names its own tables. What the store itself asks on them holds on any path (see ``joining``). A
-commit is never cancelled, since the driver would cancel it at the server too.
+The engine's connections are set for the engine's statements (see ``connection``). These connections have the
+server's defaults, search path included, since the work names its own tables. The store's own statements on
+them are valid under any search path (see ``joined_submit``). A commit is never cancelled, since the driver
+would cancel it at the server too.
 """
 
 import asyncio
@@ -41,15 +42,20 @@ class Ours(Asyncpg):
     over = False
 
     async def execute(self, sql: str, values: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
-        """Execute a statement. Raises ``TransactionError`` once the work has ended: the connection is lent to another by then."""
+        """Execute a statement.
+
+        Raises ``TransactionError`` after the work has ended: by then the connection may serve other work.
+        """
         if self.over:
             raise TransactionError("this transaction has ended: nothing can be executed in it any more")
         return await super().execute(sql, values)
 
 
 class Callers:
-    """Lends connections to work. ``patience``: seconds that a commit may take before its connection is dropped. ``announce``: told
-    the topics of each commit; other processes are notified by the statements in it.
+    """Lends connections to work.
+
+    ``patience``: seconds that a commit may take before its connection is dropped. ``announce``: receives the
+    topics of each commit; the statements in the commit notify other processes.
     """
 
     def __init__(self, dialer: Dialer, patience: float, announce: Callable[[set[str]], None]) -> None:
@@ -61,11 +67,11 @@ class Callers:
         self._open = False
 
     def open(self) -> None:
-        """Begin to lend."""
+        """Start lending."""
         self._open = True
 
     async def transact(self, work: Work[T]) -> T:
-        """Do ``work`` in a transaction and commit it; roll it back when the work raises, and raise that."""
+        """Run ``work`` in a transaction and commit it; roll back and reraise if the work raises."""
         link = await self._take()
         ours = Ours(link.connection)
         try:
@@ -116,7 +122,7 @@ class Callers:
         await self._bounded(link, "ROLLBACK")
 
     async def _commit(self, link: Link) -> None:
-        """Commit. When the answer is lost nobody knows whether it was done: what was done in it has to tell."""
+        """Commit. If the answer is lost, the outcome is unknown: the work itself must make it visible."""
         try:
             said = await self._bounded(link, "COMMIT")
         except Exception as fault:
@@ -142,7 +148,7 @@ class Callers:
             alarm.cancel()
 
     async def close(self) -> None:
-        """Finish what is under way, for some seconds, and let go of the connections."""
+        """Finish work under way, for some seconds, then close the connections."""
         self._open = False
         await self._tasks.settle(self._patience)
         idle, self._idle = self._idle, []

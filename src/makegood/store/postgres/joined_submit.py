@@ -1,11 +1,11 @@
-"""Submitting in a transaction of somebody else, on a connection of theirs to the same database.
+"""Submitting in a caller's transaction, on the caller's connection to the same database.
 
-An error of the server would end the caller's transaction, so everything that can be asked is asked first: whether there is a
-schema that we may use, whether it is the store's, and whether both questions were asked in one transaction. What is inserted
-travels as one JSON text, so that drivers differ in nothing but the mark that they want for it.
+An error of the server would end the caller's transaction, so every condition is checked first: whether there
+is a schema that we may use, whether it is the store's, and whether both checks ran in one transaction. The
+rows to insert are sent as one JSON text, so that drivers differ only in their parameter mark.
 
-The search path is the caller's, and stays it: every operator, function and type of a statement here names the server's own schema, so
-that what somebody made in another one is never used.
+The caller's search path does not change. Every operator, function and type in a statement here names the
+server's own schema, so that one defined in another schema is never used.
 """
 
 import base64
@@ -146,18 +146,21 @@ from pg_catalog.jsonb_to_recordset(?::pg_catalog.text::pg_catalog.jsonb)
 
 @dataclass(frozen=True, slots=True)
 class StorePlace:
-    """Where the store is: ``where`` for messages, and what tells its database from a copy of it."""
+    """Where the store is, as a caller's connection is compared with it."""
 
     where: str
+    """The server's name for messages."""
     identity: Identity
+    """The store's identity; with the numbers below, it distinguishes the database from a copy."""
     database: int
     system: str
 
 
 async def join(caller: Caller, drafts: Sequence[Submission], place: StorePlace) -> list[Submitted]:
-    """Insert tasks with their steps; one answer per draft, in order. Whoever holds a key or an id stays as he is.
+    """Insert tasks with their steps; return one answer per draft, in order. Existing tasks with the
+    key or id stay unchanged.
 
-    Other processes are notified by the caller's commit. Raises ``TransactionError``, ``SchemaMismatchError``,
+    The caller's commit notifies other processes. Raises ``TransactionError``, ``SchemaMismatchError``,
     ``PayloadError``, and what the caller's driver raises.
     """
     checked(drafts)
@@ -171,7 +174,9 @@ async def join(caller: Caller, drafts: Sequence[Submission], place: StorePlace) 
 
 
 async def verify(caller: Caller, place: StorePlace) -> None:
-    """Raise ``TransactionError`` or ``SchemaMismatchError`` for a connection that cannot carry what the store writes."""
+    """Raise ``TransactionError`` or ``SchemaMismatchError`` for a connection that the
+    store cannot write over.
+    """
     if caller.ours:
         return
     same_kind(caller, "postgres", place.where)
@@ -198,14 +203,14 @@ async def verify(caller: Caller, place: StorePlace) -> None:
             "and commit that"
         )
     wanted = migrations.needed("postgres")
-    if (version or 0) < wanted:  # a newer one has all that this one needs, and more
+    if (version or 0) < wanted:  # a newer schema has everything that this version needs
         raise SchemaMismatchError(
             f"{place.where} has schema version {version}, this makegood needs {wanted}: run `makegood store migrate` once"
         )
 
 
 async def _insert(caller: Caller, drafts: Sequence[Submission]) -> list[Submitted]:
-    distinct = {d.id: d for d in reversed(drafts)}  # of two with one id the later one collided
+    distinct = {d.id: d for d in reversed(drafts)}  # of two drafts with one id, the later collided
     tasks = [d for d in drafts if distinct[d.id] is d]
     given = {"tasks": [_task(d) for d in tasks], "steps": [_step(d, s) for d in tasks for s in d.steps]}
     told = [notice for d in tasks if (notice := received(d)) is not None]

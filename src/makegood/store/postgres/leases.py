@@ -1,7 +1,8 @@
-"""Leases: a row per name that is never deleted, so that an epoch never comes again. The statements are the election's own.
+"""Leases: one row per name, never deleted, so an epoch is never reused. The statements
+belong to the election.
 
-A take waits for a transaction that holds the term (FOR SHARE, as its last statement), but not longer than the lock timeout;
-then the answer is no, as if the lease were held, which it is.
+An ``acquire`` waits for a transaction that holds the term (FOR SHARE, as its last statement), but at most for
+the lock timeout. Then the answer is None, as for a held lease: the lease is held.
 """
 
 from asyncpg import exceptions as pg
@@ -14,7 +15,7 @@ _SQL = statements("makegood.lease", "makegood.lease_term")
 
 
 async def acquire(connection: Connection, name: str, holder: str, nonce: str, ttl: float) -> Grant | None:
-    """Take a lease that is free, expired or ours already (the same nonce)."""
+    """Take a lease that is free, expired or already ours (the same nonce)."""
     try:
         row = await connection.fetchrow(_SQL.acquire, name, holder, nonce, ttl)
     except pg.LockNotAvailableError:
@@ -23,17 +24,17 @@ async def acquire(connection: Connection, name: str, holder: str, nonce: str, tt
 
 
 async def renew(connection: Connection, grant: Grant) -> bool:
-    """Extend a lease that is still held; False when the term is over."""
+    """Extend a lease that is still held; False if the term is over."""
     return await connection.fetchrow(_SQL.renew, grant.name, grant.nonce, grant.epoch) is not None
 
 
 async def release(connection: Connection, grant: Grant) -> None:
-    """Free a lease that is still this grant's."""
+    """Free a lease that is still held by this grant."""
     await connection.execute(_SQL.release, grant.name, grant.nonce)
 
 
 async def read(connection: Connection, name: str) -> LeaseView | None:
-    """Return who holds a lease."""
+    """Return the holder of a lease."""
     row = await connection.fetchrow(_SQL.read, name)
     if row is None:
         return None

@@ -1,4 +1,4 @@
-"""Reading tasks as a Scheduler wants them: with steps, requests and messages, in one statement."""
+"""Reads tasks for a Scheduler, with steps, requests and messages, in one statement."""
 
 import math
 from collections.abc import Iterable, Sequence
@@ -14,16 +14,16 @@ from makegood.store.records import NO_LIMIT, Loaded
 from makegood.store.rows import INLINE, Interner, fitting
 
 _ALL: Final = (1 << 31) - 1
-"""Bytes that no value has."""
+"""More bytes than any value has."""
 
 
 def _inline(column: str, most: object) -> str:
-    """Return a column as it is read first: null when it is large."""
+    """Return a column for the first read: null when the value is large."""
     return f"case when octet_length({column}) <= {most} then {column} end as {column.rpartition('.')[2]}"
 
 
 def _beyond(column: str, most: object) -> str:
-    """Return the bytes of a value that is not read at first."""
+    """Return the bytes of a value that the first read omits."""
     return f"case when octet_length({column}) > {most} then octet_length({column}) else 0 end"
 
 
@@ -54,20 +54,24 @@ _HELD = f"select {COLUMNS} from makegood.task t where t.locked_by = $1 and t.id 
 
 @dataclass(slots=True)
 class Raw:
-    """A task's row, to be made a record, under the epoch that it has or is about to get."""
+    """A task's row, to become a record."""
 
     row: Row
     epoch: int
+    """The epoch that the task has or is about to get."""
     timed: bool
 
 
 @dataclass(slots=True)
 class Read:
-    """Tasks that could be read, (task, reason) of those that could not, and tasks that were left out for want of room."""
+    """The result of reading tasks."""
 
     tasks: list[Loaded]
+    """The tasks that were read."""
     unreadable: list[tuple[int, str]]
+    """(task, reason) of those that could not be read."""
     left: list[int]
+    """Tasks left out for lack of room."""
 
 
 def _task(raw: Raw, given: tuple[bytes, bytes | None] | None) -> TaskRecord:
@@ -104,23 +108,24 @@ def _step(plans: Interner, row: Any, request: Any, waiting: bool) -> Step:  # no
 
 @dataclass(slots=True)
 class _Pieces:
-    """What there is of a task. ``large``: the bytes of the values that were not read."""
+    """The rows of a task."""
 
     steps: list[Row] = field(default_factory=list)
     inbox: list[tuple[int, bytes, str | None]] = field(default_factory=list)
     doing: dict[int, tuple[str, int]] = field(default_factory=dict)
     due: dict[int, float] = field(default_factory=dict)
     large: int = 0
+    """The bytes of the values that the first read omitted."""
 
 
 def _refuse_nan(waits: Iterable[float]) -> None:
-    """Raise ``ValueError`` for a moment that never comes: a Scheduler would wait for it forever."""
+    """Raise ``ValueError`` for a time that never comes: a Scheduler would wait for it forever."""
     if any(map(math.isnan, waits)):
         raise ValueError("a timer is due at no moment")
 
 
 async def _pieces(connection: Connection, ids: Sequence[int], inline: int) -> dict[int, _Pieces]:
-    """Return what there is of tasks, but for values of more than ``inline`` bytes."""
+    """Return the rows of tasks, without values of more than ``inline`` bytes."""
     pieces = {id_: _Pieces() for id_ in ids}
     for row in await connection.fetch(_PARTS, ids, inline):
         piece = pieces[row[1]]
@@ -138,8 +143,10 @@ async def _pieces(connection: Connection, ids: Sequence[int], inline: int) -> di
 
 
 async def read(connection: Connection, plans: Interner, found: Sequence[Raw], room: int = NO_LIMIT) -> Read:
-    """Return tasks with steps, requests and messages, in the order of ``found``; one statement, and two for those with large values.
-    ``room``: bytes of large values that may be read; the first task is read whatever it has.
+    """Return tasks with steps, requests and messages, in the order of ``found``.
+
+    One statement, and two more for tasks with large values. ``room``: bytes of large values that may be read;
+    the first task is read whatever its size.
     """
     ids: list[int] = [raw.row["id"] for raw in found]
     pieces = await _pieces(connection, ids, INLINE)
@@ -168,13 +175,13 @@ async def read(connection: Connection, plans: Interner, found: Sequence[Raw], ro
             done.tasks.append(
                 Loaded(_task(raw, static.get(id_)), rows.checked(steps, raw.row[5]), messages, piece.due)
             )
-        except Exception as fault:  # noqa: BLE001 - nothing but this task's rows is at work here
+        except Exception as fault:  # noqa: BLE001 - only this task's rows can have caused it
             done.unreadable.append((id_, f"its rows cannot be read: {type(fault).__name__}: {fault}"))
     return done
 
 
 async def load(connection: Connection, plans: Interner, node: int, tasks: Sequence[int]) -> Read:
-    """Return those of ``tasks`` that ``node`` holds, all as of one moment."""
+    """Return those of ``tasks`` that ``node`` holds, as of one moment."""
     async with connection.transaction(isolation="repeatable_read", readonly=True):
         found = await connection.fetch(_HELD, node, sorted(set(tasks)))
         raws = [Raw(row, row["epoch"], row["complete_by"] is not None) for row in found]

@@ -1,4 +1,6 @@
-"""Notices to submitters: written with the state change, taken for sending one after another of each task."""
+"""Notices to submitters: written with the state change, and claimed for sending one after
+another for each task.
+"""
 
 from collections.abc import Sequence
 from typing import TypeVar
@@ -39,7 +41,7 @@ from at cross join unnest($1::bigint[], $2::text[], $3::text[], $4::int[], $5::i
 _GUILTY = "select id, app, workflow, key, submission, told, notified, static from makegood.task where id = $1"
 _ACTIONS = "select name, state, flags from makegood.step where task = $1 and kind = 'action' order by idx"
 
-# The host after this one, again and again: the index is not read as a whole, however much waits.
+# Each step finds the next host in the index, so the whole index is never read, however much waits.
 _TAKE = f"""
 with at as materialized (select {_NOW} as now),
 found as materialized (
@@ -96,7 +98,7 @@ async def write(tx: WriteTransaction, made: Sequence[Notice]) -> None:
 
 
 async def guilty(tx: WriteTransaction, task: int, cause: str) -> None:
-    """Write the notice of a task that was put to error by the store itself."""
+    """Write the notice of a task that the store itself put to error."""
     row = await tx.row(_GUILTY, task)
     if row is None:
         return
@@ -108,12 +110,12 @@ async def guilty(tx: WriteTransaction, task: int, cause: str) -> None:
 
 
 async def take(tx: WriteTransaction, node: int, room: Sequence[tuple[str, int]], lease: float) -> list[Due]:
-    """Take notices for sending."""
+    """Claim notices for sending."""
     return [Due(*row) for row in await tx.rows(_TAKE, node, *columns(room, 2), lease)]
 
 
 async def settle(tx: WriteTransaction, node: int, outcomes: Sequence[Sending]) -> list[bool]:
-    """Write down what became of notices."""
+    """Record the outcomes of notices."""
     tasks = [outcome.task for outcome in outcomes]
     held = {row["task"]: row for row in await tx.rows(_OURS, node, tasks)}
     ours: dict[int, Sending] = {}

@@ -1,16 +1,17 @@
-"""Removing tasks that ended long ago, with everything about them, in bounded batches."""
+"""Removes tasks that ended long ago, with all rows about them, in bounded batches."""
 
 from makegood.store.postgres.transaction import WriteTransaction
 from makegood.store.records import Pruned
 
-# Ids rise with the time of submission, so a window of them is a window of time; nothing else is read to find what is old.
+# Ids rise with the time of submission, so a window of ids is a window of time. No other rows are read to find
+# old tasks.
 WINDOW = """
 select id, created_at, state in ('processed', 'undone') and ended_at < w.until as ended, w.until
 from (select extract(epoch from clock_timestamp())::float8 - $1::float8 as until offset 0) w
     cross join lateral (select * from makegood.task where id > $2 order by id limit $3) t
 order by id
 """
-# What keeps a task although it has ended: somebody has something to say to it, or was not told about it yet.
+# An ended task is kept while it has a message, a request or an unsent notice, or an open or unlogged alert.
 KEPT = """
 select x.task from unnest($1::bigint[]) as x (task) where
     exists (select 1 from makegood.inbox i where i.task = x.task)
@@ -29,7 +30,7 @@ alerts as (delete from makegood.alert where task = any ($1::bigint[]) and task i
 select count(*) from gone
 """
 
-# What belongs to no task: alerts that have ended and were told, acts on messages and the like.
+# Rows that belong to no task: alerts that have ended and were logged, operator commands on messages etc.
 OTHERS = """
 with at as materialized (select extract(epoch from clock_timestamp())::float8 - $1::float8 as until),
 alerts as (
@@ -44,7 +45,11 @@ delete from makegood.audit where act in (
 
 
 async def prune(tx: WriteTransaction, older: float, after: int, limit: int, *, dry: bool = False) -> Pruned:
-    """Remove ended tasks of a window of ids, with the first also what belongs to no task; ``dry``: only count them."""
+    """Remove the old ended tasks in a window of ids; the first window also removes rows
+    that belong to no task.
+
+    ``dry``: count only.
+    """
     if after == 0 and not dry:
         await tx.run(OTHERS, older, limit)
     window = await tx.rows(WINDOW, older, after, limit)

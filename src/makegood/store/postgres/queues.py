@@ -1,4 +1,4 @@
-"""Messages in queues: sent, given to receivers under a lease, acknowledged, given back, dead."""
+"""Messages in queues: sent, leased to receivers, acknowledged, released, dead."""
 
 import base64
 from collections.abc import Sequence
@@ -53,10 +53,11 @@ _EXPIRED = f"delete from makegood.message where queue = $1 and state = 'waiting'
 
 _M = ", ".join(f"m.{name}" for name in queue_records.COLUMNS.split(", "))
 _DUE = f"select min(visible_at) - {_NOW} from makegood.message where queue = $1 and state = 'waiting'"  # noqa: S608 - our own text
-# A message of a task waits while an earlier one of it is taken, or delayed: then that one becomes visible after it. And where that one
-# is visible again, or another receiver is just taking it (it is locked, or was changed since this statement began), it goes first:
-# whatever is behind it comes with all that is before it, or later. Behind a dead one it waits until that is replayed or dropped, also
-# behind one that is to die now ($5: it was delivered too often).
+# A message of a task waits while an earlier message of the same task is leased, or is delayed and becomes
+# visible only later. If the earlier one is visible again, or another receiver is just claiming it (it is
+# locked, or was changed since this statement began), it goes first: a later message is delivered together
+# with all earlier ones, or after them. A message also waits behind a dead letter until that is replayed or
+# dropped, and behind one that is about to become a dead letter ($5: it was delivered too often).
 _RECEIVE = f"""
 {_AT},
 locked as materialized (
@@ -94,7 +95,7 @@ order by was, seq
 """  # noqa: S608 - our own text
 _OURS = "m.seq = x.seq and m.tries = x.tries and m.state = 'waiting' and m.taken_by is not null"
 _SOON: Final = 0.02
-"""Seconds after which to look again when all that was met is behind what another receiver is just taking."""
+"""Seconds until to ask again if every message found is behind one that another receiver is just claiming."""
 _GIVEN = "unnest($1::bigint[], $2::int[])"
 _HOLD = f"""
 update makegood.message m set visible_at = greatest(m.visible_at, {_NOW} + $3)
@@ -111,7 +112,7 @@ kept as (
 )
 select seq from gone union all select seq from kept
 """  # noqa: S608 - our own text
-# On a connection of somebody else: see ``joining``.
+# On a caller's connection: see ``joined_submit``.
 _ACCEPT_OURS = (
     f"m.seq {EQ} x.seq and m.tries {EQ} x.tries and m.state {EQ} 'waiting' and m.taken_by is not null"
 )
@@ -127,7 +128,8 @@ kept as (
 select seq from gone union all select seq from kept
 """  # noqa: S608 - our own text
 _T, _F = "pg_catalog.text", "pg_catalog.float8"
-# An error of the server would end the caller's transaction, so what would be refused is asked first.
+# An error of the server would end the caller's transaction, so this checks first what the server would
+# refuse.
 _PUT = f"""
 with given as materialized (
     select x.* from pg_catalog.jsonb_to_record(?::pg_catalog.text::pg_catalog.jsonb) as x (queue {_T}, id {_T}, body {_T}, kind {_T},
@@ -175,7 +177,7 @@ from unnest($1::bigint[], $2::int[], $3::text[]) as x (seq, tries, error)
 where m.seq = x.seq and m.tries = x.tries and m.state = 'waiting' and (m.taken_by is not null or $4)
 returning m.seq, m.queue, m.id, m.error, m.task
 """  # noqa: S608 - our own text
-# The queue after this one, again and again: none is counted further than it matters.
+# Each step finds the next queue in the index; no queue is counted further than its limit.
 _SHORTEN = f"""
 with recursive at as materialized (select {_NOW} as now),
 q (queue) as (
@@ -225,8 +227,9 @@ def sent(m: Outgoing) -> tuple[object, ...]:
 
 
 async def write(tx: WriteTransaction, messages: Sequence[Outgoing]) -> set[tuple[str, str]]:
-    """Send messages in a transaction that does other things as well, whatever the length of their queues; returns (queue, id) of
-    those that were not there before.
+    """Send messages in a transaction that also does other work, whatever the length of their queues.
+
+    Returns (queue, id) of the messages that are new.
     """
     if not messages:
         return set()
@@ -238,7 +241,9 @@ async def write(tx: WriteTransaction, messages: Sequence[Outgoing]) -> set[tuple
 
 
 async def send(tx: WriteTransaction, messages: Sequence[Outgoing], room: Room, now: float) -> list[Sent]:
-    """Send messages, each with the limits of its queue. ``now``: seconds, for what is known of their bytes."""
+    """Send messages, each within the limits of its queue. ``now``: seconds, for the age
+    of the remembered sizes.
+    """
     try:
         made = await write(tx, messages)
     except Exception as fault:
@@ -254,7 +259,7 @@ async def send(tx: WriteTransaction, messages: Sequence[Outgoing], room: Room, n
         is_new.append((m.queue, m.id) in made)
         if is_new[-1]:
             grown.setdefault(m.queue, []).append(len(m.body))
-        made.discard((m.queue, m.id))  # of two with one id the later one is no message
+        made.discard((m.queue, m.id))  # of two with one id, the later is not a new message
     for queue, new in sorted(grown.items()):
         await _check(tx, queue, room, new, now)
     known = [(n, m) for n, m in enumerate(messages) if not is_new[n]]
@@ -271,7 +276,9 @@ async def _others(tx: WriteTransaction, known: Sequence[tuple[int, Outgoing]]) -
 
 
 async def _check(tx: WriteTransaction, queue: str, room: Room, new: Sequence[int], now: float) -> None:
-    """Raise ``QueueFullError`` when too many messages wait, or bytes, with the ``new`` ones, once those that have expired are gone."""
+    """Remove expired messages, then raise ``QueueFullError`` if too many messages or bytes would wait
+    with the ``new`` ones.
+    """
     if not room.depths.wants(queue, sum(new), room.most_bytes, now):
         if await tx.connection.fetchval(_LENGTH, queue, room.most + 1) <= room.most:
             return
@@ -294,7 +301,7 @@ async def _depth(tx: WriteTransaction, queue: str, most: int) -> tuple[int, int]
 
 
 async def due(connection: Connection, queue: str) -> float | None:
-    """Return seconds until a message may be due, None when there is none."""
+    """Return seconds until a message may be due, None if there is none."""
     rest: float | None = await connection.fetchval(_DUE, queue)
     return rest if rest is None else max(rest, 0.0)
 
@@ -302,7 +309,7 @@ async def due(connection: Connection, queue: str) -> float | None:
 async def receive(
     tx: WriteTransaction, queue: str, taker: str, limit: int, *, lease: float, threshold: int
 ) -> Handed:
-    """Give messages to a receiver."""
+    """Lease messages to a receiver."""
     met = [tuple(row) for row in await tx.rows(_RECEIVE, queue, taker, limit, lease, threshold)]
     found = [row for row in met if row[_WIDTH] is not None]
     tx.idle = not found
@@ -321,7 +328,7 @@ async def receive(
 
 
 async def _kill(tx: WriteTransaction, dead: Sequence[Returned], *, taken: bool) -> set[int]:
-    """Put messages to the dead letters, each with an alert; returns their ``seq``."""
+    """Make messages dead letters, each with an alert; return their ``seq``."""
     values = [(*one.receipt, one.why) for one in sorted(dead, key=lambda one: one.receipt)]
     killed = await tx.rows(_KILL, *columns(values, 3), not taken)
     raised = [queue_records.dead_letter(row["queue"], row["id"], row["error"], row["task"]) for row in killed]
@@ -330,23 +337,23 @@ async def _kill(tx: WriteTransaction, dead: Sequence[Returned], *, taken: bool) 
 
 
 async def hold(tx: WriteTransaction, receipts: Sequence[Receipt], lease: float) -> list[bool]:
-    """Make leases longer."""
+    """Extend leases."""
     return _said(tx, receipts, await tx.rows(_HOLD, *columns(sorted(receipts), 2), lease))
 
 
 async def acknowledge(tx: WriteTransaction, receipts: Sequence[Receipt]) -> list[bool]:
-    """Take messages out of their queues."""
+    """Remove processed messages from their queues."""
     return _said(tx, receipts, await tx.rows(_DONE, *columns(sorted(receipts), 2)))
 
 
 async def accept(caller: Caller, receipt: Receipt) -> bool:
-    """Take a message out of its queue in somebody's transaction."""
+    """Remove a processed message from its queue in a caller's transaction."""
     await _may(caller, _MAY_ACCEPT)
     return bool(await caller.ask(_ACCEPT, *receipt))
 
 
 async def put(caller: Caller, message: Outgoing, room: Room, now: float) -> Sent:
-    """Send a message in somebody's transaction."""
+    """Send a message in a caller's transaction."""
     await _may(caller, _MAY_PUT)
     queue_records.checked([message])
     queue, body, head, size = (
@@ -376,17 +383,17 @@ async def put(caller: Caller, message: Outgoing, room: Room, now: float) -> Sent
             weighed = False
             if (full := room.full(queue, waiting, int(octets), size)) is not None:
                 raise full
-            # What has expired is still there, and in nobody's way.
+            # Expired messages still exist, and do not count.
             given |= {"most": None, "most_bytes": None}
-        # else the one that was in the way has gone meanwhile
+        # otherwise the message that was in the way has gone meanwhile
 
 
 async def _may(caller: Caller, rights: Sequence[str]) -> None:
-    """Raise ``TransactionError`` when the role of the caller's connection may not do that with messages."""
+    """Raise ``TransactionError`` if the role of the caller's connection lacks these rights on messages."""
     if caller.ours:
         return
     asked = " and ".join(f"pg_catalog.has_table_privilege('makegood.message', '{right}')" for right in rights)
-    if not (await caller.ask(f"select {asked}"))[0][0]:  # our own words
+    if not (await caller.ask(f"select {asked}"))[0][0]:  # only our own texts
         raise TransactionError(
             f"the role of connection= may not use queues: as their owner, `grant {', '.join(rights)} on makegood.message` to it"
         )
@@ -403,7 +410,7 @@ def _said(tx: WriteTransaction, receipts: Sequence[Receipt], hit: Sequence[Row])
 
 
 async def give_back(tx: WriteTransaction, returned: Sequence[Returned]) -> list[bool]:
-    """Give messages back, or put them to the dead letters."""
+    """Release messages, or make them dead letters."""
     back = sorted((one for one in returned if not one.dead), key=lambda one: one.receipt)
     dead = [one for one in returned if one.dead]
     hit: set[int] = set()
@@ -419,7 +426,7 @@ async def give_back(tx: WriteTransaction, returned: Sequence[Returned]) -> list[
 
 
 async def shorten(tx: WriteTransaction, most: int, limit: int, most_bytes: int = NO_LIMIT) -> int:
-    """Drop the oldest notices of queues that are too long, or have too many bytes."""
+    """Drop the oldest notices of queues that have too many messages or bytes."""
     gone = await tx.rows(_SHORTEN, most, limit, most_bytes)
     tx.idle = not gone
     raised = [queue_records.overfull(row["queue"], most, most_bytes, count=row["by_count"]) for row in gone]

@@ -1,7 +1,7 @@
-"""Asking: a connection for reads and for small writes that may safely be made twice (heartbeats, leases).
+"""The connection for reads and for small writes that are safe to repeat (heartbeats, leases).
 
-One statement at a time; what was lost with a connection is asked once more on a new one, and a server that is away is
-reported at once. The same connection can listen for the wake-ups of other processes.
+It runs one statement at a time. If the connection is lost, the statement is repeated once on a new one; a
+server that is away is reported at once. The same connection can listen for wake-ups from other processes.
 """
 
 import asyncio
@@ -25,9 +25,10 @@ _TRIES = 3
 
 
 class Reader:
-    """One connection. ``patience``: seconds that an answer may take before the connection is dropped.
+    """One connection.
 
-    ``heard``: told a topic when another process notifies, or None when something may have been missed.
+    ``patience``: seconds that an answer may take before the connection is dropped. ``heard``: called with a
+    topic when another process notifies, or with None when a wake-up may have been missed.
     """
 
     def __init__(
@@ -50,7 +51,7 @@ class Reader:
         self._lost = asyncio.Event()
 
     async def ask(self, question: Callable[[Connection], Awaitable[T]]) -> T:
-        """Return the answer; tries again on a new connection. Raises ``StoreUnavailableError``."""
+        """Return the answer; retry on a new connection. Raises ``StoreUnavailableError``."""
         return await asyncio.shield(self._tasks.start(self._ask(question)))
 
     async def _ask(self, question: Callable[[Connection], Awaitable[T]]) -> T:
@@ -85,7 +86,9 @@ class Reader:
         return self._link
 
     async def _listen(self, link: Link, heard: Callable[[str | None], None]) -> None:
-        """Listen for other processes; what they said while nobody listened is made good by ringing everywhere."""
+        """Listen for other processes. Ring every topic, since notifications were missed
+        while nobody listened.
+        """
         own = self._dialer.pids
 
         def notified(_: object, pid: int, __: str, payload: object) -> None:
@@ -100,7 +103,9 @@ class Reader:
         heard(None)
 
     async def keep(self, every: float) -> None:
-        """See to it that somebody listens: look every ``every`` seconds, and at once when the connection is lost."""
+        """Keep the listening connection alive: check every ``every`` seconds, and at once when
+        the connection is lost.
+        """
         pauses = pauses_of(self._rng)
         while True:
             if not await rung(self._lost, every):
@@ -115,7 +120,7 @@ class Reader:
                 await asyncio.sleep(every)
 
     async def close(self) -> None:
-        """Let go of the connection."""
+        """Close the connection."""
         self._closed = True
         if self._link is not None and self._link.open:
             if self._one.locked():

@@ -1,4 +1,4 @@
-"""What people and handles read: tasks, their steps, their history."""
+"""Reads for people and handles: one task, its steps, what is in flight."""
 
 from makegood.store import rows
 from makegood.store.postgres.connection import Connection
@@ -24,7 +24,9 @@ select at, body from makegood.inbox where task = $1 and kind in ({rows.KINDS_OF_
 async def detail(
     connection: Connection, plans: Interner, task: int, *, asked: bool = False
 ) -> TaskDetail | None:
-    """Return one task with its steps and what is in flight of it, all as of one moment; ``asked``: and the acts that are not decided."""
+    """Return one task with its steps and requests in flight, as of one moment; ``asked``: and
+    undecided operator commands.
+    """
     async with connection.transaction(isolation="repeatable_read", readonly=True):
         found = await connection.fetchrow(_TASK, task)
         if found is None:

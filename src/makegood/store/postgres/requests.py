@@ -1,4 +1,4 @@
-"""Requests to agents and messages to tasks."""
+"""Requests to agents, and messages to tasks."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -99,8 +99,9 @@ returning r.agent
 async def inbox(
     connection: Connection, node: int, limit: int, room: int, floors: Floors
 ) -> tuple[TaskMessages, list[tuple[int, str]]]:
-    """Return messages for the tasks of ``node``, and unlocked tasks at rest that have some; and (task, reason) where one cannot be
-    read.
+    """Return messages for the tasks of ``node``, and unlocked tasks at rest that have messages.
+
+    Also returns (task, reason) for each unreadable message.
     """
     key = ("inbox", node)
     found = TaskMessages({}, [])
@@ -129,7 +130,7 @@ async def inbox(
 
 
 async def post(tx: WriteTransaction, task: int, message: TaskMessage) -> None:
-    """Leave an operator's act; raises ``TaskNotFoundError``."""
+    """Put an operator command in a task's inbox; raises ``TaskNotFoundError``."""
     if await tx.row(_THERE, task) is None:
         raise TaskNotFoundError(
             f"there is no task {show(task)} in this store: see `makegood task list`", task_id=show(task)
@@ -139,14 +140,14 @@ async def post(tx: WriteTransaction, task: int, message: TaskMessage) -> None:
 
 
 async def leave(tx: WriteTransaction, messages: Sequence[tuple[int, TaskMessage]]) -> None:
-    """Leave messages in the inboxes of tasks."""
+    """Put messages in the inboxes of tasks."""
     if messages:
         await tx.run(LEAVE, *columns([(task, m.kind, rows.message(m)) for task, m in messages], 3))
         tx.topics.add("inbox")
 
 
 async def answers(connection: Connection, acts: Sequence[str]) -> dict[str, Answer]:
-    """Return what became of acts."""
+    """Return the answers to operator commands."""
     return {
         act: Answer(Act(act, who, why), kind, *rest)
         for act, kind, who, why, *rest in await connection.fetch(_ANSWERS, list(acts))
@@ -155,12 +156,14 @@ async def answers(connection: Connection, acts: Sequence[str]) -> dict[str, Answ
 
 @dataclass(frozen=True, slots=True)
 class IncomingReply:
-    """A reply on its way in: who gives it, to which task, its message as it will lie there."""
+    """A reply about to be written."""
 
     node: int
+    """The node that replies."""
     task: int
     message: TaskMessage
     body: bytes
+    """The message as stored."""
 
 
 def _keys(replies: Sequence[IncomingReply]) -> list[tuple[int, int, int]]:
@@ -168,7 +171,7 @@ def _keys(replies: Sequence[IncomingReply]) -> list[tuple[int, int, int]]:
 
 
 async def answer(tx: WriteTransaction, node: int, replies: Sequence[IncomingReply]) -> list[bool]:
-    """Leave those replies of ``node`` that came in time; the others stay False. One statement."""
+    """Write those replies of ``node`` that came in time; the others stay False. One statement."""
     order = sorted(range(len(replies)), key=lambda n: _keys([replies[n]]))
     values = [
         (r.task, r.message.idx, r.message.attempt, r.message.doing, r.message.kind, r.body)
@@ -186,7 +189,7 @@ async def answer(tx: WriteTransaction, node: int, replies: Sequence[IncomingRepl
 async def answered(
     tx: WriteTransaction, replies: Sequence[IncomingReply], outcome: Sequence[int] | None
 ) -> list[bool]:
-    """Return the verdicts of ``answer`` when it was committed and its answer lost."""
+    """Return the verdicts of an ``answer`` that was committed but whose answer was lost."""
     order = sorted(range(len(replies)), key=lambda n: _keys([replies[n]]))
     return _verdicts(tx, order, range(1, len(replies) + 1) if outcome is None else outcome)
 
@@ -201,7 +204,9 @@ def _verdicts(tx: WriteTransaction, order: Sequence[int], hits: Sequence[int]) -
 
 
 async def late(tx: WriteTransaction, node: int, replies: Sequence[IncomingReply]) -> list[bool]:
-    """Look at replies that found no request: True for one that lies there already; the others are recorded as late."""
+    """Check replies without a request: True if the reply is already stored; otherwise
+    it is recorded as late.
+    """
     values = [(*key, r.body) for key, r in zip(_keys(replies), replies, strict=True)]
     given = {row["n"] - 1 for row in await tx.rows(_GIVEN, node, *columns(values, 4))}
     verdicts = [n in given for n in range(len(replies))]
@@ -224,17 +229,17 @@ async def late(tx: WriteTransaction, node: int, replies: Sequence[IncomingReply]
 
 
 async def extend(connection: Connection, node: int, key: tuple[int, int, int], seconds: float) -> bool:
-    """Move an attempt's complete-by, never to an earlier time; False when it is not ``node``'s any more."""
+    """Move an attempt's deadline, never to an earlier time; False if ``node`` has lost the request."""
     return await connection.fetchrow(_EXTEND, node, *key, seconds) is not None
 
 
 async def excuse(connection: Connection, node: int, requests: Sequence[tuple[int, int, int]]) -> None:
-    """Mark requests whose silence is not to be counted."""
+    """Mark requests whose silence does not count as a failure."""
     await connection.execute(_EXCUSE, node, *columns(sorted(requests), 3))
 
 
 async def give_back(tx: WriteTransaction, node: int, requests: Sequence[tuple[int, int, int]]) -> None:
-    """Make taken requests available again, at their old place; those handed over in memory have no body to give."""
+    """Release claimed requests at their old place; those handed over in memory have no body to give."""
     freed: list[Row] = await tx.rows(_GIVE_BACK, node, *columns(sorted(requests), 3))
     tx.topics |= {f"agent:{row['agent']}" for row in freed}
     tx.idle = not freed

@@ -1,4 +1,4 @@
-"""The slices of the store on PostgreSQL. A verb is a transaction of one of the modules beside this one, made a method."""
+"""The slices of the store on PostgreSQL: the functions of the modules beside this one, made methods."""
 
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from functools import partial, wraps
@@ -44,12 +44,13 @@ T = TypeVar("T")
 P = ParamSpec("P")
 
 _HEAVY = 16 * KIB
-"""Of calls that are written together, one of so many bytes weighs as much as another one."""
-# Slack of floors: how many numbers, microseconds or seconds later than its turn a transaction may commit and still be seen at once.
+"""This many bytes weigh as much as one more call, when calls are written together."""
+# The slack of floors below: how late a transaction may commit, in numbers, microseconds or seconds after its
+# turn, and still be seen at once.
 
 
 class TaskSlice(Slice):
-    """TaskSlice, their steps and their inboxes."""
+    """Tasks, their steps and their inboxes."""
 
     def __init__(self, database: Database, ageing: Ageing) -> None:
         super().__init__(database)
@@ -62,11 +63,11 @@ class TaskSlice(Slice):
         return await self._db.together("submit", partial(_submit, self._db.lanes), _weight).ask(drafts)
 
     async def join(self, caller: Caller, drafts: Sequence[records.Submission]) -> list[records.Submitted]:
-        """Insert tasks in a transaction of the caller's."""
+        """Insert tasks in a caller's transaction."""
         return await joined_submit.join(caller, drafts, self._db.place())
 
     async def commit(self, batch: records.Batch) -> records.Committed:
-        """Write Decisions, claim tasks, and write what ``decide`` makes of them."""
+        """Write Decisions, claim tasks, and write what ``decide`` returns for them."""
         commit = Commit(batch, self.claims, self.ageing, partial(self._outlived, batch.node))
         done = await self._db.lanes.write(commit.work, commit.recovered)
         commit.settled()
@@ -85,7 +86,7 @@ class TaskSlice(Slice):
         return found.tasks
 
     async def put_to_error(self, node: int, task: int, reason: str) -> None:
-        """Put a task that ``node`` holds to error, whatever is in its rows."""
+        """Put a task that ``node`` holds to error, whatever its rows contain."""
         await self._put_to_error(node, [(task, reason)])
 
     async def _put_to_error(self, node: int, unreadable: Sequence[tuple[int, str]]) -> None:
@@ -93,7 +94,7 @@ class TaskSlice(Slice):
             await self._db.write(partial(put_to_error, node=node, task=task, reason=reason, held=True))
 
     async def inbox(self, node: int, limit: int, room: int = records.NO_LIMIT) -> records.TaskMessages:
-        """Return messages for the tasks of ``node``, and unlocked tasks at rest that have some."""
+        """Return messages for the tasks of ``node``, and unlocked tasks at rest that have messages."""
         found, unreadable = await self._db.read(
             partial(queues.inbox, node=node, limit=limit, room=room, floors=self.messages)
         )
@@ -113,7 +114,7 @@ class TaskSlice(Slice):
 
 
 class RequestSlice(Slice):
-    """RequestSlice to agents, and their replies."""
+    """Requests to agents, and their replies."""
 
     def __init__(self, database: Database, ageing: Ageing) -> None:
         super().__init__(database)
@@ -121,7 +122,7 @@ class RequestSlice(Slice):
         self._floors = Floors(database.clock, 0.25)
 
     async def take(self, node: int, offers: Sequence[records.Offer], *, alone: bool = False) -> records.Taken:
-        """Give waiting requests to ``node``."""
+        """Claim waiting requests for ``node``."""
         taking = take.Taking(node, offers, self._floors, self._ageing, self._db.clock.monotonic(), alone)
         found = await self._db.lanes.write(taking.work, lambda tx, _: take.recovered(tx, node))
         requests, unreadable = take.read(found)
@@ -130,28 +131,28 @@ class RequestSlice(Slice):
         return requests
 
     async def answer(self, node: int, replies: Sequence[tuple[int, TaskMessage]]) -> list[bool]:
-        """Leave replies in the tasks' inboxes; True for each that came in time."""
+        """Put replies in the tasks' inboxes; True for each that came in time."""
         flush = partial(_answer, self._db.lanes, node)
         return await self._db.together(node, flush, _weight_of_replies).ask(replies)
 
     async def give_back(self, node: int, requests: Sequence[tuple[int, int, int]]) -> None:
-        """Make requests that were taken but not begun available again."""
+        """Release requests that were claimed but not begun."""
         if requests:
             await self._db.write(partial(queues.give_back, node=node, requests=requests))
 
     async def excuse(self, node: int, requests: Sequence[tuple[int, int, int]]) -> None:
-        """Mark requests whose silence is not to be counted."""
+        """Mark requests whose silence does not count as a failure."""
         if requests:
             await self._db.ask(partial(queues.excuse, node=node, requests=requests))
 
     async def extend(self, node: int, task: int, idx: int, attempt: int, seconds: float) -> bool:
-        """Move an attempt's complete-by."""
+        """Move an attempt's deadline."""
         key = (task, idx, attempt)
         return await self._db.ask(partial(queues.extend, node=node, key=key, seconds=seconds))
 
 
 class _Looking(Slice):
-    """Verbs of the leading Supervisor. ``floors``: how far it has looked."""
+    """Verbs of the leading Supervisor. ``floors``: how far it has read."""
 
     def __init__(self, database: Database) -> None:
         super().__init__(database)
@@ -161,7 +162,7 @@ class _Looking(Slice):
 def _under_term(
     function: Callable[Concatenate[WriteTransaction, Floors, P], Awaitable[T]],
 ) -> Callable[Concatenate[_Looking, records.Grant, P], Coroutine[Any, Any, T]]:
-    """Make a method of a transaction under a term."""
+    """Make a method of a function that writes in a transaction under a term."""
 
     @wraps(function)
     async def method(self: _Looking, term: records.Grant, /, *args: P.args, **kwargs: P.kwargs) -> T:
@@ -171,7 +172,7 @@ def _under_term(
 
 
 class SupervisionSlice(_Looking):
-    """What the leading Supervisor finds."""
+    """What the leading Supervisor finds and changes."""
 
     async def horizon(self, grace: float, most: float) -> float:
         """Return seconds until something may have to be judged."""
@@ -185,7 +186,7 @@ class SupervisionSlice(_Looking):
 
 
 class QueueSlice(Slice):
-    """QueueSlice of messages."""
+    """Queues of messages."""
 
     def __init__(self, database: Database) -> None:
         super().__init__(database)
@@ -195,21 +196,21 @@ class QueueSlice(Slice):
         return Room(most, most_bytes, self._depths)
 
     async def accept(self, caller: Caller, receipt: Receipt) -> bool:
-        """Acknowledge a message in a transaction."""
+        """Acknowledge a message in a caller's transaction."""
         await joined_submit.verify(caller, self._db.place())
         return await mails.accept(caller, receipt)
 
     async def put(
         self, caller: Caller, message: Outgoing, most: int, most_bytes: int = records.NO_LIMIT
     ) -> Sent:
-        """Send a message in a transaction."""
+        """Send a message in a caller's transaction."""
         await joined_submit.verify(caller, self._db.place())
         return await mails.put(caller, message, self._room(most, most_bytes), self._db.clock.monotonic())
 
     async def send_messages(
         self, messages: Sequence[Outgoing], most: int, most_bytes: int = records.NO_LIMIT
     ) -> list[Sent]:
-        """Put messages into their queues."""
+        """Add messages to their queues."""
         queue_records.checked(messages)
         if not messages:
             return []
@@ -219,7 +220,7 @@ class QueueSlice(Slice):
     async def receive_messages(
         self, queue: str, taker: str, limit: int, lease: float, threshold: int
     ) -> Handed:
-        """Give messages to ``taker``; where none is due, nothing is written."""
+        """Lease messages to ``taker``; write nothing if none is due."""
         rest = await self._db.read(partial(mails.due, queue=queue))
         if rest is None or rest > 0:
             return Handed([], rest)
@@ -228,15 +229,15 @@ class QueueSlice(Slice):
         )
 
     async def hold_messages(self, receipts: Sequence[Receipt], lease: float) -> list[bool]:
-        """Make leases longer."""
+        """Extend leases."""
         return await self._db.write(partial(mails.hold, receipts=receipts, lease=lease)) if receipts else []
 
     async def acknowledge_messages(self, receipts: Sequence[Receipt]) -> list[bool]:
-        """Take messages out of their queues."""
+        """Remove processed messages from their queues."""
         return await self._db.write(partial(mails.acknowledge, receipts=receipts)) if receipts else []
 
     async def return_messages(self, returned: Sequence[Returned]) -> list[bool]:
-        """Give messages back, or put them to the dead letters."""
+        """Release messages, or make them dead letters."""
         return await self._db.write(partial(mails.give_back, returned=returned)) if returned else []
 
     messages = reading(queue_operations.messages)
@@ -248,7 +249,7 @@ class QueueSlice(Slice):
 
 
 class NoticeSlice(Slice):
-    """What submitters are told."""
+    """Notifications to submitters."""
 
     notices_due = reading(notice_operations.due)
     take_notices = writes(notices.take)
@@ -259,7 +260,7 @@ class NoticeSlice(Slice):
 
 
 class LeaseSlice(Slice):
-    """LeaseSlice with epochs."""
+    """Leases with epochs."""
 
     acquire = asks(leases.acquire)
     renew = asks(leases.renew)
@@ -269,7 +270,7 @@ class LeaseSlice(Slice):
 
 
 class NodeSlice(Slice):
-    """Processes."""
+    """Processes and their heartbeats."""
 
     async def register(self, info: views_.NodeInfo) -> int:
         """Insert a node row with its first heartbeat."""
@@ -285,29 +286,31 @@ class NodeSlice(Slice):
 
 
 class AdminSlice(Slice):
-    """The store as a whole."""
+    """Operations on the store as a whole."""
 
     async def schema(self) -> views_.SchemaStatus:
-        """Return where the schema stands; works on a store that needs migrating."""
+        """Return the state of the schema; works on a store that needs migrating."""
         return await self._db.alone(partial(upkeep.schema, where=self._db.where))
 
     async def migrate(self) -> list[str]:
-        """Apply missing migrations under a lock, and record the history that the server shows, which roles with fewer rights may not."""
+        """Apply missing migrations under a lock, and record the server's history, which roles with
+        fewer rights may not do.
+        """
         applied = await self._db.alone(partial(upkeep.migrate, where=self._db.where))
         link = await self._db.other(checked=True, warned=True).dial()
         await link.close(1.0)
         return applied
 
     async def check(self) -> list[str]:
-        """Verify settings, schema and the way to the server."""
+        """Verify settings, schema and connection."""
         findings = await self._db.alone(partial(upkeep.check, where=self._db.where))
         return findings + await upkeep.pooled(self._db.other(warned=True))
 
     async def examine(self) -> list[views_.Finding]:
-        """Look at the way to the server, and at the server."""
+        """Check the connection to the server, and the server."""
         where = self._db.where
         shared = await upkeep.pooled(self._db.other(warned=True))
-        if shared:  # nothing that is asked over it can be relied on
+        if shared:  # no answer over it is reliable
             what = shared[0].removeprefix(f"{where}: ").partition(";")[0]
             remedy = "connect to PostgreSQL itself, or use pool_mode=session for makegood"
             return [views_.Finding("pooling", "error", what, remedy)]
@@ -316,7 +319,7 @@ class AdminSlice(Slice):
         return [views_.Finding("pooling", "ok", "sessions keep their state"), *found]
 
     async def broken(self, limit: int) -> list[str]:
-        """Return which rows do not read, a sentence each."""
+        """Return the unreadable rows, one sentence each."""
         plans = Interner()
         return await broken(
             lambda sql, values: self._db.read(partial(doctor.asked, sql=sql, values=values)),
@@ -325,7 +328,7 @@ class AdminSlice(Slice):
         )
 
     async def begin_anew(self, act: Act) -> records.Anew:
-        """Raise the generation, because an operator says that the store was restored."""
+        """Raise the generation because an operator says that the store was restored."""
         done = await self._db.write(lambda tx: promotion.restored(tx.connection, act))
         self._db.dialer.identity = records.Identity(self._db.identity.store_id, done.generation)
         return done
@@ -338,14 +341,14 @@ class AdminSlice(Slice):
 
 
 async def _submit(lanes: Writers, drafts: Sequence[records.Submission]) -> list[records.Submitted]:
-    """Write what several callers submit."""
+    """Write the submissions of several callers."""
     return await lanes.write_here(
         lambda tx: submit(tx, drafts), lambda tx, outcome: submit_recovered(tx, drafts, outcome)
     )
 
 
 async def _answer(lanes: Writers, node: int, replies: Sequence[tuple[int, TaskMessage]]) -> list[bool]:
-    """Write replies; those that did not come in time are looked at in a transaction of their own."""
+    """Write replies; check late ones in a separate transaction."""
     made = [queues.IncomingReply(node, task, message, rows.message(message)) for task, message in replies]
     verdicts = await lanes.write_here(
         lambda tx: queues.answer(tx, node, made), lambda tx, outcome: queues.answered(tx, made, outcome)

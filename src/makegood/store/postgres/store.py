@@ -24,11 +24,15 @@ _PATIENCE = 30.0
 class PostgresStore:
     """The store in a PostgreSQL database, in its schema ``makegood``.
 
-    ``url``: as libpq's, several hosts included. ``clock``: for pauses only; what is judged is judged by the server's clock.
-    ``patience``: seconds that a statement may take before its connection is dropped and the truth is asked on another.
-    ``ageing``: seconds of waiting that count as one priority more, None: never.
-    ``session``: what the server shows of its connections, where the URL names no application_name.
-    ``driver``: makes connections, for tests that count or fail. An object belongs to the event loop on which it was opened.
+    ``url``: as libpq's, several hosts included.
+    ``clock``: for pauses only; the server's clock judges everything.
+    ``patience``: seconds that a statement may take; then its connection is dropped and another one asks for
+    the outcome.
+    ``ageing``: seconds of waiting that count as one priority; None: never.
+    ``session``: the name that the server shows for its connections, if the URL does not set application_name.
+    ``driver``: makes connections, for tests that count or fail.
+
+    An object belongs to the event loop on which it was opened.
     """
 
     def __init__(
@@ -58,7 +62,7 @@ class PostgresStore:
 
     @property
     def identity(self) -> records.Identity:
-        """The store's own random id and its generation, as seen by the latest connection."""
+        """The store's random id and its generation, as read by the latest connection."""
         return self._database.identity
 
     async def open(self, *, migrate: bool = False, looking: bool = False) -> None:  # noqa: ARG002 - nothing is written either way
@@ -66,11 +70,11 @@ class PostgresStore:
         await self._database.open(migrate=migrate)
 
     async def close(self) -> None:
-        """Finish what is under way, for some seconds, and let go of the connections."""
+        """Finish work under way, for some seconds, then close the connections."""
         await self._database.close()
 
     async def now(self) -> float:
-        """Return the server's clock."""
+        """Return the time on the server's clock."""
 
         async def ask(connection: Connection) -> float:
             now: float = await connection.fetchval(upkeep.NOW)
@@ -79,12 +83,14 @@ class PostgresStore:
         return await self._database.ask(ask)
 
     def subscribe(self, topic: str, ring: Callable[[], None]) -> Callable[[], None]:
-        """Call ``ring`` when something may have come for ``topic``; returns what ends that."""
+        """Call ``ring`` when there may be something new on ``topic``; return a function that
+        ends the subscription.
+        """
         return self._database.subscribe(topic, ring)
 
     def joined(self, *written: int | tuple[str, str]) -> None:
-        """Do nothing: the caller's commit notifies whoever listens."""
+        """Do nothing: the caller's commit notifies subscribers."""
 
     async def transact(self, work: Callable[[Caller], Coroutine[Any, Any, T]], *, waits: bool) -> T:  # noqa: ARG002 - on a loop either way
-        """Do ``work`` in a transaction of its own connection."""
+        """Run ``work`` in a transaction on a connection of its own."""
         return await self._database.callers.transact(work)

@@ -1,10 +1,12 @@
-"""Submitting tasks: one statement for all drafts of all callers that came meanwhile.
+"""Submitting tasks: one statement for all drafts of all callers that arrived during the previous one.
 
-A draft whose key or id is taken is left out by the database; steps are inserted for those tasks only that were. (The
-comparison is skipped when all were: joining one part of such a statement to another costs the product of both.)
+The database omits a draft whose task key or id exists, and inserts steps only for inserted tasks.
+(The comparison is skipped when all were inserted: joining one part of such a statement to another
+costs the product of both.)
 
-Tasks of one workflow mostly have the same steps, since arguments that are inputs are stored as references. Each distinct
-*shape* is sent once, and tasks name theirs by number; when there are too many shapes for that, each task sends its own.
+Tasks of one workflow mostly have the same steps, since arguments that are inputs are stored as
+references. Each distinct *shape* is sent once, and tasks refer to theirs by number. If there are too many
+shapes, each task sends its own.
 """
 
 from collections.abc import Sequence
@@ -41,7 +43,7 @@ from makegood.store.postgres.transaction import LaneGoneError, Row, WriteTransac
 from makegood.store.records import Submission, Submitted
 
 _MOST_STEPS = 100
-"""More steps than this in all shapes of a batch, and the product with its tasks costs more than it spares."""
+"""With more steps than this in all shapes of a batch, the product with its tasks costs more than it saves."""
 
 _SUBMIT = """
 with lane as (select 1 from makegood.writer where id = $1 and number = $2 for update),
@@ -75,7 +77,7 @@ mark as (
 )
 select array(select id from ins) as created, (select count(*) from mark) as marked
 """
-# The first Decision of tasks that are held from the beginning: what their Scheduler would have written next.
+# The first Decision on tasks that are held from the beginning: what their Scheduler would have written next.
 _BEGUN = """
 rq as (
     insert into makegood.request (task, idx, attempt, kind, agent, action, priority, isolate, starved, sent_at, taken_by, within,
@@ -131,8 +133,11 @@ from unnest($1::int[], $2::text[], $3::text[], $4::text[]) as x (n, key, workflo
 
 @lru_cache(maxsize=100)
 def statement(given: tuple[bool, ...], by_shape: bool, begun: bool = False, told: bool = False) -> str:  # noqa: FBT001, FBT002 - one of some forms
-    """Return the statement; ``given``: which of the optional columns are not null in every row; ``begun``: some tasks begin at once;
-    ``told``: submitters want to hear of some: then it takes the columns of ``_told`` as further parameters, the last ones.
+    """Return the statement.
+
+    ``given``: which of the optional columns are not null in every row. ``begun``: some tasks begin
+    at once. ``told``: some submitters want notices; then the statement takes the columns of
+    ``_told`` as its last parameters.
     """
     text = _SUBMIT.replace("@begun\n", _BEGUN if begun else "")
     for name in ("fingerprint", "static"):
@@ -173,7 +178,9 @@ def _without_notices(text: str) -> str:
 
 
 class _Encoded:
-    """Encodes once what several drafts of a batch share: the very same record. (The drafts keep them alive meanwhile.)"""
+    """Encodes values that several drafts of a batch share, each once, by object identity. (The
+    drafts keep them alive.)
+    """
 
     def __init__(self) -> None:
         self._known: dict[int, bytes] = {}
@@ -205,7 +212,7 @@ class SubmitColumns:
     topics: set[str] = field(default_factory=set)
 
     def collect(self, drafts: Sequence[Submission]) -> None:
-        """Take the drafts, but for those whose id was drawn twice in one batch: the later one collided."""
+        """Take the drafts, except those whose id occurs twice in the batch: the later one collided."""
         known: set[int] = set()
         forms: dict[bytes, int] = {}
         encoded = _Encoded()
@@ -246,7 +253,7 @@ class SubmitColumns:
                 self.topics.add("notice" if name is None else f"queue:{name}")
 
     def _told(self) -> list[Any]:
-        """Return the further parameters of a statement that tells submitters."""
+        """Return the further parameters of a statement with notices to submitters."""
         to_web = [n for n in self.notices if queue(n.reply.to) is None]
         texts = [(n.task, n.sequence, label(n), event(n)) for n in to_web]
         return [
@@ -306,9 +313,9 @@ def _distinct(drafts: Sequence[Submission]) -> list[Submission]:
 
 
 async def submit(tx: WriteTransaction, drafts: Sequence[Submission]) -> list[Submitted]:
-    """Insert tasks with their steps; one answer per draft, in order.
+    """Insert tasks with their steps; return one answer per draft, in order.
 
-    Raises ``PayloadError`` when the database refuses a value.
+    Raises ``PayloadError`` if the database refuses a value.
     """
     try:
         batch = SubmitColumns()
@@ -333,7 +340,9 @@ async def submit(tx: WriteTransaction, drafts: Sequence[Submission]) -> list[Sub
 async def recovered(
     tx: WriteTransaction, drafts: Sequence[Submission], outcome: Sequence[int] | None
 ) -> list[Submitted]:
-    """Return the answers of a submission that was committed while its answer was lost; ``outcome`` None: all were new."""
+    """Return the answers of a submission that was committed but whose answer was lost;
+    ``outcome`` None: all were new.
+    """
     batch = SubmitColumns()
     batch.collect(drafts)
     return await submitted(tx, drafts, [d.id for d in drafts] if outcome is None else outcome, batch.topics)

@@ -1,8 +1,9 @@
 """What the leading Supervisor finds and writes, under its term's epoch.
 
-Each is an explicit transaction whose last statement locks the lease row FOR SHARE, so that no other term can begin before its commit. Tasks are locked first and in order, as a Scheduler's commit does it. A task that is locked by a commit under way
-is waited for; but when that takes longer than the lock timeout, locked ones are passed over and found in the next pass, so
-that a stuck transaction does not hold up the Supervisor.
+Each function is an explicit transaction. Its last statement locks the lease row FOR SHARE, so that no other
+term can begin before the commit. Tasks are locked first and in order, as in a Scheduler's commit. The
+Supervisor waits for a task that a commit has locked. If that takes longer than the lock timeout, it skips
+locked tasks and finds them in the next pass, so a stuck transaction does not hold it up.
 """
 
 from collections.abc import Collection, Sequence
@@ -24,11 +25,14 @@ REQUESTS, TASKS, HOLD, WAIT = (
     "tasks of the dead",
     "what nobody takes",
 )
-"""What the Supervisor looks for all the time: two by their time, from floors; two that are rested from when they become dear."""
+"""What the Supervisor reads all the time.
+
+The first two are found by their time, from floors. The other two rest when they become expensive.
+"""
 
 _CLOCK = "(select extract(epoch from clock_timestamp())::float8)"
 
-# One row at least, which says up to where was looked.
+# Returns at least one row, which says how far it has read.
 OVERDUE = f"""
 select r.task, r.idx, r.attempt, r.complete_by, c.now - $1::float8 as until from {_CLOCK} as c (now) left join lateral (
     select task, idx, attempt, complete_by from makegood.request
@@ -37,7 +41,7 @@ select r.task, r.idx, r.attempt, r.complete_by, c.now - $1::float8 as until from
 ) r on true
 """  # noqa: S608 - our own text
 _LOCK = "select id, state from makegood.task where id = any ($1::bigint[]) order by id for no key update"
-# An excused silence counts as no failure, unless the process died (and was not stopped in good order).
+# An excused silence does not count as a failure, unless the process died (and was not stopped cleanly).
 JUDGE = """
 with gone as (
     delete from makegood.request r using unnest($1::bigint[], $2::int[], $3::int[]) as x (task, idx, attempt)
@@ -72,7 +76,7 @@ _LIVES = """coalesce((
     select not n.dead and n.stopped_at is null and n.alive_until > extract(epoch from clock_timestamp())::float8
     from makegood.node n where n.id = holder.id
 ), false)"""
-# The holders of locks, one step through the index for each, and those of them that do not live.
+# Finds the holders of locks, one step through the index for each, and which of them are dead.
 HOLDERS = f"""
 with recursive holder (id) as (
     (select locked_by from makegood.task where locked_by is not null order by locked_by limit 1)
@@ -98,8 +102,8 @@ where (select t.locked_by from makegood.task t where t.id = i.task) is not null 
 _LOCK_LOCKED = """
 select id, state from makegood.task where id = any ($1::bigint[]) and coalesce(locked_by, 0) <> 0 order by id for no key update
 """
-# A task may be what killed its Scheduler only if the process that died was running an attempt of it: there is the request, or,
-# when its silence was judged before, the message that nobody has heard.
+# A task can have killed its Scheduler only if the dead process was running an attempt of it. The request
+# shows this or, if its silence was judged before, the message that nobody has read.
 _FREE = """
 update makegood.task t set locked_by = null, state = 'pending', failure_count = failure_count + 1,
     ready_seq = (extract(epoch from clock_timestamp()) * 1000000)::bigint,
@@ -138,7 +142,7 @@ order by id for no key update
 """
 _UNDO_TOLD = "update makegood.task set undo_by = null where id = any ($1::bigint[])"
 
-# One step through the index of waiting requests for each agent, then the oldest of each priority.
+# One step through the index of waiting requests for each agent, then the oldest request of each priority.
 STARVED = """
 with recursive waiting (agent) as (
     (select agent from makegood.request where taken_by is null and kind <> 'timer' order by agent limit 1)
@@ -161,7 +165,7 @@ _STARVED_TOLD = """
 update makegood.request r set starved = true from unnest($1::bigint[], $2::int[], $3::int[]) as x (task, idx, attempt)
 where (r.task, r.idx, r.attempt) between (x.task, x.idx, x.attempt) and (x.task, x.idx, x.attempt)
 """
-# Nothing that lies further ahead than is asked for is looked at: most of what is ahead is done long before its time.
+# Reads no times beyond the requested horizon: most of that work is done long before its deadline.
 HORIZON = f"""
 select least(
     (select r.complete_by + $1::float8 from makegood.request r
@@ -176,13 +180,14 @@ select least(
 
 
 async def _locked(tx: WriteTransaction, sql: str, tasks: Collection[int], *values: Any) -> list[Row]:
-    """Return tasks locked by ``sql``, in order; when that was tried before in vain, those that can be had at once."""
+    """Return tasks locked by ``sql``, in order; if an earlier try gave way to a lock, only those free now."""
     return await tx.rows(sql + " skip locked" if tx.again else sql, sorted(tasks), *values) if tasks else []
 
 
 async def _overdue(tx: WriteTransaction, what: str, floors: Floors, sql: str, *values: float) -> list[Row]:
-    """Return rows whose ``complete_by`` is over, from the floor or, while that is cheap, from the bottom. The floor passes none that is
-    found: it may be locked now, and stay.
+    """Return rows whose ``complete_by`` has passed, from the floor or, while that is cheap, from the bottom.
+
+    The floor does not pass a row that was found: it may be locked now, and stay.
     """
     swept = floors.affordable(what)
     found = await tx.rows(sql, *values, -1.0 if swept else floors.floor(what))
@@ -193,7 +198,7 @@ async def _overdue(tx: WriteTransaction, what: str, floors: Floors, sql: str, *v
 
 
 async def judge(tx: WriteTransaction, floors: Floors, grace: float, limit: int) -> Judged:
-    """Judge requests whose complete-by passed more than ``grace`` ago without an answer."""
+    """Judge requests whose deadline passed more than ``grace`` seconds ago without an answer."""
     overdue = await _overdue(tx, REQUESTS, floors, OVERDUE, grace, limit)
     if not overdue:
         tx.idle = True
@@ -216,13 +221,13 @@ async def judge(tx: WriteTransaction, floors: Floors, grace: float, limit: int) 
 
 
 async def release_dead(tx: WriteTransaction, floors: Floors, limit: int) -> list[int]:
-    """Free tasks held by nodes whose heartbeat has run out; marks the nodes."""
+    """Free tasks held by nodes whose heartbeat has run out, and mark these nodes."""
     marked = await tx.rows(_DEAD)
     floors.left |= {row["id"] for row in marked}
     if floors.affordable(HOLD):
         floors.left = {row["id"] for row in await tx.rows(HOLDERS)}
         floors.swept(HOLD)
-    # A mark that was rolled back stays in ``left``, and whom it was meant for may live on.
+    # A mark that was rolled back stays in ``left``, and its node may still be alive.
     holders = [row["id"] for row in await tx.rows(_GONE, sorted(floors.left))] if floors.left else []
     held = await tx.rows(HELD_BY, holders, limit) if holders else []
     found = await _locked(tx, _LOCK_HELD, [row["id"] for row in held], holders)
@@ -231,7 +236,7 @@ async def release_dead(tx: WriteTransaction, floors: Floors, limit: int) -> list
 
 
 async def release_deaf(tx: WriteTransaction, _: Floors, older: float, limit: int) -> list[int]:
-    """Free tasks whose Scheduler has not answered an ``expired`` message for more than ``older`` seconds."""
+    """Free tasks whose Scheduler left an ``expired`` message undecided for more than ``older`` seconds."""
     deaf = await tx.rows(DEAF, older, limit)
     found = await _locked(tx, _LOCK_LOCKED, [row["task"] for row in deaf])
     tx.idle = not found
@@ -239,7 +244,7 @@ async def release_deaf(tx: WriteTransaction, _: Floors, older: float, limit: int
 
 
 async def _free(tx: WriteTransaction, found: Sequence[Row], why: str, *, suspect: bool) -> list[int]:
-    """Free tasks; ``suspect``: each of them may be what hinders its Scheduler."""
+    """Free tasks; ``suspect``: each may be what hinders its Scheduler."""
     if not found:
         return []
     ids: list[int] = sorted(row["id"] for row in found)
@@ -251,7 +256,9 @@ async def _free(tx: WriteTransaction, found: Sequence[Row], why: str, *, suspect
 
 
 async def expire_tasks(tx: WriteTransaction, floors: Floors, limit: int) -> list[int]:
-    """Leave ``task_expired`` for forward tasks past their complete-by; alert undos that take too long. Once each."""
+    """Put ``task_expired`` in the inbox of forward tasks past their deadline; raise alerts for
+    slow undos. Once each.
+    """
     overdue = [row["id"] for row in await _overdue(tx, TASKS, floors, PAST, limit)]
     past: list[int] = [row["id"] for row in await _locked(tx, _LOCK_PAST, overdue)]
     if past:
@@ -270,7 +277,10 @@ async def expire_tasks(tx: WriteTransaction, floors: Floors, limit: int) -> list
 async def starved(
     tx: WriteTransaction, floors: Floors, after: float, limit: int, outage: float = 300.0
 ) -> list[int]:
-    """Find requests that no agent has taken for ``after`` seconds; raise an alert per action that nobody takes; watch others."""
+    """Find requests that no agent has claimed for ``after`` seconds.
+
+    Raises an alert per action that nobody claims, and keeps the other alerts about waiting tasks current.
+    """
     if not floors.affordable(WAIT):
         tx.idle = True
         return []

@@ -1,9 +1,10 @@
-"""Taking: an agent's free slots are filled with waiting requests, best first; their complete-by starts now.
+"""Claiming requests: fills an agent's free slots with waiting requests, best first;
+their deadlines start now.
 
-One statement for all offers: per offer and priority the oldest requests, locked as they are found and passed over when
-another process has them locked, until the slots are full (for looks at age see ``ageing``). For agents with a rate it is a
-transaction that holds the rate's row. A request that must not run beside a Scheduler is looked
-for in an index of its own, which is nearly always empty.
+One statement serves all offers. Per offer and priority it finds the oldest requests, locks each, and skips
+those that another process has locked, until the slots are full. (For aged queries see ``priority_ageing``.)
+Agents with a rate need a transaction that holds the rate's row. Requests that must not run beside a Scheduler
+have an index of their own, which is nearly always empty.
 """
 
 from collections.abc import Mapping, Sequence
@@ -55,7 +56,7 @@ taken as (
 mark as (update makegood.writer w set number = $3, at = at.now, outcome = null from at where w.id = $1 and at.n > 0)
 select t.*, (select count(*) from lane) as lane from (select 1) one left join taken t on true
 """
-# Per offer and priority from where the last look ended, or from the bottom.
+# Per offer and priority, from where the last query ended, or from the bottom.
 _BEST = """found as (
     select r.task, r.idx, r.attempt
     from me cross join unnest($5::text[], $6::text[], $7::int[]) with ordinality as o (agent, actions, slots, n) cross join lateral (
@@ -69,8 +70,8 @@ _BEST = """found as (
         limit o.slots
     ) r
 """
-# Per offer the oldest of each priority, and of these the best by rank, by age alone for a canary; what was locked in vain is free
-# with the commit.
+# Per offer, the oldest of each priority, and of these the best by rank; for a trial call, by age alone. The
+# commit releases the rows that were locked but not claimed.
 _AGED = """found as (
     select r.task, r.idx, r.attempt
     from me cross join unnest($5::text[], $6::text[], $7::int[]) with ordinality as o (agent, actions, slots, n) cross join lateral (
@@ -91,7 +92,7 @@ TAKE_TRIAL = TAKE_AGED.replace(
 )
 
 _NO_AGEING = 1e10
-"""Seconds that count as one priority where waiting counts as none."""
+"""Seconds that count as one priority where age does not count."""
 
 RATES = """
 select r.agent, r.next from makegood.rate r where r.agent = any ($1::text[]) order by r.agent for no key update
@@ -107,7 +108,7 @@ update makegood.request r set complete_by = $4::float8 + x.delay + r.within
 from unnest($1::bigint[], $2::int[], $3::int[], $5::float8[]) as x (task, idx, attempt, delay)
 where (r.task, r.idx, r.attempt) between (x.task, x.idx, x.attempt) and (x.task, x.idx, x.attempt)
 """
-# All its seconds, not those that are left: an agent counts them from the moment at which it asked, long before now perhaps.
+# All its seconds, not only those left: the agent counts them from when it asked, which may be long ago.
 _TAKEN = """
 select task, idx, attempt, agent, priority, sent_at, extract(epoch from clock_timestamp())::float8 - sent_at as waited, within, body
 from makegood.request where taken_by = $1 and taken_writer = $2 and taken_number = $3
@@ -116,26 +117,30 @@ from makegood.request where taken_by = $1 and taken_writer = $2 and taken_number
 
 @dataclass(slots=True)
 class Got:
-    """What was taken: its rows, and for agents with a rate the delay of each and when to ask again."""
+    """Claimed requests."""
 
     rows: list[Row] = field(default_factory=list)
+    """Their rows."""
     delays: dict[tuple[int, int, int], float] = field(default_factory=dict)
+    """The delay of each request, for agents with a rate."""
     again: dict[str, float] = field(default_factory=dict)
+    """When to ask again, for agents with a rate."""
 
 
 @dataclass(frozen=True, slots=True)
 class Taking:
-    """Takes for ``node``; the rules for isolated requests are the protocol's. ``now``: this process's clock."""
+    """A claim of requests for ``node``; for isolated requests see the protocol."""
 
     node: int
     offers: Sequence[Offer]
     floors: Floors
     ageing: Ageing
     now: float
+    """This process's clock."""
     alone: bool = False
 
     async def work(self, tx: WriteTransaction) -> Got:
-        """Give waiting requests: one statement, or a transaction when a rate is to be kept."""
+        """Claim waiting requests: in one statement, or in a transaction if there is a rate."""
         wanted = [offer for offer in self.offers if offer.slots > 0 and offer.actions]
         if not wanted:
             return Got()
@@ -187,7 +192,9 @@ class Taking:
         return found
 
     async def _paced(self, tx: WriteTransaction, wanted: Sequence[Offer]) -> Got:
-        """Take no more than rates allow, which are locked until the commit; say when each may begin."""
+        """Claim no more than the rates allow, locking them until the commit; record when
+        each request may begin.
+        """
         rated = {offer.agent: offer for offer in wanted if offer.rate is not None}
         paces = await self._paces(tx, rated)
         most = {agent: min(rated[agent].slots, found.most) for agent, found in paces.items()}
@@ -226,12 +233,12 @@ class Taking:
 
 
 async def recovered(tx: WriteTransaction, node: int) -> Got:
-    """Return what was taken under this number, when that was committed and the answer lost."""
+    """Return what was claimed under this number, if that was committed but its answer lost."""
     return Got(await tx.rows(_TAKEN, node, tx.lane, tx.number))
 
 
 def read(got: Got) -> tuple[Taken, list[tuple[int, str]]]:
-    """Return requests from their rows, and (task, reason) of those that cannot be read."""
+    """Return requests from their rows, and (task, reason) of unreadable ones."""
     requests = Taken((), got.again)
     unreadable: list[tuple[int, str]] = []
     for row in got.rows:

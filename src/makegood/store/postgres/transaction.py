@@ -1,4 +1,6 @@
-"""What a write works with: a connection, its lane's row and number, and the topics to ring for when it is committed."""
+"""The context of a write: a connection, its lane's row and number, and the topics to
+wake after the commit.
+"""
 
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
@@ -31,32 +33,37 @@ for share
 
 
 class LaneGoneError(Exception):
-    """The lane's row is not as its connection left it: nothing was written; the lane needs a new row."""
+    """The lane's row is not as its connection left it. Nothing was written; the lane needs a new row."""
 
 
 @dataclass(slots=True)
 class WriteTransaction:
-    """One write under way. ``before`` and ``number``: the lane's number so far, and the one this write carries.
-
-    ``topics``: to ring for once it is committed. ``sent``: what commits has been sent, so its fate is open should the
-    connection be lost now. ``marked``: the number is written. ``idle``: there was nothing to write. ``wrote``: rows were changed.
-    ``again``: it was tried before and gave way, perhaps to a lock that somebody holds for long.
-    """
+    """One write under way."""
 
     connection: Connection
     plans: Interner
     lane: int
     before: int
+    """The lane's number so far."""
     number: int
+    """The number that this write carries."""
     topics: set[str] = field(default_factory=set)
+    """Topics to wake after the commit."""
     sent: bool = False
+    """Whether the committing statement has been sent, so the outcome is unknown if the
+    connection is lost now.
+    """
     marked: bool = False
+    """Whether the number is written."""
     idle: bool = False
+    """Whether there was nothing to write."""
     again: bool = False
+    """Whether an earlier try gave way, perhaps to a lock that is held for long."""
     wrote: bool = False
+    """Whether rows were changed."""
 
     async def rows(self, sql: str | Sql, *values: Any) -> list[Row]:
-        """Execute one statement; returns all its rows."""
+        """Execute one statement; return all its rows."""
         if isinstance(sql, str):
             return await self.connection.fetch(sql, *values)
         found: list[Row] = await self.connection.fetch(sql.postgres, *values)
@@ -65,11 +72,11 @@ class WriteTransaction:
         return found
 
     async def row(self, sql: str, *values: Any) -> Row | None:
-        """Execute one statement; returns its first row."""
+        """Execute one statement; return its first row."""
         return await self.connection.fetchrow(sql, *values)
 
     async def run(self, sql: str | Sql, *values: Any) -> int:
-        """Execute one statement; returns the number of rows that it changed."""
+        """Execute one statement; return the number of rows that it changed."""
         said = await self.connection.execute(sql if isinstance(sql, str) else sql.postgres, *values)
         changed = int(said.rpartition(" ")[2])
         if changed:
@@ -81,13 +88,15 @@ class WriteTransaction:
         return await self.run(sql, *map(list, zip(*found, strict=True)), *more) if found else 0
 
     async def mark(self) -> None:
-        """Write the number into the lane's row and notify other processes. The last write before the commit."""
+        """Write the number into the lane's row and notify other processes. The last
+        write before the commit.
+        """
         if await self.row(_MARK, self.lane, self.before, self.number, sorted(self.topics)) is None:
             raise LaneGoneError
         self.marked = True
 
     async def fence(self, term: Grant) -> None:
-        """Refuse a write whose term is over; holds the term until the commit. Raises ``FencedOffError``."""
+        """Refuse a write whose term is over; hold the term until the commit. Raises ``FencedOffError``."""
         if await self.row(_TERM, term.name, term.nonce, term.epoch) is None:
             raise FencedOffError(
                 f"the term {term.epoch} of {term.holder} over {term.name!r} is over: nothing was written",
@@ -97,34 +106,36 @@ class WriteTransaction:
 
 @dataclass(slots=True)
 class Look:
-    """What reads outside of a transaction, as verbs see it that are written once for every store."""
+    """Reads outside of a transaction, as shared verbs see them."""
 
     connection: Connection
     topics: set[str] = field(default_factory=set)
 
     async def rows(self, sql: Sql, *values: Any) -> list[Row]:
-        """Execute one statement; returns all its rows."""
+        """Execute one statement; return all its rows."""
         found: list[Row] = await self.connection.fetch(sql.postgres, *values)
         return found
 
     async def run(self, sql: Sql, *values: Any) -> int:
-        """Refuse: nothing is written here."""
+        """Refuse: a read writes nothing."""
         raise NotImplementedError
 
     async def many(self, sql: Sql, found: Sequence[Sequence[Any]], *more: Any) -> int:
-        """Refuse: nothing is written here."""
+        """Refuse: a read writes nothing."""
         raise NotImplementedError
 
 
 Work = Callable[[WriteTransaction], Awaitable[T]]
-"""A write. It may be tried again, so it has no effects but those on the database, and none before it returns."""
+"""A write. It may be tried again, so it affects only the database, and nothing else before it returns."""
 
 Recover = Callable[[WriteTransaction, Sequence[int] | None], Awaitable[T]]
-"""Makes a write's answer from the lane's ``outcome``, once it is known that the write was committed and its answer lost."""
+"""Makes a write's answer from the lane's ``outcome``, if the write was committed but its answer lost."""
 
 
 async def within(tx: WriteTransaction, work: Work[T], term: Grant | None = None) -> T:
-    """Run ``work`` in an explicit transaction; with ``term``, under that lease. It may have marked the number itself."""
+    """Run ``work`` in an explicit transaction; with ``term``, under that lease. ``work`` may have
+    marked the number itself.
+    """
     connection = tx.connection
     await connection.execute("BEGIN")
     try:

@@ -1,4 +1,4 @@
-"""Nodes, the schema."""
+"""Nodes, figures, and the schema."""
 
 import secrets
 from typing import Any
@@ -74,7 +74,9 @@ where t.state in ('processing', 'undoing') and t.locked_by is null
 
 
 async def register(tx: WriteTransaction, info: NodeInfo) -> tuple[int, int]:
-    """Insert a node with its first heartbeat; returns its number, and the generation under which it came."""
+    """Insert a node with its first heartbeat; return its number and the generation under
+    which it was registered.
+    """
     roles = f" {' '.join(info.roles)} "
     row = await tx.row(_REGISTER, info.name, roles, info.host, info.pid, info.ttl, msgspec.json.encode(info))
     assert row is not None
@@ -82,17 +84,17 @@ async def register(tx: WriteTransaction, info: NodeInfo) -> tuple[int, int]:
 
 
 async def heartbeat(connection: Connection, node: int, info: NodeInfo) -> bool:
-    """Extend a node's life; False when it was declared dead or has stopped."""
+    """Extend a node's life; False if it was declared dead or has stopped."""
     return await connection.fetchrow(_HEARTBEAT, node, info.ttl, msgspec.json.encode(info)) is not None
 
 
 async def unregister(connection: Connection, node: int) -> None:
-    """Mark a node as stopped in good order."""
+    """Mark a node as stopped cleanly."""
     await connection.execute(_UNREGISTER, node)
 
 
 async def nodes(connection: Connection) -> list[NodeView]:
-    """Return nodes that live or ended within the last hour."""
+    """Return nodes that are alive or ended within the last hour."""
     waits = await depths(connection)
     found: list[NodeView] = []
     for number, data, started, remaining, stopped, dead in await connection.fetch(_NODES, _STOPPED_SHOWN):
@@ -108,7 +110,7 @@ async def depths(connection: Connection) -> dict[str, int]:
 
 
 async def figures(connection: Connection) -> TaskFigures:
-    """Return how much there is to do, and what is wrong."""
+    """Return how much work there is, and what is wrong."""
     tasks: dict[tuple[str, str, str], int] = {}
     for app, workflow, state, count in await connection.fetch(_UNENDED):
         tasks[app, workflow, state] = tasks.get((app, workflow, state), 0) + count
@@ -118,14 +120,17 @@ async def figures(connection: Connection) -> TaskFigures:
 
 
 async def version(connection: Connection, where: str) -> int:
-    """Return the schema version of a database, 0 when makegood has no tables in it; ``where`` names it in messages."""
+    """Return the schema version of a database, 0 when makegood has no tables in it.
+
+    ``where``: the database's name for messages.
+    """
     if await connection.fetchval("select to_regclass('makegood.schema_version')") is None:
         return 0
     return migrations.known(await connection.fetchval(_VERSION), where, "the schema makegood")
 
 
 async def schema(connection: Connection, where: str) -> SchemaStatus:
-    """Return where the schema of a database stands, and its rows per table."""
+    """Return the state of a database's schema, and its rows per table."""
     stands = await version(connection, where)
     counts: dict[str, int] = {}
     for table, quoted_table in await connection.fetch(_TABLES):
@@ -135,7 +140,7 @@ async def schema(connection: Connection, where: str) -> SchemaStatus:
 
 
 async def migrate(connection: Connection, where: str) -> list[str]:
-    """Apply missing migrations, all in one transaction, under a lock; returns their names."""
+    """Apply missing migrations under a lock, all in one transaction; return their names."""
     async with connection.transaction():
         await connection.execute("set local lock_timeout = '60s'")
         await connection.fetch("select pg_advisory_xact_lock($1)", _MIGRATION_LOCK)
@@ -156,7 +161,7 @@ async def migrate(connection: Connection, where: str) -> list[str]:
 
 
 async def settings(connection: Connection, where: str) -> list[str]:
-    """Verify the settings that durability needs; returns findings."""
+    """Verify the settings that durability needs; return findings."""
     return [
         f"{where}: {name} is {value}: a crash of the machine loses what was acknowledged, or damages the database; set {name} = on"
         for name, value in await connection.fetch(_SETTINGS, ["fsync", "full_page_writes"])
@@ -165,7 +170,7 @@ async def settings(connection: Connection, where: str) -> list[str]:
 
 
 async def check(connection: Connection, where: str) -> list[str]:
-    """Verify settings and schema, and look for tasks that everybody has forgotten; returns findings."""
+    """Verify settings and schema, and find tasks that nothing will advance; return findings."""
     findings = await settings(connection, where)
     wanted = migrations.needed("postgres")
     try:
@@ -191,7 +196,7 @@ async def check(connection: Connection, where: str) -> list[str]:
 
 
 async def pooled(dialer: Dialer) -> list[str]:
-    """Find out whether sessions are shared: what one connection sets must not be seen by another."""
+    """Detect a pooler that shares sessions: one connection must not see what another one sets."""
     first = await dialer.dial()
     second = await dialer.dial()
     try:

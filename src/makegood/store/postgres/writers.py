@@ -1,15 +1,17 @@
-"""Writing: lanes, deadlines, and the truth about commits whose answer was lost.
+"""Writing: lanes, deadlines, and the true outcome of commits whose answer was lost.
 
-A *lane* is a connection with a row of its own in ``makegood.writer``. Each write carries the lane's next number and writes
-it into that row in its own commit, provided that the row still has the number before. So when a connection is lost
-after a commit was sent, one look at the row tells what became of it, and the look itself takes the number out of use: a
-statement that reaches the server late finds another number and writes nothing. The look waits for a transaction
-that is still under way (it holds the row), such as one that waits for its synchronous standby.
+A *lane* is a connection with its own row in ``makegood.writer``. Each write carries the lane's next number
+and writes it to that row in its own commit, provided that the row still has the previous number. If a
+connection is lost after a commit was sent, one query of the row shows the outcome. The same query takes
+the number out of use: a statement that reaches the server late finds another number and writes nothing.
+The query waits for a transaction that is still under way (it holds the row), such as one that waits for
+its synchronous standby.
 
-A write runs in a task of the store's own and is never cancelled, since the driver would cancel it at the server too, and
-a cancelled wait for a standby makes a commit *look* done that is not replicated. A write that takes longer than
-``patience`` has its connection dropped, which cancels nothing, and is then looked after as above. The callers of all this
-never see an ambiguous commit: either the answer, or an error that says that nothing was written.
+A write runs in a task of the store's own and is never cancelled. The driver would cancel it at the server
+too, and a cancelled wait for a standby makes a commit that is not replicated *look* done. If a write
+takes longer than ``patience``, its connection is dropped, which cancels nothing, and its outcome is
+resolved as above. So callers never see an ambiguous commit: they get the answer, or an error that says
+that nothing was written.
 """
 
 import asyncio
@@ -44,8 +46,9 @@ _FORGET = "delete from makegood.writer where at < extract(epoch from clock_times
 _RESOLVE = """
 update makegood.writer set number = case when number < $2 then $2 + 1 else number end where id = $1 returning number, outcome
 """
-# A transaction that waits for its client would keep the row locked: nobody speaks to it any more. (One that waits for its
-# standby is left alone. Should its COMMIT arrive in this very moment, then _RESOLVE, being later, waits for the standby as well.)
+# A transaction that waits for its client would keep the row locked, and no client uses its connection any
+# more. (A transaction that waits for its standby is left alone. If its COMMIT arrives at this very moment,
+# _RESOLVE is later and waits for the standby as well.)
 _END = """
 select pg_terminate_backend(pid) from pg_stat_activity
 where pid = $1 and backend_start = $2 and state like 'idle in transaction%'
@@ -57,15 +60,16 @@ update makegood.writer set at = extract(epoch from clock_timestamp())::float8 wh
 
 @dataclass(slots=True)
 class Writer:
-    """A place for one connection. ``id`` 0: it has no row yet."""
+    """A place for one connection."""
 
     link: Link | None = None
     id: int = 0
+    """The lane's row; 0: it has none yet."""
     number: int = 0
 
 
 class BackgroundTasks:
-    """The store's own asyncio tasks: what runs in them goes on when the caller is cancelled."""
+    """The store's own asyncio tasks, which continue when the caller is cancelled."""
 
     def __init__(self) -> None:
         self._under_way: set[asyncio.Task[Any]] = set()
@@ -80,7 +84,7 @@ class BackgroundTasks:
     def _ended(self, task: asyncio.Task[Any]) -> None:
         self._under_way.discard(task)
         if not task.cancelled():
-            task.exception()  # whoever waits for it gets it; when nobody does any more, it is nobody's
+            task.exception()  # marks it as retrieved: the caller may be gone
 
     async def settle(self, limit: float) -> None:
         """Wait up to ``limit`` seconds for all of them."""
@@ -88,21 +92,22 @@ class BackgroundTasks:
             await asyncio.wait(self._under_way, timeout=limit)
 
     async def cancel(self) -> None:
-        """Cancel those that are left and wait for them."""
+        """Cancel the remaining tasks and wait for them."""
         for task in self._under_way:
             task.cancel()
         await asyncio.gather(*self._under_way, return_exceptions=True)
 
 
 def pauses_of(rng: random.Random) -> Pauses:
-    """Return the pauses between asking a server and asking it again."""
+    """Return the pauses between requests to a server."""
     return Pauses(rng, first=0.02, longest=1.0)
 
 
 class Writers:
     """The writing connections of a store.
 
-    ``announce``: told the topics of each commit. ``patience``: seconds that a write may take before its connection is dropped.
+    ``announce``: receives the topics of each commit. ``patience``: seconds that a write may take before its
+    connection is dropped.
     """
 
     def __init__(
@@ -128,15 +133,17 @@ class Writers:
 
     @property
     def where(self) -> str:
-        """The server, for messages."""
+        """The server's name for messages."""
         return self._dialer.address.where
 
     async def write(self, work: Work[T], recover: Recover[T]) -> T:
-        """Run a write and return its answer, surviving lost connections. It goes on when the caller is cancelled."""
+        """Run a write and return its answer, surviving lost connections. The write continues if
+        the caller is cancelled.
+        """
         return await asyncio.shield(self.tasks.start(self.write_here(work, recover)))
 
     async def write_here(self, work: Work[T], recover: Recover[T]) -> T:
-        """As ``write``, for callers that run in a task of the store's already."""
+        """As ``write``, for callers that already run in a task of the store's own."""
         lane = await self._free.get()
         try:
             return await self._write(lane, work, recover)
@@ -182,21 +189,23 @@ class Writers:
     async def _recovered(
         self, lane: Writer, tx: WriteTransaction, outcome: list[int] | None, recover: Recover[T]
     ) -> T:
-        """Return the answer of a write that is known to be committed; asks until it can be read."""
+        """Return the answer of a write that is known to be committed; retry until it can be read."""
         pauses = pauses_of(self._rng)
         while True:
             try:
                 link = await self._linked(lane)
                 tx.connection = link.connection
                 value = await self._bounded(link, lambda: recover(tx, outcome))
-            except Exception as fault:  # noqa: BLE001 - sorted out there
+            except Exception as fault:  # noqa: BLE001 - sorted there
                 await self._ask_again(fault, pauses)
             else:
                 self._announce(tx.topics)
                 return value
 
     async def _resolve(self, lane: Writer, number: int) -> tuple[int, list[int] | None]:
-        """Return the lane's number, which says whether ``number`` was committed, and the outcome; asks until it is known."""
+        """Return the lane's number, which shows whether ``number`` was committed, and the
+        outcome; retry until known.
+        """
         pauses = pauses_of(self._rng)
         told = False
         old = lane.link
@@ -207,7 +216,7 @@ class Writers:
                     end = partial(link.connection.execute, _END, old.pid, old.began)
                     await self._bounded(link, end)
                 row = await self._bounded(link, partial(link.connection.fetchrow, _RESOLVE, lane.id, number))
-            except Exception as fault:  # noqa: BLE001 - sorted out there
+            except Exception as fault:  # noqa: BLE001 - sorted there
                 await self._ask_again(fault, pauses)
                 told = told or await self._explained(lane)
                 continue
@@ -218,9 +227,11 @@ class Writers:
             return lane.number, row["outcome"]
 
     async def _confirmed(self, lane: Writer) -> bool:
-        """Wait until a commit that the server called doubtful is on its standby: a later commit without doubt says so.
+        """Wait until a commit that the server called doubtful is on its standby: a later commit
+        without doubt proves it.
 
-        Returns False when it is gone: the standby was promoted without it. Then the write must be made again.
+        Returns False if the commit is gone: the standby was promoted without it. Then the
+        write must be repeated.
         """
         if lane.link is None or not lane.link.doubted:
             return True
@@ -233,11 +244,13 @@ class Writers:
                 there = await self._bounded(link, ask) is not None
                 if not link.doubted:
                     return there
-            except Exception as fault:  # noqa: BLE001 - sorted out there
+            except Exception as fault:  # noqa: BLE001 - sorted there
                 await self._ask_again(fault, pauses)
 
     async def _ask_again(self, fault: Exception, pauses: Pauses) -> None:
-        """Pause before asking again for the truth about a commit, while the database is away or busy; else raise."""
+        """Pause before asking again for a commit's outcome, while the database is away or
+        busy; otherwise raise.
+        """
         if not (isinstance(fault, (MakegoodError, *PASSING, *AWAY)) or is_lost(fault)):
             raise fault
         log.warning("%s: the fate of a commit is not known yet: %s", self.where, fault)
@@ -247,11 +260,11 @@ class Writers:
             ) from fault
 
     async def _explained(self, lane: Writer) -> bool:
-        """Say once why the truth is not to be had, when it is a standby that does not answer."""
+        """Log once why the outcome is unknown, if a standby does not answer."""
         try:
             link = await self._connected(lane)
             waits = await self._bounded(link, partial(link.connection.fetchval, WAITS))
-        except Exception as fault:  # noqa: BLE001 - it will be asked again, and tell more then
+        except Exception as fault:  # noqa: BLE001 - it is asked again later
             log.debug("%s: %s", self.where, fault)
             return False
         if waits is not None:
@@ -270,7 +283,7 @@ class Writers:
         link.terminate()
 
     async def _pause(self, pauses: Pauses) -> bool:
-        """Wait for the next pause; returns True when the store closes."""
+        """Wait for the next pause; return True if the store closes."""
         return await rung(self._closing, pauses.draw())
 
     async def _connected(self, lane: Writer) -> Link:
@@ -282,7 +295,7 @@ class Writers:
         return lane.link
 
     async def _linked(self, lane: Writer) -> Link:
-        """Return the lane's connection, with a row of its own behind it."""
+        """Return the lane's connection, with its row in place."""
         link = await self._connected(lane)
         if lane.id == 0:
             drawn = self._rng.getrandbits(62) + 1
@@ -295,7 +308,7 @@ class Writers:
         return link
 
     async def close(self, limit: float) -> None:
-        """Finish what is under way within ``limit`` seconds, then let go of the connections."""
+        """Finish work under way within ``limit`` seconds, then close the connections."""
         await self.tasks.settle(limit)
         self._closing.set()
         links = [lane.link for lane in self._lanes if lane.link is not None and lane.link.open]
@@ -310,9 +323,11 @@ class Writers:
             link.terminate()
 
     async def end(self, limit: float) -> None:
-        """Drop every connection, whoever uses it, and end what is under way: by itself within ``limit`` seconds, or by force.
+        """Drop every connection, even one in use, and end the work under way: by itself within
+        ``limit`` seconds, or by force.
 
-        The connections go first: to cancel a query has the driver ask the server to, in a task that it leaves to itself.
+        Connections are dropped first: to cancel a query, the driver would ask the server in a task
+        that it leaves running.
         """
         self._dialer.hang_up()
         await self.tasks.settle(limit)
