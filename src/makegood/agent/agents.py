@@ -82,7 +82,7 @@ class Agents(Actor):
         for each in slots.values():
             each.free = each.size
 
-    # -- what a Scheduler of the same process uses ------------------------------------------------------------------
+    # -- what a Scheduler of the same process uses -----------------------------------------------------------
 
     def reserve(self) -> Reservation:
         """Return a reservation of slots, for a commit that begins now."""

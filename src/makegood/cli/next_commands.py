@@ -38,7 +38,7 @@ class Remedy(NamedTuple):
     settled: str | None = None
 
 
-# -- what is wrong -----------------------------------------------------------------------------------------------------
+# -- what is wrong -------------------------------------------------------------------------------------------
 
 
 def trouble(found: TaskDetail) -> list[str]:
@@ -88,7 +88,7 @@ def ending(found: TaskDetail) -> str:
     return f"task {task} is {how}{': ' if told else ''}{told}; standing or in doubt: {standing}"
 
 
-# -- what can be done --------------------------------------------------------------------------------------------------
+# -- what can be done ----------------------------------------------------------------------------------------
 
 
 def remedies(found: TaskDetail) -> list[Remedy]:
@@ -136,7 +136,7 @@ def _undo_means(found: TaskDetail) -> str:
     return "undo what is left" if found.task.goal == "undo" else "end it: undo what it did"
 
 
-# -- said --------------------------------------------------------------------------------------------------------------
+# -- said ----------------------------------------------------------------------------------------------------
 
 
 def spelt(cli: Cli, words: Sequence[str]) -> str:

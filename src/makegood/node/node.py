@@ -165,7 +165,7 @@ class Node:
         self._running = _Running(self.name)
         self._phase: Literal["starting", "ready", "draining", "stopped"] = "starting"
 
-    # -- life ----------------------------------------------------------------------------------------------------------
+    # -- life ------------------------------------------------------------------------------------------------
 
     async def __aenter__(self) -> Self:
         """Open the store, register, start the roles."""
@@ -276,7 +276,7 @@ class Node:
         if self._parts.telemetry is not None:
             await self._parts.telemetry.end()
 
-    # -- how it is -----------------------------------------------------------------------------------------------------------
+    # -- how it is -------------------------------------------------------------------------------------------
 
     @property
     def number(self) -> int:

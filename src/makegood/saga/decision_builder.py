@@ -78,7 +78,7 @@ class DecisionBuilder:
         self._lists: dict[int, tuple[bytes, Sequence[msgspec.Raw]]] = {}
         self._links: dict[int, list[int]] = {}
 
-    # -- reading -------------------------------------------------------------------------------------------------------
+    # -- reading ---------------------------------------------------------------------------------------------
 
     def size(self) -> int:
         """Return the number of steps."""
@@ -126,7 +126,7 @@ class DecisionBuilder:
         count = self._open.get(idx)
         return self.held.open[idx] if count is None else count
 
-    # -- values --------------------------------------------------------------------------------------------------------
+    # -- values ----------------------------------------------------------------------------------------------
 
     def lookup(self, ref: Ref) -> bytes:
         """Return the whole value that a ref names: a workflow input, or the result of a step."""
@@ -155,7 +155,7 @@ class DecisionBuilder:
             found = self._lists[id(value)] = (value, splice.read_list(value))
         return found[1]
 
-    # -- writing -------------------------------------------------------------------------------------------------------
+    # -- writing ---------------------------------------------------------------------------------------------
 
     def put(self, step: Step) -> Step:
         """Write a step whose state stays as it is."""
@@ -233,7 +233,7 @@ class DecisionBuilder:
         if self.step(before).state not in rules.PASSED:
             self._open[after] = self.open(after) + 1
 
-    # -- requests and timers ---------------------------------------------------------------------------------------------
+    # -- requests and timers ---------------------------------------------------------------------------------
 
     def begin(self, step: Step, args: bytes) -> None:
         """Dispatch a step: waiting, ready, running and its request row, all at once."""
@@ -289,7 +289,7 @@ class DecisionBuilder:
             self.out.dropped.append(idx)
         return self.put(replace(step, waiting=False))
 
-    # -- counts, alerts ------------------------------------------------------------------------------------------------
+    # -- counts, alerts --------------------------------------------------------------------------------------
 
     def count(self, idx: int) -> None:
         """Count one failure, of a step (-1: of the task alone): by + 1, so that the Supervisor's counting is

@@ -114,7 +114,7 @@ class EagerSubmissions:
         batch.add(_Prepared(replace(draft, holder=self._tasks.node, first=first), held, slots, answered))
         return await answered
 
-    # -- before it is written ----------------------------------------------------------------------------------------------
+    # -- before it is written --------------------------------------------------------------------------------
 
     def _begun(self, draft: Submission) -> tuple[HeldTask, Decision | None]:
         """Return a task as it is to be held, and its first Decision if that can be written with it."""
@@ -142,7 +142,7 @@ class EagerSubmissions:
         slots.rollback({})  # others need not wait for them until it is written
         return False
 
-    # -- writing -----------------------------------------------------------------------------------------------------------
+    # -- writing ---------------------------------------------------------------------------------------------
 
     async def _write(self, batch: _Batch) -> list[Submitted | Exception]:
         """Submit a batch; returns what became of each."""
@@ -162,7 +162,7 @@ class EagerSubmissions:
             answer for draft in drafts for answer in await self._submitted([draft])
         ]  # only the guilty fails
 
-    # -- afterwards --------------------------------------------------------------------------------------------------------
+    # -- afterwards ------------------------------------------------------------------------------------------
 
     def _settle(self, batch: _Batch, work: asyncio.Task[list[Submitted | Exception]]) -> None:
         """Hold what was created, and tell the callers. A batch whose writing was cancelled has no answers."""

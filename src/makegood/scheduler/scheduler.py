@@ -90,7 +90,7 @@ class Scheduler(Actor):
         self._clock = clock
         self._setbacks = Setbacks("scheduler", store.alerts, rng, most=_IN_VAIN)
 
-    # -- what others of the same process use -------------------------------------------------------------------------
+    # -- what others of the same process use -----------------------------------------------------------------
 
     @property
     def deliver(self) -> Callable[[int, TaskMessage, int], bool]:
@@ -128,7 +128,7 @@ class Scheduler(Actor):
         tasks.renamed(node)
         self.wakeups.look_again()
 
-    # -- life ----------------------------------------------------------------------------------------------------------
+    # -- life ------------------------------------------------------------------------------------------------
 
     async def run(self) -> None:
         """Advance tasks until cancelled; call ``drain`` first for an orderly end."""
