@@ -45,7 +45,7 @@ Progress = Callable[[Acted], None]
 
 
 class Acts:
-    """Leaves acts and waits for their answers. ``recent``: recently ended tasks, which an act may restart."""
+    """Leaves acts and waits for their answers. ``recent``: tasks whose kept ends an act makes stale."""
 
     def __init__(self, opened: OpenedStore, recent: RecentTasks, *, poll: float, rng: random.Random) -> None:
         self._opened = opened

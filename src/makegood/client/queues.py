@@ -49,7 +49,7 @@ class Queue:
     """A queue, for its readers: ``client.queue("web-7")``. Any number of processes may read one queue.
 
     ``async for message in queue`` yields messages as they arrive, and acknowledges each when the next one is
-    requested. A message that left the loop by an exception or ``break`` is not acknowledged, and is
+    requested. If an exception or ``break`` ends the loop, its last message is not acknowledged, and is
     redelivered. An outage of the store does not end the loop.
 
     >>> async def listen(client):

@@ -1,4 +1,7 @@
-"""An outbox in a PostgreSQL database. The entries that one relay sends are locked meanwhile; others take the next ones."""
+"""An outbox in a PostgreSQL database.
+
+The entries that one relay sends are locked meanwhile; other relays take the next ones.
+"""
 
 import asyncio
 import contextlib
@@ -23,9 +26,10 @@ _LIMIT = 10.0
 
 EQ = "operator(pg_catalog.=)"
 
-# Another role may make an operator or a function in a schema of the application's search path, and behind a proxy each transaction may
-# have another session. So the path is asked once, where the table is, and each name here is the server's own. What is sent is text:
-# for arrays the driver would ask the server with statements of its own.
+# Another role may make an operator or a function in a schema of the application's search path, and behind a
+# proxy each transaction may have another session. So the search path is read once, to find the table, and each
+# name here is the server's own. Parameters are sent as text: for arrays the driver would query the server with
+# statements of its own.
 _WHERE = f"""
 select pg_catalog.format('%I.%I', n.nspname, c.relname) from pg_catalog.pg_class c
     join pg_catalog.pg_namespace n on n.oid {EQ} c.relnamespace
