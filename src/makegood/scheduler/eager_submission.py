@@ -82,7 +82,7 @@ class EagerSubmissions:
         return self._expected
 
     def open(self) -> None:
-        """Note on which loop the Scheduler runs: to ask for it costs a call of the system each time."""
+        """Note on which loop the Scheduler runs: asking for it costs a system call each time."""
         self._loop = asyncio.get_running_loop()
 
     async def close(self) -> None:
@@ -92,8 +92,8 @@ class EagerSubmissions:
     async def submit(self, draft: Submission) -> Submitted:
         """Submit a task, as ``Tasks.submit`` does.
 
-        It is left for anybody to claim when the Scheduler is full or stops, or when other tasks may wait
-        already.
+        The task is left for any Scheduler to claim when this one is full or stops, or when other tasks may
+        wait already.
         """
         if not self._claims.takes(self._expected):
             (answer,) = await self._store.submit([draft])
@@ -196,7 +196,7 @@ class EagerSubmissions:
 
 
 def _tell(answered: asyncio.Future[Submitted], answer: Submitted | Exception | None) -> None:
-    """Tell a caller who still waits what became of a submission; None: its writing was cancelled."""
+    """Report the outcome of a submission to a caller that still waits; None: its writing was cancelled."""
     if answered.done():
         return
     if answer is None:
