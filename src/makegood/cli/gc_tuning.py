@@ -1,7 +1,8 @@
-"""The garbage collector of a process that is busy with many tasks.
+"""Garbage collection in a process that is busy with many tasks.
 
-CPython looks for cycles after every 700 new objects. A process that holds hundreds of tasks in flight makes that many with
-every handful of steps, nearly all of which die by reference count, so the looking is a tenth and more of its time.
+CPython looks for cycles after every 700 new objects. A process that holds hundreds of tasks in flight makes
+that many with every handful of steps. Nearly all of them die by reference count, so looking for cycles takes
+a tenth of its time or more.
 """
 
 import gc
@@ -15,7 +16,7 @@ _USUAL: Final = (700, 2000)
 
 
 def collect_rarely() -> None:
-    """Let the collector look less often, for the rest of this process, unless somebody has set a threshold already."""
+    """Let the collector run less often for the rest of this process, unless a threshold is already set."""
     first, *others = gc.get_threshold()
     if first in _USUAL:
         gc.set_threshold(RARER, *others)
