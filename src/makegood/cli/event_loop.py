@@ -31,7 +31,8 @@ log = logging.getLogger("makegood.node")
 GRACE: Final = 3.0
 """Seconds in which cancelled work may finish, once the node has ended."""
 
-_SWITCH = 0.0002  # seconds; SQLite's writing thread wants the interpreter some ten times a commit, each time so long at most
+_SWITCH = 0.0002
+"""Seconds; SQLite's writing thread wants the interpreter about ten times a commit, each at most this late."""
 
 
 def run(main: Coroutine[Any, Any, T]) -> T:

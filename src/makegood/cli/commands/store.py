@@ -39,7 +39,10 @@ def with_store(cli: Cli, work: Callable[[Store], Awaitable[T]]) -> T:
 
 
 async def set_up(cli: Cli, store: Store, *, empty: bool = False) -> list[str]:
-    """Migrate a store and return what was applied; ``empty``: only an empty one. Says when others keep tables in it."""
+    """Migrate a store and return what was applied; ``empty``: only an empty one.
+
+    Warns when others keep tables in it.
+    """
     found = await store.admin.schema()
     if empty and found.version > 0:
         return []
