@@ -105,7 +105,7 @@ class CircuitWatch:
 
 
 def _outcome(attempt: Attempt, message: TaskMessage | None, now: float) -> Outcome:
-    """Return what an attempt tells of its service."""
+    """Return what an attempt shows about its service."""
     called = attempt.phase != "waiting"
     if message is None or now > attempt.deadline:
         return "failed" if called and now >= attempt.deadline else "neither"

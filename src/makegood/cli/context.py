@@ -45,7 +45,7 @@ class Cli:
         return Output(json=self.json, color=self.settings.color)
 
     def note(self, text: str) -> None:
-        """Tell a person something that is no result: on stderr."""
+        """Print a note on stderr: for people, not a result."""
         print(visible(text), file=sys.stderr, flush=True)
 
 
@@ -58,7 +58,7 @@ class Seconds(click.ParamType[float]):
         self._least = least
 
     def convert(self, value: object, param: click.Parameter | None, ctx: click.Context | None) -> float:
-        """Return seconds; what is no duration is a usage error."""
+        """Return seconds; a value that is not a duration is a usage error."""
         try:
             name = param.opts[0] if param is not None else "it"
             return seconds(duration(value, name), name=name, least=self._least)

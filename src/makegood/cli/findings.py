@@ -164,7 +164,7 @@ def unread(queues: Sequence[QueueView]) -> list[Finding]:
 
 
 def alerting(alerts: Mapping[str, int]) -> Finding:
-    """Judge the alerts that stand, by kind."""
+    """Judge the open alerts, by kind."""
     if not alerts:
         return Finding("alerts", "ok", "none stands")
     told = ", ".join(f"{count} {kind}" for kind, count in sorted(alerts.items()))

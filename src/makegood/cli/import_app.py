@@ -118,7 +118,7 @@ def _module(name: str) -> ModuleType:
 
 
 def _said(error: BaseException) -> str:
-    """Return an error's words, without the place that stands behind them."""
+    """Return an error's words, without the place that follows them."""
     return error.msg if isinstance(error, SyntaxError) and error.filename else str(error)
 
 

@@ -31,7 +31,7 @@ def set_up_logs(cli: Cli) -> None:
 
 
 def telemetry_of(cli: Cli) -> Observer | None:
-    """Return who watches this process, None when nobody is to."""
+    """Return this process's observer, None when there is none."""
     settings = cli.settings
     if settings.listen is None and not settings.traces:
         return None

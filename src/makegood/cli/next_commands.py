@@ -72,7 +72,7 @@ def _of_step(step: StepView, cause: str) -> str:
 
 
 def ending(found: TaskDetail) -> str:
-    """Say in one sentence how a task that was not processed ended, or how it is while it goes on."""
+    """Return one sentence on how a task that was not processed ended, or on its state while it runs."""
     task = ids.show(found.task.id)
     stands = [s for s in found.steps if s.stands]
     cause = found.task.cause or "no cause recorded"

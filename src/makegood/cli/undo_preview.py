@@ -103,7 +103,7 @@ def _no_return(view: StepView) -> bool:
 
 
 def _followers(found: TaskDetail) -> dict[int, set[int]]:
-    """Return who follows whom, as the rules see it."""
+    """Return the followers of each step, as the rules see them."""
     return {idx: set(after) for idx, after in enumerate(held(found).followers)}
 
 

@@ -187,7 +187,7 @@ class Queue:
         return receipts
 
     async def __aiter__(self) -> AsyncGenerator[QueueMessage, None]:
-        """Yield messages as they come, for ever."""
+        """Yield messages as they arrive, forever."""
         while True:
             for message in await self.receive():
                 receipt = (message.seq, message.tries)

@@ -39,7 +39,7 @@ from makegood.workflow.app import App
 log = logging.getLogger("makegood.node")
 
 ROLES = ("scheduler", "agent", "supervisor")
-"""What a process runs unless it is told otherwise; and "inbox" where the app declares any."""
+"""The roles of a process by default, with "inbox" where the app declares any inbox."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -182,7 +182,7 @@ def _janitor(parts: Parts, supervisor: Supervisor | None) -> Janitor | None:
 
 
 def _teller(parts: Parts) -> Teller | None:
-    """Return what tells people of alerts, where decisions are made."""
+    """Return the actor that reports alerts, None in a process without a Scheduler or Supervisor."""
     options = parts.options
     if options.tell is None or not {"scheduler", "supervisor"} & set(parts.roles):
         return None

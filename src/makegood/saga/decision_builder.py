@@ -178,7 +178,7 @@ class DecisionBuilder:
         return moved
 
     def _note(self, plan: StepPlan, before: StepState, after: StepState, why: str) -> None:
-        """Write down a lawful move; any other is a defect."""
+        """Record an allowed move; any other move is a defect."""
         moves = STEP_MOVES if plan.kind == "action" else CONTROL_MOVES
         if after not in moves.get(before, ()):
             check_step(before, after, control=plan.kind != "action")
@@ -274,7 +274,7 @@ class DecisionBuilder:
         )
 
     def timer(self, step: Step, seconds: float) -> Step:
-        """Let the step rest for so many seconds; a ``retry`` message ends it."""
+        """Let the step rest for this many seconds; a ``retry`` message ends the rest."""
         idx = step.plan.idx
         self.out.timers[idx] = seconds
         if idx in self.out.dropped:
@@ -282,7 +282,7 @@ class DecisionBuilder:
         return self.put(replace(step, waiting=True))
 
     def drop_timer(self, step: Step) -> Step:
-        """Take the step's timer away: it has fired or is no longer wanted."""
+        """Remove the step's timer: it has fired or is no longer wanted."""
         idx = step.plan.idx
         self.out.timers.pop(idx, None)
         if idx < self._count and self.held.steps[idx].waiting:

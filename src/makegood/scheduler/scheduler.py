@@ -110,7 +110,7 @@ class Scheduler(Actor):
         return self.tasks.weights.total
 
     def holds(self, task: int) -> bool:
-        """Return whether this Scheduler holds a task, and so tells of its end."""
+        """Return whether this Scheduler holds a task, and so reports its end."""
         return task in self.tasks.held
 
     def idle(self) -> bool:

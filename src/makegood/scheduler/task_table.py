@@ -143,7 +143,7 @@ class TaskTable:
             self.timers.set(task, idx, now + wait)
 
     def fire(self) -> None:
-        """Let steps go on whose timers are due."""
+        """Let steps continue whose timers are due."""
         for task, idx in self.timers.pop(self.clock.monotonic()):
             held = self.held.get(task)
             if held is not None and held.steps[idx].waiting:

@@ -102,7 +102,10 @@ def alerts(
 
 
 def _look(cli: Cli, task_id: str | None, read: Callable[[Client], Awaitable[list[View]]]) -> list[View]:
-    """Return what is read of all tasks, or of one: nothing at all is an error when there is no such task."""
+    """Return what a query finds about all tasks, or about one.
+
+    Finding nothing is an error when there is no such task.
+    """
 
     async def look() -> list[View]:
         async with looking(cli) as client:

@@ -68,7 +68,7 @@ def doctor(cli: Cli, /, *, strict: bool) -> None:
 
 
 def lines_of(finding: Finding) -> list[Line]:
-    """Return a finding as people read it; the remedy stands below."""
+    """Return a finding as people read it, with the remedy below."""
     lines: list[Line] = [
         ((f"{finding.severity:<7}", _STYLE[finding.severity]), (f"  {finding.check:<12}  {finding.what}", ""))
     ]
@@ -182,7 +182,7 @@ async def _timed(ask: Callable[[], Awaitable[object]]) -> list[float]:
 
 
 async def _running(store: Store) -> list[Finding]:
-    """See who runs, who leads, and what nobody does."""
+    """Check which processes run, which of them lead, and which work no process does."""
 
     async def processes() -> list[Finding]:
         return await _processes(store)

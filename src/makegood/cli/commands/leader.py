@@ -1,5 +1,6 @@
-"""``makegood leader`` and ``makegood election run``: who leads, who led, and running a command only while
-leading.
+"""``makegood leader`` and ``makegood election run``: who leads, who led, and commands bound to leading.
+
+``makegood election run`` runs a command only while this process leads.
 """
 
 import asyncio

@@ -206,7 +206,7 @@ def _serve(
     agents: tuple[str, ...] | None,
     outbox: str | None = None,
 ) -> None:
-    """Run a node until it is told to stop."""
+    """Run a node until it is asked to stop."""
     set_up_logs(cli)
     telemetry = telemetry_of(cli)
     node = Node(

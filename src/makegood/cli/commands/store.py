@@ -124,7 +124,7 @@ def status(cli: Cli) -> None:
 
 
 def _tell(cli: Cli, found: SchemaStatus) -> None:
-    """Say where a store stands, in words."""
+    """Print a store's address and the state of its schema."""
     cli.out.text(f"store    {masked(cli.settings.store)}")
     state = "up to date" if not found.missing else f"needs {found.needed}: run `makegood store migrate`"
     if found.version > found.needed:

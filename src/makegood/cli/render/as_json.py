@@ -299,7 +299,7 @@ def listener(view: ListenerView) -> Shape:
 
 
 def _json(body: bytes) -> msgspec.Raw | str:
-    """Return a body for splicing in; one that is no JSON as text."""
+    """Return a body for splicing in; a body that is not JSON as text."""
     try:
         msgspec.json.decode(body)
     except UNREADABLE:
