@@ -127,8 +127,9 @@ class Agents(Actor):
         return {attempt.request.task for attempt in self.attempts.running}
 
     def backlogged(self, address: str) -> None:
-        """Note that a request for this agent went to the store: later requests queue behind it until none is
-        left.
+        """Note that a request for this agent went to the store.
+
+        Later requests queue behind it until the backlog is drained.
         """
         if (slots := self.slots.get(address)) is not None:
             slots.backlog = True

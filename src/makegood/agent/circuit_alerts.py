@@ -92,8 +92,9 @@ class Circuits(Actor):
                 await setbacks.over()
 
     async def _rung(self, look: float) -> bool:
-        """Wait for a change, or until it is time to check other processes. Returns whether something
-        changed.
+        """Wait for a change, or until it is time to check other processes.
+
+        Returns whether something changed.
         """
         now = self._clock.monotonic()
         shut = [circuit.remaining(now) for circuit in self._circuits.values() if circuit.state in SHUT]

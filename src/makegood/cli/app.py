@@ -106,8 +106,9 @@ class Lazy(click.Group):
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
-        """Find the command. The error for an unknown name lists, in full, the commands of any group that may
-        be meant.
+        """Find the command.
+
+        The error for an unknown name lists, in full, the commands of any group that may be meant.
         """
         name = args[0]
         if name not in self.places and not name.startswith("-") and not ctx.resilient_parsing:

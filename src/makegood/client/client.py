@@ -109,8 +109,9 @@ class Client:
         self.waiters.open()
 
     async def close(self) -> None:
-        """Stop waiting, and close the store if this client opened it. Callers that still wait get a
-        ``ClosedError``.
+        """Stop waiting, and close the store if this client opened it.
+
+        Callers that still wait get a ``ClosedError``.
         """
         self._opened.shut()
         await self.waiters.close()
@@ -289,8 +290,9 @@ class Client:
     # -- finding ---------------------------------------------------------------------------------------------
 
     def task(self, task_id: str | int, returns: Any = None) -> "TaskHandle[Any]":
-        """Return a handle to an existing task, without reading the store. ``returns``: type to decode the
-        result to.
+        """Return a handle to an existing task, without reading the store.
+
+        ``returns``: type to decode the result to.
         """
         number = task_id if isinstance(task_id, int) else ids.parse(task_id)
         return TaskHandle(self._access, number, returns, created=False)
@@ -325,8 +327,9 @@ class Client:
         return found + (await self.store.alerts.views(rest, of, ended=True) if rest > 0 else [])
 
     async def acknowledge(self, alert: int, *, who: str | None = None, why: str = "") -> AlertView:
-        """Acknowledge an alert: somebody takes care of it, so it is no longer open. Returns the alert as it
-        is now.
+        """Acknowledge an alert: somebody takes care of it, so it is no longer open.
+
+        Returns the alert as it is now.
 
         Raises ``AlertNotFoundError``, and ``ActRefusedError`` when somebody else was first or its cause has
         gone.
@@ -350,8 +353,9 @@ class Client:
         return found
 
     async def audit(self, task: str | int | None = None, *, limit: int = 100) -> list[AuditView]:
-        """Return operators' acts, newest first: who, when, why, and the outcome. ``task``: only acts on this
-        task.
+        """Return operators' acts, newest first: who, when, why, and the outcome.
+
+        ``task``: only acts on this task.
         """
         return await self._opened.ready().admin.audit(limit, _number(task))
 
@@ -365,8 +369,9 @@ class Client:
         timeout: Duration | None = "30s",
         progress: Progress | None = None,
     ) -> list[Acted]:
-        """Cancel all tasks that match. ``limit``: the most tasks, newest first; the filter's own ``limit`` is
-        ignored.
+        """Cancel all tasks that match.
+
+        ``limit``: the most tasks, newest first; the filter's own ``limit`` is ignored.
 
         ``timeout``: for the answers to one batch of a hundred. ``progress`` is called with each answer. An
         act that a task does not allow is refused for that task alone.
@@ -498,8 +503,9 @@ class Client:
         who: str | None = None,
         why: str = "",
     ) -> list[str]:
-        """Let dead letters of a queue be received again, and end their alerts. Returns the ids of those that
-        existed.
+        """Let dead letters of a queue be received again, and end their alerts.
+
+        Returns the ids of those that existed.
 
         All dead letters of the queue, or only those with these ids. ``value`` replaces the value of the one
         message that is named. The audit keeps ``who`` (default: user@host), ``why``, and both values. Raises
@@ -540,8 +546,9 @@ class Client:
                 return dropped
 
     async def notices(self, *, dead: bool = False, limit: int = 100) -> list[ListenerView]:
-        """Return the webhooks with unsent notices, those that were given up first. ``dead``: only those given
-        up.
+        """Return the webhooks with unsent notices, those that were given up first.
+
+        ``dead``: only those given up.
         """
         return await self._opened.ready().notices.listeners(limit, dead=dead)
 

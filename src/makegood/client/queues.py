@@ -225,8 +225,9 @@ def outgoing(
     expires: Duration | None = None,
     remember: Duration | None = None,
 ) -> Outgoing:
-    """Return a message as it is sent. Raises ``ConfigError`` and ``PayloadError`` for one that cannot be
-    sent.
+    """Return a message as it is sent.
+
+    Raises ``ConfigError`` and ``PayloadError`` for one that cannot be sent.
     """
     if not isinstance(id, str) or not id or len(id) > _MOST_ID or not id.isprintable():
         raise ConfigError(f"id={id!r}: a text of up to {_MOST_ID} printable characters, and not empty")

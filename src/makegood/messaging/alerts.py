@@ -54,8 +54,9 @@ class Sender(Protocol):
 
 
 class Teller(Actor):
-    """Logs alerts and sends them to ``webhook``, if there is one. ``pause``: seconds between reads of the
-    store.
+    """Logs alerts and sends them to ``webhook``, if there is one.
+
+    ``pause``: seconds between reads of the store.
 
     The log never waits for the sending. An alert that this process has taken and cannot send is sent by
     another one a while later.

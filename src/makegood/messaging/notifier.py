@@ -94,8 +94,9 @@ class Patience:
 
 
 class Shares:
-    """How the places for notices under way are shared among the hosts. ``hosts``: those that may be posted
-    to.
+    """How the places for notices under way are shared among the hosts.
+
+    ``hosts``: those that may be posted to.
     """
 
     def __init__(self, hosts: Hosts, rng: random.Random) -> None:
@@ -245,8 +246,9 @@ class Notifier(Actor):
 
     @classmethod
     def of(cls, store: Store, options: Options, *, clock: Clock, rng: random.Random) -> Self:
-        """Return a notifier with these ``options``. Raises ``ConfigError`` when they name a host without a
-        secret.
+        """Return a notifier with these ``options``.
+
+        Raises ``ConfigError`` when they name a host without a secret.
         """
         hosts, timeout, poll = (
             Hosts((options.webhook_hosts or "").split()),

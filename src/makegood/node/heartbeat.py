@@ -23,8 +23,9 @@ log = logging.getLogger("makegood.node")
 
 
 class Heartbeat(Actor):
-    """Registers a process and renews its row. ``info`` returns the row's contents; ``renumbered`` is called
-    with each new number.
+    """Registers a process and renews its row.
+
+    ``info`` returns the row's contents; ``renumbered`` is called with each new number.
     """
 
     def __init__(

@@ -285,8 +285,9 @@ class Node:
         return self._heartbeat.number
 
     def dead(self) -> str:
-        """Return what of this process has died, "" when all of it lives. An unavailable store does not
-        count.
+        """Return what of this process has died, "" when all of it lives.
+
+        An unavailable store does not count.
         """
         return self._running.dead()
 

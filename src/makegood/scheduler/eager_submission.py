@@ -165,8 +165,9 @@ class EagerSubmissions:
     # -- afterwards ------------------------------------------------------------------------------------------
 
     def _settle(self, batch: _Batch, work: asyncio.Task[list[Submitted | Exception]]) -> None:
-        """Hold what was created, and answer the callers. A batch whose writing was cancelled has no
-        answers.
+        """Hold what was created, and answer the callers.
+
+        A batch whose writing was cancelled has no answers.
         """
         self._writing.discard(work)
         if batch is self._gathered:  # it was cancelled before it began

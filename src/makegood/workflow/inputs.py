@@ -73,8 +73,9 @@ class WorkflowInputs:
         return data
 
     def in_order(self, inputs: Sequence[Any]) -> tuple[list[Any], dict[str, Any]]:
-        """Decode all inputs in order; returns those by position and those by name. Raises
-        ``PayloadError``.
+        """Decode all inputs in order; returns those by position and those by name.
+
+        Raises ``PayloadError``.
         """
         found = self._signature.parameters.values()
         if any(p.kind is p.VAR_KEYWORD for p in found):

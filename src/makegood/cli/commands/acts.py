@@ -1,7 +1,4 @@
-"""``makegood task cancel
-undo
-resubmit
-settle``: an operator's acts.
+"""``makegood task cancel | undo | resubmit | settle``: an operator's acts.
 
 Each act is a message in the task's inbox. A Scheduler's rules decide it, and the command shows their answer.
 With several ids each has its own line, and the command returns the highest of the exit codes 4, 5 and 6 that

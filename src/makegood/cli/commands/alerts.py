@@ -155,8 +155,9 @@ async def _acknowledge(cli: Cli, wanted: tuple[int, ...], who: str | None, why: 
 
 
 async def _test(cli: Cli, asks: str | None, limit: float) -> int:
-    """Raise a test alert and see which ways it takes. If no process runs that reports alerts, this one
-    does.
+    """Raise a test alert and see which ways it takes.
+
+    If no process runs that reports alerts, this one does.
     """
     async with connect(cli) as client:
         mark = uuid.uuid4().hex[:8]

@@ -1,12 +1,6 @@
 """Commands for queues and notices.
 
-``makegood queue send
-receive
-ack
-list
-replay
-drop`` and ``makegood notices list
-retry
+``makegood queue send | receive | ack | list | replay | drop`` and ``makegood notices list | retry |
 drop``.
 """
 

@@ -1,8 +1,4 @@
-"""``makegood run
-scheduler
-agent
-supervisor
-inbox``: processes that run the actors.
+"""``makegood run | scheduler | agent | supervisor | inbox``: processes that run the actors.
 
 They run until SIGTERM or Ctrl-C, then drain. Logs go to stderr. With ``--json`` one object on stdout reports
 that the process has started, another that it has stopped.

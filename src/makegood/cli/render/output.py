@@ -86,8 +86,9 @@ class Output:
                 self.text(plain(line))
 
     def drawing(self, lines: Iterable[Line]) -> None:
-        """Write styled lines; where a person's terminal is too narrow they end in an ellipsis. A pipe gets
-        them whole.
+        """Write styled lines; where a person's terminal is too narrow they end in an ellipsis.
+
+        A pipe gets them whole.
         """
         if self.fancy:
             self._pretty().lines(list(lines), colored=self.colored, cut=True)

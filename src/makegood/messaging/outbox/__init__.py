@@ -66,8 +66,9 @@ def ddl(url: str) -> str:
 
 
 def open_outbox(url: str) -> Outbox:
-    """Return the outbox in the database that ``url`` names; nothing is opened yet. ``@FILE``: the URL in that
-    file.
+    """Return the outbox in the database that ``url`` names; nothing is opened yet.
+
+    ``@FILE``: the URL in that file.
 
     Raises ``ConfigError`` for another URL, or when the extra for it is not installed.
     """
