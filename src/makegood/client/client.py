@@ -265,11 +265,11 @@ class Client:
         Of an iterable that is not asynchronous, two batches are in memory: the next batch is planned while
         one is written.
 
-        ``async for task in client.submit_many(...)`` yields the handles in order; ``await
-        client.submit_many(...)`` returns all of them. Nothing is submitted before that. ``inputs`` may be any
-        iterable, or an asynchronous one. ``key`` and ``correlation_id`` are functions of the input;
-        ``reply_to`` is the same for all. The rest is as in ``submit``. A call with keys that failed half way
-        can simply be repeated.
+        ``async for task in client.submit_many(...)`` yields the handles in order;
+        ``await client.submit_many(...)`` returns all of them. Nothing is submitted before that. ``inputs``
+        may be any iterable, or an asynchronous one. ``key`` and ``correlation_id`` are functions of the
+        input; ``reply_to`` is the same for all. The rest is as in ``submit``. A call with keys that failed
+        half way can simply be repeated.
 
         >>> async def import_orders(client, orders):
         ...     async for task in client.submit_many(place_order, orders, key=lambda order: order.id):
@@ -507,10 +507,9 @@ class Client:
 
         Returns the ids of those that existed.
 
-        All dead letters of the queue, or only those with these ids. ``value`` replaces the value of the one
-        message that is named. The audit keeps ``who`` (default: user@host), ``why``, and both values. Raises
-        ``ConfigError`` for a value for more than one message, and ``PayloadError`` for a value that cannot be
-        kept.
+        ``ids``: only these dead letters. ``value`` replaces the value of the one message that is named. The
+        audit keeps ``who`` (default: user@host), ``why``, and both values. Raises ``ConfigError`` for a value
+        for more than one message, and ``PayloadError`` for a value that cannot be kept.
         """
         self._opened.ready()
         refuse_unknowable(queue, ids)
@@ -546,7 +545,7 @@ class Client:
                 return dropped
 
     async def notices(self, *, dead: bool = False, limit: int = 100) -> list[ListenerView]:
-        """Return the webhooks with unsent notices, those that were given up first.
+        """Return the webhooks with unsent notices; those that were given up come first.
 
         ``dead``: only those given up.
         """

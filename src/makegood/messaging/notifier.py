@@ -6,7 +6,7 @@ arrives at least once. The next notice of a task can be taken only when the one 
 arrive in order, whichever process sends.
 
 If a receiver does not answer, the notice is tried again after growing waits, and at last given up with an
-alert. Then no more notices of that task are sent until an operator asks for it. A silent receiver holds up
+alert. Then no more notices of that task are sent until an operator says so. A silent receiver holds up
 only its own tasks: each host gets a share of the concurrent posts, and a small share while it fails.
 
 Hosts that have accepted nothing yet, or fail, are on probation. Those that one entry of ``webhook_hosts``

@@ -4,7 +4,7 @@ that nobody received.
 It runs beside the leading Supervisor. It never removes a task that is in error, has an undecided message, has
 an unsent notice, or has an alert that is open or was not reported. It scans the tasks in the order of their
 submission, a bounded window at a time, and rests in between, so that nobody waits for it. The statement that
-deletes names its conditions again, so two janitors do no harm.
+deletes names the rows again, so two janitors do no harm.
 
 It checks queues more often: a queue that nobody reads grows with every task. makegood refuses what a client
 sends to a full queue. It cannot refuse the notice of a state change, so it drops the oldest notices, with an
