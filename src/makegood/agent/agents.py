@@ -82,7 +82,7 @@ class Agents(Actor):
         for each in slots.values():
             each.free = each.size
 
-    # -- what a Scheduler of the same process uses ------------------------------------------------------------------
+    # -- what a Scheduler of the same process uses -----------------------------------------------------------
 
     def reserve(self) -> Reservation:
         """Return a reservation of slots, for a commit that begins now."""
@@ -91,8 +91,8 @@ class Agents(Actor):
     def lend(self, address: str, action: str) -> bool:
         """Set a slot aside for an action that runs here.
 
-        Agents with a backlog in the store lend none, nor those whose circuit is not closed or whose rate the
-        store keeps: requests that wait there may be of higher priority.
+        An agent lends no slot while it has a backlog in the store, while its circuit is not closed, or when
+        the store enforces its rate: requests that wait there may have higher priority.
         """
         slots = self.slots.get(address)
         if slots is None or action not in slots.actions or not self.intake.open or not slots.lendable:
@@ -127,7 +127,10 @@ class Agents(Actor):
         return {attempt.request.task for attempt in self.attempts.running}
 
     def backlogged(self, address: str) -> None:
-        """Note that a request for this agent went to the store: later ones queue behind it, until it is drained."""
+        """Note that a request for this agent went to the store.
+
+        Later requests queue behind it until the backlog is drained.
+        """
         if (slots := self.slots.get(address)) is not None:
             slots.backlog = True
 
@@ -158,9 +161,7 @@ class Agents(Actor):
             self.attempts.stop()
 
     def renamed(self, node: int) -> None:
-        """Go on as ``node``, and look at once: as a process declared dead it was given nothing, whatever
-        there was.
-        """
+        """Continue as ``node``, and read the store at once: a process declared dead was given no requests."""
         self.node = node
         for slots in self.slots.values():
             self.intake.look(slots)

@@ -1,4 +1,4 @@
-"""The attempts under way in a process: they begin, are halted at complete-by, given more time, and end."""
+"""The attempts under way in a process: they begin, get more time, are halted at complete-by, and end."""
 
 import asyncio
 import logging
@@ -29,7 +29,7 @@ EXTEND_MOST = 10
 
 
 class Attempts:
-    """Runs attempts. ``identity``: of the store; ``answered``: told each answer, and the moment."""
+    """Runs attempts. ``identity``: the store's. ``answered``: called with each answer and its moment."""
 
     def __init__(
         self,
@@ -146,7 +146,7 @@ class Attempts:
         )  # fmt: skip
 
     async def extend(self, attempt: Attempt, more: float) -> bool:
-        """Ask the store for so many seconds from now on; return whether it agreed."""
+        """Ask the store for this many seconds from now on; return whether it agreed."""
         request = attempt.request
         wanted = min(self._clock.monotonic() + more, attempt.last)
         left = wanted - self._clock.monotonic()
@@ -158,7 +158,9 @@ class Attempts:
         return True
 
     def name_what_runs(self, limit: float) -> None:
-        """Log what a drain of ``limit`` seconds did not wait for: nothing else will ever tell of it."""
+        """Log the attempts that a drain of ``limit`` seconds did not wait for: nothing else will report
+        them.
+        """
         for attempt in self.running:
             request = attempt.request
             log.warning(

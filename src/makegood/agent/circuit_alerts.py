@@ -1,13 +1,13 @@
 """Alerts about open circuits: one for each agent, until all its processes know that the service answers.
 
-It is raised and ended by the processes themselves, each first publishing what its own circuit is: so the last
-one to hear an answer sees that it is the last. The alert of a process that died with an open circuit is ended
-by the Supervisor.
+The processes themselves raise and end the alert. Each first publishes the state of its own circuit, so the
+last one to hear an answer sees that it is the last. If a process died with an open circuit, the Supervisor
+ends its alert.
 
-A circuit that is half-open waits for a call, its canary, and there may be none for days. So as long as it
-does, its process looks now and then whether the service has answered another process since, and takes that
-for its canary's answer. And when nothing waits for the service, the alert ends after a while: nobody knows
-whether it answers, and nobody needs it. A failed canary raises it again.
+A circuit that is half-open waits for a call, its canary, and there may be none for days. Meanwhile its
+process checks now and then whether the service has answered another process since, and takes that for its
+canary's answer. When nothing waits for the service, the alert ends after a while: nobody knows whether the
+service answers, and nobody needs it. A failed canary raises the alert again.
 """
 
 import asyncio
@@ -33,8 +33,9 @@ _LOOK, _SELDOM = 1.0, 15.0
 """Seconds between two looks at other processes while a circuit is half-open, at first and at most."""
 
 _UNASKED = 60.0
-"""Seconds after which the alert of a half-open circuit ends if nothing waits for its service, beyond the
-longest that a step of it may rest between two attempts.
+"""Seconds after which the alert of a half-open circuit ends if nothing waits for its service.
+
+They are added to the longest time that a step may rest between two attempts.
 """
 
 
@@ -91,8 +92,9 @@ class Circuits(Actor):
                 await setbacks.over()
 
     async def _rung(self, look: float) -> bool:
-        """Wait for a change, or until it is time to look at other processes. Return whether something
-        changed.
+        """Wait for a change, or until it is time to check other processes.
+
+        Returns whether something changed.
         """
         now = self._clock.monotonic()
         shut = [circuit.remaining(now) for circuit in self._circuits.values() if circuit.state in SHUT]
@@ -131,7 +133,7 @@ class Circuits(Actor):
     # -- what waits for a canary -----------------------------------------------------------------------------
 
     async def _look(self) -> None:
-        """See which services have answered other processes since, and for which nothing waits."""
+        """Find the services that have answered other processes since, and those that nothing waits for."""
         awaiting = {name: circuit for name, circuit in self._circuits.items() if circuit.state == "half-open"}
         if not awaiting:
             return
@@ -175,7 +177,7 @@ class Circuits(Actor):
         )
 
     def _shut(self, views: Sequence[NodeView]) -> set[str]:
-        """Return the agents whose circuit is shut in another process that lives."""
+        """Return the agents whose circuit is not closed in another living process."""
         return {
             info.agent
             for view in self._alive(views)

@@ -1,4 +1,4 @@
-"""Tells circuit breakers how calls ended, and excuses the calls that they rule out: see ``breaker``."""
+"""Reports the outcome of calls to circuit breakers, and excuses calls that they rule out: see ``breaker``."""
 
 import logging
 import random
@@ -39,7 +39,7 @@ class CircuitWatch:
         rng: random.Random,
     ) -> None:
         self.excused: list[Attempt] = []
-        """Attempts whose silence is not to be counted, which the store has not been told."""
+        """Attempts whose silence must not be counted, not yet reported to the store."""
         self._channel = channel
         self._intake = intake
         self._node = node
@@ -54,10 +54,10 @@ class CircuitWatch:
     def judge(
         self, slots: Slots, attempt: Attempt, message: TaskMessage | None, running: Iterable[Attempt]
     ) -> bool:
-        """Tell the agent's circuit, once, how a call ended; ``message``: its answer, None for silence.
+        """Report once to the agent's circuit how a call ended; ``message``: its answer, None for silence.
 
-        Returns whether a failure counts for the step as well. Silence that does not is excused; when the
-        circuit opens, so are the agent's calls among those ``running``.
+        Returns whether a failure counts for the step as well. Silence that does not count is excused. When
+        the circuit opens, so are the agent's calls among those ``running``.
         """
         circuit, ticket = slots.circuit, attempt.ticket
         if circuit is None or ticket is None:
@@ -90,8 +90,9 @@ class CircuitWatch:
         self._changed()
 
     async def excuse(self) -> None:
-        """Tell the store whose silence is not to be counted. Raises ``StoreUnavailableError``; then they are
-        still to be told.
+        """Report to the store the attempts whose silence must not be counted.
+
+        Raises ``StoreUnavailableError``; then they are still to be reported.
         """
         telling, self.excused, node = self.excused, [], self._node()
         try:
@@ -104,7 +105,7 @@ class CircuitWatch:
 
 
 def _outcome(attempt: Attempt, message: TaskMessage | None, now: float) -> Outcome:
-    """Return what an attempt tells of its service."""
+    """Return what an attempt shows about its service."""
     called = attempt.phase != "waiting"
     if message is None or now > attempt.deadline:
         return "failed" if called and now >= attempt.deadline else "neither"

@@ -24,7 +24,7 @@ class Intake:
         self.mode: Literal["open", "alone", "closed"] = "open"
         self.beside_scheduler = beside_scheduler
         self.taking = False
-        """Whether the store is asked for requests just now: the slots that it may fill are set aside."""
+        """Whether the store is being asked for requests now: the slots that it may fill are set aside."""
         self.wake = asyncio.Event()
         """Set when the store may have something for a free slot."""
 

@@ -1,4 +1,4 @@
-"""Taking requests from the store for free slots, and giving back what must not begin any more."""
+"""Takes requests from the store for free slots, and releases those that must not begin any more."""
 
 import asyncio
 import logging
@@ -25,7 +25,8 @@ log = logging.getLogger("makegood.agent")
 class Puller:
     """Takes requests and has them begun.
 
-    ``node``: returns the process's number. ``poll``: seconds between looks beside the wake-ups; None: never.
+    ``node``: returns the process's number. ``poll``: seconds between reads of the store when no wake-up
+    arrives; None: never.
     """
 
     def __init__(
@@ -134,7 +135,7 @@ class Puller:
         return [offer for slots in self._slots.values() if (offer := slots.offer(now)) is not None]
 
     def _look_when_due(self) -> None:
-        """See to it that what time alone allows is offered when its time has come."""
+        """Wake up when the passing of time alone allows another offer."""
         now = self._clock.monotonic()
         waits = [wait for slots in self._slots.values() if (wait := slots.waits(now))]
         if waits:
@@ -150,7 +151,9 @@ class Puller:
         return ours
 
     async def _kept(self, node: int, taken: Sequence[Request]) -> Sequence[Request]:
-        """Give back what must not begin any more: this process drains by now, or a circuit has opened."""
+        """Release the requests that must not begin any more: this process drains by now, or a circuit has
+        opened.
+        """
         kept: list[Request] = []
         given: list[tuple[int, int, int]] = []
         for request in taken:

@@ -1,4 +1,4 @@
-"""Sending replies through the store, where no Scheduler of this process takes them in memory."""
+"""Sends replies through the store where no Scheduler of this process takes them in memory."""
 
 import asyncio
 import logging
@@ -23,7 +23,9 @@ Entry = tuple[int, int, TaskMessage]
 
 
 class ReplySender:
-    """Sends replies in batches; one that the store cannot take now is kept until it is accepted or late."""
+    """Sends replies in batches; a reply that the store cannot take now is kept until it is accepted or
+    late.
+    """
 
     def __init__(self, channel: Channel, setbacks: Setbacks, rng: random.Random) -> None:
         self.waiting: list[Entry] = []
@@ -68,8 +70,10 @@ class ReplySender:
                     log.info("%d of %d replies came too late and were refused", late, len(batch))
 
     async def _refused(self, first: Entry, defect: Exception) -> float:
-        """Return how long to rest after the store raised what nobody expected. Of a batch the first reply is
-        then sent alone; one that was alone is dropped: its step is in doubt once its complete-by has passed.
+        """Return how long to rest after the store raised an unexpected exception.
+
+        The first reply of a batch is then sent alone. A reply that was alone is dropped: its step is in doubt
+        once its complete-by has passed.
         """
         rest = await self._setbacks.met(defect)
         if self._one_by_one:

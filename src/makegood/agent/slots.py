@@ -1,5 +1,5 @@
-"""The slots of one agent in one process: how many calls may run, what keeps more from beginning, and what was
-seen of them.
+"""The slots of one agent in one process: how many calls may run, what keeps more from starting, and
+statistics.
 """
 
 from collections.abc import Mapping
@@ -19,9 +19,7 @@ _RECENT = 0.05
 
 @dataclass(slots=True)
 class Slots:
-    """One agent of this process: its actions by every name they go or went by, its slots, and what it has
-    seen.
-    """
+    """One agent of this process: its actions, its slots and its statistics."""
 
     address: str
     """Its app and name: "APP/AGENT"."""
@@ -58,8 +56,10 @@ class Slots:
 
     @property
     def lendable(self) -> int:
-        """The slots that a Scheduler of this process may fill by itself: none while requests wait in the
-        store, the circuit is not closed, or a rate is to be kept over all processes.
+        """The slots that a Scheduler of this process may fill by itself.
+
+        None while requests wait in the store, while the circuit is not closed, or when a rate limit applies
+        over all processes.
         """
         if self.backlog or self.rung or self.rate is not None:
             return 0
@@ -114,10 +114,10 @@ class Slots:
         )  # fmt: skip
 
     def failed_before(self, request: Request, now: float) -> float | None:
-        """Return a moment after the last failure of a request's step, None for its first attempt. ``now``:
-        the request was just taken.
+        """Return a moment after the last failure of a request's step, None for its first attempt.
 
-        Between a failure and the next request lies the declared wait, but not before a probe.
+        ``now``: the request was just taken. Between a failure and the next request lies the declared wait,
+        except before a probe.
         """
         if request.attempt == 1:
             return None

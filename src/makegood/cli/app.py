@@ -1,7 +1,7 @@
-"""The tree of commands, and what becomes of errors.
+"""The tree of commands, and the handling of errors.
 
-Groups here only *name* their commands and what each does; the module that holds one is imported when it is called. So
-``makegood --help`` loads neither rich nor a store nor the actors.
+Groups here only *name* their commands and say what each does. The module of a command is imported when the
+command is called, so ``makegood --help`` loads neither rich nor a store nor the actors.
 """
 
 import io
@@ -106,7 +106,10 @@ class Lazy(click.Group):
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
-        """Find the command; the message for an unknown one names those that may be meant, of any group, in full."""
+        """Find the command.
+
+        The error for an unknown name lists, in full, the commands of any group that may be meant.
+        """
         name = args[0]
         if name not in self.places and not name.startswith("-") and not ctx.resilient_parsing:
             near = suggestions(name, ctx)
@@ -141,17 +144,20 @@ MEANT: Mapping[str, tuple[str, ...]] = {
     "upgrade": ("store migrate",),
     "init": ("store migrate",),
 }
-"""What other tools call it: commands to suggest to who types one of these words."""
+"""What other tools call a command: the commands to suggest for each of these words."""
 
 MOST = 5
 """So many commands at most are suggested."""
 
 _NEAR, _NEAR_ELSEWHERE, _MUCH = 0.6, 0.75, 0.2
-"""How alike two words are to be taken for one that was misspelt, within a group and across; by how much the best must be better."""
+"""How alike two words must be for one to be a misspelling: within a group, and across groups.
+
+``_MUCH``: by how much the best match must be better.
+"""
 
 
 def every(group: Lazy, ctx: click.Context, *path: str) -> Iterator[tuple[str, ...]]:
-    """Yield the path of each command of a group, those of a group in it after that one; loads no other module."""
+    """Yield the path of each command of a group, commands of its groups after it; loads no other module."""
     for name, (place, _) in group.places.items():
         yield (*path, name)
         inner = group.get_command(ctx, name) if place.startswith("app:") else None
@@ -160,8 +166,10 @@ def every(group: Lazy, ctx: click.Context, *path: str) -> Iterator[tuple[str, ..
 
 
 def suggestions(name: str, ctx: click.Context) -> list[str]:
-    """Return the commands, in full, that ``name`` may mean: what other tools call so and what is called so in any group, else
-    what is spelt nearly so. Those of the group where it was typed come first, and are enough when misspelt.
+    """Return the commands, in full, that ``name`` may mean.
+
+    These are the commands that other tools call so, and those of that name in any group; otherwise those
+    spelt nearly so. Commands of the group where it was typed come first, and suffice for a misspelling.
     """
     root = ctx.find_root()
     if not isinstance(root.command, Lazy):
@@ -240,7 +248,11 @@ class Root(Lazy):
         sys.exit(code if isinstance(code, int) else exits.DONE)
 
     def invoke(self, ctx: click.Context) -> Any:
-        """Run the command. Who reads its output may stop before the end, such as ``head``: that ends it, and is no failure."""
+        """Run the command.
+
+        A reader of its output, such as ``head``, may stop before the end: that ends the command, and is not a
+        failure.
+        """
         try:
             result = super().invoke(ctx)
             sys.stdout.flush()
@@ -251,8 +263,9 @@ class Root(Lazy):
 
 
 def usage(wrong: click.ClickException, path: str = "") -> str:
-    """Return a usage error in one sentence that names what is wrong and says how to get help. ``path``: the command that was
-    named, for an error that does not know it: one in the form of an option.
+    """Return a usage error in one sentence that names what is wrong and says how to get help.
+
+    ``path``: the command that was named, for an error in the form of an option, which does not know it.
     """
     text = " ".join(wrong.format_message().split()).rstrip(".")
     if isinstance(wrong, click.BadParameter) and not isinstance(wrong, click.MissingParameter):
@@ -279,7 +292,10 @@ def tell(cli: Cli, error: BaseException, sentence: str) -> None:
 
 
 def _unsaid(cli: Cli, text: str) -> str:
-    """Return a message without the URLs, and their secrets, that it repeats of the command line: click quotes what is out of place."""
+    """Return a message without the URLs, and their secrets, that it repeats from the command line.
+
+    click quotes words that it did not expect.
+    """
     for word in cli.typed:
         url = word.partition("=")[2] if word.startswith("-") else word
         broken = ":" in url and "@" in url and not url.lstrip().startswith(("{", "[", '"'))  # those are JSON

@@ -1,4 +1,6 @@
-"""An act on all tasks that match: counted and shown first, asked for, then done in batches, a line for each task."""
+"""An act on all tasks that match: counted and shown, confirmed, then done in batches, a line for each
+task.
+"""
 
 import sys
 import time
@@ -23,14 +25,14 @@ from makegood.store.views import Filter, TaskView
 
 SAMPLE = 5
 PAUSE = 10.0
-"""Seconds between two lines of progress where nobody sits at a terminal."""
+"""Seconds between two lines of progress when stderr is not a terminal."""
 
 _CODES = {"applied": exits.DONE, "noop": exits.DONE, "refused": exits.REFUSED, "waiting": exits.TIMED_OUT}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Bulk:
-    """What is to be done to all tasks that match. ``wait``: then wait so many seconds for each; ``end``: the state hoped for."""
+    """An act on all tasks that match."""
 
     kind: BulkKind
     wanted: Filter
@@ -38,12 +40,18 @@ class Bulk:
     why: str
     who: str | None
     timeout: float
+    """Seconds to wait for answers, and for the end of each task."""
     wait: bool
+    """Whether to wait for the end of each task."""
     end: str
+    """The state that counts as success."""
 
 
 async def preview(cli: Cli, bulk: Bulk) -> tuple[int, list[TaskView]]:
-    """Return how many tasks match, and the first of them. Raises ``TaskNotFoundError`` when no task at all has a name in the filter."""
+    """Return how many tasks match, and the first of them.
+
+    Raises ``TaskNotFoundError`` when no task at all has a name in the filter.
+    """
     async with looking(cli) as client:
         total = await client.count(bulk.wanted)
         if not total and (unknown := await unknown_names(client, bulk.wanted)):
@@ -53,7 +61,7 @@ async def preview(cli: Cli, bulk: Bulk) -> tuple[int, list[TaskView]]:
 
 
 def show(cli: Cli, bulk: Bulk, count: int, sample: Sequence[TaskView], *, dry: bool) -> None:
-    """Show the count and a sample: as the result of a dry run, else on stderr, before asking."""
+    """Show the count and a sample: as the result of a dry run, else on stderr, before the confirmation."""
     if dry and cli.json:
         cli.out.document(
             {"act": bulk.kind, "count": count, "sample": [as_json.task(view) for view in sample]}
@@ -124,7 +132,10 @@ async def carry_out(cli: Cli, bulk: Bulk, count: int) -> int:
 async def _ended(
     cli: Cli, client: Client, bulk: Bulk, acted: Acted, *, code: int, shape: dict[str, Any]
 ) -> tuple[int, dict[str, Any], str]:
-    """Wait for the end of one task. Returns the exit code, what came of it, and why it is not the end that was hoped for."""
+    """Wait for the end of one task.
+
+    Returns the exit code, the outcome, and why it is not the hoped-for end.
+    """
     if acted.verdict not in ("applied", "noop"):
         return code, shape, ""
     task = client.task(acted.task)
@@ -146,7 +157,7 @@ def _shape(kind: str, acted: Acted) -> dict[str, Any]:
 
 
 def line(shape: Mapping[str, Any]) -> str:
-    """Say in a line what came of an act, and how the task is now; in a dry run, what would come of it."""
+    """Return a line on the outcome of an act and the task's state now; in a dry run, on what would happen."""
     applied = "would be applied" if "dry_run" in shape else "applied"
     verdict = {"noop": "nothing to do", "applied": applied}.get(shape["verdict"], shape["verdict"])
     said = " ".join(word for word in (shape.get("act", ""), verdict) if word)
@@ -155,7 +166,7 @@ def line(shape: Mapping[str, Any]) -> str:
 
 
 class _Progress:
-    """Says on stderr how far it is: at a terminal with every batch, else now and then."""
+    """Prints progress on stderr: at a terminal with every batch, else now and then."""
 
     def __init__(self, cli: Cli, count: int) -> None:
         self._cli = cli

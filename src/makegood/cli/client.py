@@ -11,7 +11,10 @@ from makegood.store import open_store
 
 
 def connect(cli: Cli) -> Client:
-    """Return a client of the store that the settings name; where they name hosts, it submits nothing that tells others."""
+    """Return a client of the store that the settings name.
+
+    If the settings list hosts, the client refuses a ``reply_to`` that no process would serve.
+    """
     options = cli.settings.options
     client = Client(
         cli.settings.store,

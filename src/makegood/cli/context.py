@@ -1,7 +1,7 @@
-"""What one call of the command line was asked: the flags that every command takes, and the settings behind them.
+"""The context of one command-line call: the flags that every command takes, and the settings behind them.
 
-``--store``, ``--json``, ``--color`` and ``--debug`` may stand anywhere: before the command, after it, or between a
-group and its command.
+``--store``, ``--json``, ``--color`` and ``--debug`` are accepted anywhere: before the command, after it, or
+between a group and its command.
 """
 
 import sys
@@ -21,9 +21,10 @@ Command = TypeVar("Command", bound=Callable[..., Any])
 
 
 class Cli:
-    """One call. ``flags`` are settings given on the command line; ``json`` and ``debug`` concern this call only.
+    """One call.
 
-    ``path``: the command that was named, as far as it was read; ``typed``: all words of it.
+    ``flags`` are settings given on the command line; ``json`` and ``debug`` concern this call only. ``path``:
+    the command that was named, as far as it was read. ``typed``: all its words.
     """
 
     def __init__(self) -> None:
@@ -44,12 +45,12 @@ class Cli:
         return Output(json=self.json, color=self.settings.color)
 
     def note(self, text: str) -> None:
-        """Tell a person something that is no result: on stderr."""
+        """Print a note on stderr: for people, not a result."""
         print(visible(text), file=sys.stderr, flush=True)
 
 
 class Seconds(click.ParamType[float]):
-    """An option's value that is a duration; the command gets seconds, ``least`` so many."""
+    """An option's value that is a duration; the command gets seconds, at least ``least``."""
 
     name = "duration"
 
@@ -57,7 +58,7 @@ class Seconds(click.ParamType[float]):
         self._least = least
 
     def convert(self, value: object, param: click.Parameter | None, ctx: click.Context | None) -> float:
-        """Return seconds; what is no duration is a usage error."""
+        """Return seconds; a value that is not a duration is a usage error."""
         try:
             name = param.opts[0] if param is not None else "it"
             return seconds(duration(value, name), name=name, least=self._least)
@@ -126,7 +127,7 @@ def common(command: Command) -> Command:
 
 
 class _Why(click.Option):
-    """``--why``, which was called ``--reason`` as well: that is understood, and shown nowhere."""
+    """``--why``, which was also called ``--reason``: the old name is accepted, and shown nowhere."""
 
     def add_to_parser(self, parser: Any, ctx: click.Context) -> None:
         super().add_to_parser(parser, ctx)
@@ -134,7 +135,7 @@ class _Why(click.Option):
 
 
 def why_option(text: str = "Why; kept in the audit.", **options: Any) -> Callable[[Command], Command]:
-    """Return the option in which an operator says why: every act has it under this one name."""
+    """Return the option for an operator's reason: every act has it under this one name."""
     return click.option("--why", cls=_Why, metavar="TEXT", help=text, **(options or {"default": ""}))
 
 

@@ -1,4 +1,7 @@
-"""What a resubmission corrects: checked before it is sent, where the app's code is at hand, and shown before and afterwards."""
+"""Corrections of a resubmission: checked before they are sent, if the app's code is available, and shown.
+
+They are shown before the act and afterwards.
+"""
 
 from typing import Any
 
@@ -16,12 +19,13 @@ from makegood.workflow.workflow import Workflow
 def check(
     app: App, found: TaskDetail, step: str | None, inputs: Any
 ) -> tuple[Workflow[..., Any] | None, Any]:
-    """Check corrected inputs against the annotations of the action, or of the workflow when ``step`` is None. Returns the workflow, if
-    it has to plan, and the inputs: then as the plan that it makes of them, once.
+    """Check corrected inputs against the annotations of the action, or of the workflow when ``step`` is None.
 
-    Raises ``PayloadError`` for what does not fit, ``UnknownActionError`` when the app does not have that action, ``ConfigError`` when it
-    does not have the workflow, and ``DefinitionError`` for whatever the workflow function raises. What else is wrong is left to the
-    act itself.
+    Returns the workflow, if it has to plan, and the inputs: then as the plan that it makes of them, once.
+
+    Raises ``PayloadError`` for inputs that do not fit, ``UnknownActionError`` when the app does not have that
+    action, ``ConfigError`` when it does not have the workflow, and ``DefinitionError`` for whatever the
+    workflow function raises. Other errors are left to the act itself.
     """
     task = found.task
     if step is None:
@@ -61,7 +65,8 @@ def told(change: bytes | None) -> str:
 
 
 def lines(change: bytes | None) -> list[str]:
-    """Say what a correction replaces, a line for each: the inputs, the steps that run with other arguments, those that are done.
+    """Return what a correction replaces, a line for each: the inputs, the steps that run with other
+    arguments, and those that are done.
 
     >>> lines(b'{"step":null,"was":[1],"now":[2],"steps":[],"kept":[{"step":"a","was":{"x":1},"now":{"x":2}}]}')
     ['inputs: [2] instead of [1]', 'a: is done, and keeps {"x":1}; with these inputs it would be {"x":2}']

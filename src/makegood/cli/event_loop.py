@@ -1,12 +1,13 @@
 """The event loop of a role's process: uvloop where it is installed (``makegood[fast]``), else asyncio's own.
 
-It is a matter of the process, so only the command line chooses; a Node in a user's program runs on the loop that is there. So is
-how long a busy event loop keeps the interpreter from other threads, 5 ms by itself: a store in a SQLite file, written by a thread,
-would have to wait for that again and again; and how often the garbage collector looks (``collecting``).
+The choice concerns the whole process, so only the command line makes it; a Node in a user's program runs on
+the existing loop. Two more settings concern the whole process. A busy event loop keeps the interpreter from
+other threads, for 5 ms by default; a store in a SQLite file, which a thread writes, would wait for that again
+and again. The other is how often the garbage collector runs (``gc_tuning``).
 
-And so is its end. A loop waits at its end for all that was begun on it, and would wait for ever for a function that does not heed its
-cancellation, or for a thread of its executor that hangs. The node has ended by then, and what it was told is in the store: so this
-process ends too, a moment later.
+So is the end of the process. A loop waits at its end for everything that was started on it. It would wait
+forever for a function that ignores its cancellation, or for a thread of its executor that hangs. The node has
+ended by then, and what was reported to it is in the store, so this process ends too, a moment later.
 """
 
 import asyncio
@@ -27,13 +28,17 @@ T = TypeVar("T")
 log = logging.getLogger("makegood.node")
 
 GRACE: Final = 3.0
-"""Seconds in which what was cancelled may come to its end, once the node has ended."""
+"""Seconds in which cancelled work may finish, once the node has ended."""
 
-_SWITCH = 0.0002  # seconds; SQLite's writing thread wants the interpreter some ten times a commit, each time so long at most
+_SWITCH = 0.0002
+"""Seconds; SQLite's writing thread wants the interpreter about ten times a commit, each at most this late."""
 
 
 def run(main: Coroutine[Any, Any, T]) -> T:
-    """Run a coroutine to its end, as ``asyncio.run`` does; what outlives that by more than ``GRACE`` ends with the process."""
+    """Run a coroutine to its end, as ``asyncio.run`` does.
+
+    What outlives that by more than ``GRACE`` ends with the process.
+    """
     sys.setswitchinterval(min(_SWITCH, sys.getswitchinterval()))
     chosen: Callable[[Coroutine[Any, Any, T]], T] = asyncio.run
     with contextlib.suppress(ImportError):  # not asked for, or a platform that has none
@@ -49,7 +54,7 @@ def run(main: Coroutine[Any, Any, T]) -> T:
 
 
 async def _watched(main: Coroutine[Any, Any, T], over: threading.Event) -> T:
-    """Do ``main``, and from its end on see to it that the loop ends as well."""
+    """Run ``main``, and from its end on make sure that the loop ends as well."""
     failed, loop = None, asyncio.get_running_loop()
     try:
         return await main
@@ -61,7 +66,10 @@ async def _watched(main: Coroutine[Any, Any, T], over: threading.Event) -> T:
 
 
 def _end(over: threading.Event, loop: asyncio.AbstractEventLoop, failed: BaseException | None) -> None:
-    """End the process unless its loop does; ``failed``: what ended the node, which nobody else gets to tell then."""
+    """End the process unless its loop does.
+
+    ``failed``: the error that ended the node, which would otherwise not be reported.
+    """
     if over.wait(GRACE):
         return
     code = exits.DONE

@@ -1,4 +1,6 @@
-"""Which tasks: by options, or all in one text such as ``--filter "state=error workflow=place_order older=1h"``."""
+"""Task filters: by options, or in one text such as ``--filter "state=error workflow=place_order
+older=1h"``.
+"""
 
 import difflib
 import functools
@@ -26,7 +28,10 @@ _NAMES = ("state", "app", "workflow", "key", "older", "since")
 
 
 def filter_options(command: Command) -> Command:
-    """Give a command the options that choose tasks; it gets them as ``chosen``, a Filter, or None when none was given."""
+    """Give a command the options that choose tasks.
+
+    The command gets them as ``chosen``, a Filter, or None when none was given.
+    """
 
     @functools.wraps(command)
     def choosing(*args: Any, **options: Any) -> Any:
@@ -117,7 +122,10 @@ def _value(name: str, value: str) -> Any:
 
 
 async def unknown_names(client: Client, wanted: Filter) -> list[str]:
-    """Return a sentence for the app and the workflow in a filter if no task of the store has them: such a name is misspelt, mostly."""
+    """Return a sentence for each name in a filter, app or workflow, that no task of the store has.
+
+    Such a name is usually misspelt.
+    """
     said: list[str] = []
     for what, name in (("app", wanted.app), ("workflow", wanted.workflow)):
         alone = Filter(app=name, limit=1) if what == "app" else Filter(workflow=name, limit=1)

@@ -1,4 +1,4 @@
-"""What a measurement or a count means: plain rules from facts to findings, for ``makegood doctor``."""
+"""Findings: plain rules that turn a measurement or a count into a finding, for ``makegood doctor``."""
 
 from collections.abc import Mapping, Sequence
 
@@ -12,19 +12,19 @@ from makegood.store.records import Identity
 from makegood.store.views import Finding, NodeView, SchemaStatus, TaskFigures
 
 SKEW = 1.0
-"""Seconds between this machine's clock and the store's from which on it is worth mending."""
+"""Seconds between this machine's clock and the store's from which on the difference is worth fixing."""
 FAR = 60.0
-"""Seconds from which on signatures and tokens of other services begin to be refused."""
+"""Seconds from which on other services begin to refuse signatures and tokens."""
 UNREAD = 60.0
-"""Seconds that messages of a queue wait and nobody has one, from which on nobody seems to read it."""
+"""Seconds that messages of a queue wait without a receiver, from which on it seems to have no reader."""
 SLOW_READ = 0.05
-"""Seconds of a look into the store, from which on everything waits noticeably."""
+"""Seconds of a read of the store, from which on everything waits noticeably."""
 SLOW_COMMIT = 0.1
-"""Seconds of a commit from which on a step's latency is mostly the disk's, or the standby's."""
+"""Seconds of a commit from which on most of a step's latency is the disk's, or the standby's."""
 
 
 def clock(skew: float, round_trip: float) -> Finding:
-    """Judge by how many seconds the store's clock is ahead of this machine's; it is known to half the round trip.
+    """Judge how many seconds the store's clock is ahead of this machine's, known to half the round trip.
 
     >>> clock(0.002, 0.01).severity, clock(-5.0, 0.01).severity, clock(0.9, 3.0).severity
     ('ok', 'warning', 'ok')
@@ -111,7 +111,10 @@ def processes(alive: Sequence[NodeView], dead: Sequence[NodeView], figures: Task
 
 
 def orphaned(tasks: Sequence[int], most: int, *, scheduled: bool) -> Finding:
-    """Judge tasks under way that nothing will move; ``scheduled``: a scheduler and a leader live, which would free them."""
+    """Judge tasks under way that nothing will advance.
+
+    ``scheduled``: a Scheduler and a leader are alive, which would free them.
+    """
     if not tasks:
         return Finding("orphans", "ok", "every task under way has a request, a timer or a live scheduler")
     count = f"{most} or more tasks" if len(tasks) >= most else counted(len(tasks), "task")
@@ -141,7 +144,10 @@ def broken(rows: Sequence[str], most: int) -> list[Finding]:
 
 
 def unread(queues: Sequence[QueueView]) -> list[Finding]:
-    """Judge whether somebody reads the queues in which messages wait: a name may be misspelt, or a reader be gone."""
+    """Judge whether the queues with waiting messages have readers.
+
+    A name may be misspelt, or a reader may be gone.
+    """
     found: list[Finding] = []
     for view in queues:
         if not view.waiting or view.taken or view.oldest is None or view.oldest < UNREAD:
@@ -158,7 +164,7 @@ def unread(queues: Sequence[QueueView]) -> list[Finding]:
 
 
 def alerting(alerts: Mapping[str, int]) -> Finding:
-    """Judge the alerts that stand, by kind."""
+    """Judge the open alerts, by kind."""
     if not alerts:
         return Finding("alerts", "ok", "none stands")
     told = ", ".join(f"{count} {kind}" for kind, count in sorted(alerts.items()))

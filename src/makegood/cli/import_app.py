@@ -1,7 +1,7 @@
-"""From "module:attribute" to the thing itself: an App, a workflow.
+"""From "module:attribute" to the object itself: an App or a workflow.
 
-Only here does the command line import a user's code. A name that cannot be loaded is a usage error (exit 2), whether the name
-is wrong or the user's module cannot be imported; then the message says where.
+Only here does the command line import a user's code. A name that cannot be loaded is a usage error (exit 2),
+whether the name is wrong or the user's module cannot be imported; in the second case the message says where.
 """
 
 import ast
@@ -63,7 +63,10 @@ def _known(module: ModuleType, kind: type, name: str) -> str:
 
 
 def _meant(module: ModuleType, attribute: str) -> str:
-    """Return which module of a package has ``attribute``, or is called so. They are read, not imported: one may be a program."""
+    """Return which module of a package has ``attribute``, or has that name.
+
+    The modules are read, not imported: one may be a program.
+    """
     inner = [info for info in pkgutil.iter_modules(getattr(module, "__path__", ())) if not info.ispkg]
     found = [info.name for info in inner if attribute in _top(info)] or [
         info.name for info in inner if info.name == attribute
@@ -72,7 +75,7 @@ def _meant(module: ModuleType, attribute: str) -> str:
 
 
 def _top(info: pkgutil.ModuleInfo) -> set[str]:
-    """Return the names that a module's source gives to something, none for one that does not read."""
+    """Return the names that a module's source assigns, none for a source that cannot be parsed."""
     spec = info.module_finder.find_spec(info.name, None)
     try:
         tree = ast.parse(Path(spec.origin).read_bytes()) if spec is not None and spec.origin else None
@@ -115,18 +118,24 @@ def _module(name: str) -> ModuleType:
 
 
 def _said(error: BaseException) -> str:
-    """Return an error's words, without the place that stands behind them."""
+    """Return an error's words, without the place that follows them."""
     return error.msg if isinstance(error, SyntaxError) and error.filename else str(error)
 
 
 def _at(error: BaseException) -> str:
-    """Return the place for the end of a sentence, nothing where only Python's import is to be named: no line of the module has run."""
+    """Return the place for the end of a sentence.
+
+    "" where only Python's import would be named: no line of the module has run.
+    """
     place = place_of(error)
     return "" if place.startswith(str(import_module.__code__.co_filename)) else f" ({place})"
 
 
 def place_of(error: BaseException) -> str:
-    """Return file and line of the user's code that raised ``error``: the innermost frame in the current folder, if any."""
+    """Return file and line of the user's code that raised ``error``.
+
+    That is the innermost frame in the current folder, if any.
+    """
     if isinstance(error, SyntaxError) and error.filename:
         return f"{error.filename}, line {error.lineno}"
     ours = str(Path(__file__).resolve().parents[1])

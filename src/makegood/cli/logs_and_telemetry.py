@@ -1,6 +1,6 @@
-"""How the command line's processes are watched: their logs, probes and metrics, as the settings ask.
+"""Logs, probes and metrics of the command line's processes, as the settings ask.
 
-``makegood.telemetry`` is loaded only when something of it is asked for.
+``makegood.telemetry`` is loaded only when one of its features is requested.
 """
 
 import logging
@@ -31,7 +31,7 @@ def set_up_logs(cli: Cli) -> None:
 
 
 def telemetry_of(cli: Cli) -> Observer | None:
-    """Return who watches this process, None when nobody is to."""
+    """Return this process's observer, None when there is none."""
     settings = cli.settings
     if settings.listen is None and not settings.traces:
         return None
@@ -41,8 +41,9 @@ def telemetry_of(cli: Cli) -> Observer | None:
 
 
 def traces_of(cli: Cli) -> Observer | None:
-    """Return whose traces a command's submissions are part of, None when nobody traces. TRACEPARENT in the environment says whose child
-    they are.
+    """Return the observer whose traces a command's submissions join, None when tracing is off.
+
+    TRACEPARENT in the environment names their parent.
     """
     if not cli.settings.traces:
         return None
@@ -53,7 +54,10 @@ def traces_of(cli: Cli) -> Observer | None:
 
 
 def _provider() -> Any:
-    """Return what spans go to. Raises ``ConfigError`` when OpenTelemetry's SDK or its exporter is not installed."""
+    """Return the provider of spans.
+
+    Raises ``ConfigError`` when OpenTelemetry's SDK or its exporter is not installed.
+    """
     try:
         sdk = import_module("makegood.telemetry.sdk")
     except ModuleNotFoundError as missing:

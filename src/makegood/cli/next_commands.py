@@ -1,7 +1,7 @@
 """What is wrong with a task, in a sentence, and what can be done about it, spelt out as commands.
 
-Which acts are lawful now is asked of the rules that will decide on them (``saga.lawful``). Nothing is said of a task that
-goes on as it should.
+The rules that decide on acts say which acts are allowed now (``saga.lawful``). Nothing is printed for a task
+that is running normally.
 """
 
 import shlex
@@ -19,7 +19,7 @@ from makegood.model.states import AT_REST
 from makegood.store.views import StepView, TaskDetail
 
 MOST = 5
-"""So many steps at most are told of one by one; of the others, how many they are."""
+"""Steps that are named one by one, at most; the others are only counted."""
 
 _OUTCOMES: Mapping[str, tuple[tuple[str, ...], str]] = {
     "done": (("--done", "VALUE"), "it happened; VALUE is its result, as JSON"),
@@ -29,20 +29,22 @@ _OUTCOMES: Mapping[str, tuple[tuple[str, ...], str]] = {
 
 
 class Remedy(NamedTuple):
-    """A command that makes sense now. ``words``: after ``makegood``; ``settled``: what a settlement states."""
+    """A command that makes sense now."""
 
     act: str
     words: tuple[str, ...]
+    """The words after ``makegood``."""
     means: str
     step: str | None = None
     settled: str | None = None
+    """The outcome that a settlement states."""
 
 
-# -- what is wrong -----------------------------------------------------------------------------------------------------
+# -- what is wrong -------------------------------------------------------------------------------------------
 
 
 def trouble(found: TaskDetail) -> list[str]:
-    """Say of each step with which nobody can be content how it is, and why."""
+    """Return, for each step with a problem, its state and the reason."""
     said = [
         text for step in found.steps if step.kind == "action" and (text := _of_step(step, found.task.cause))
     ]
@@ -51,7 +53,9 @@ def trouble(found: TaskDetail) -> list[str]:
 
 
 def reasons(found: TaskDetail) -> str:
-    """Say why a task is as it is: its cause, and the trouble with its steps; "" when nothing is known."""
+    """Return why a task is in its state: its cause, and the problems of its steps; "" when nothing is
+    known.
+    """
     return "; ".join(text for text in (found.task.cause, *trouble(found)) if text)
 
 
@@ -68,7 +72,7 @@ def _of_step(step: StepView, cause: str) -> str:
 
 
 def ending(found: TaskDetail) -> str:
-    """Say in one sentence how a task that was not processed ended, or how it is while it goes on."""
+    """Return one sentence on how a task that was not processed ended, or on its state while it runs."""
     task = ids.show(found.task.id)
     stands = [s for s in found.steps if s.stands]
     cause = found.task.cause or "no cause recorded"
@@ -88,11 +92,14 @@ def ending(found: TaskDetail) -> str:
     return f"task {task} is {how}{': ' if told else ''}{told}; standing or in doubt: {standing}"
 
 
-# -- what can be done --------------------------------------------------------------------------------------------------
+# -- what can be done ----------------------------------------------------------------------------------------
 
 
 def remedies(found: TaskDetail) -> list[Remedy]:
-    """Return what can be done about a task that is in error, or of which a step is in doubt or cannot be undone; else nothing."""
+    """Return what can be done about a task in error, or with a step in doubt or one that cannot be undone.
+
+    Nothing for any other task.
+    """
     if found.unreadable or not (found.task.state == "error" or trouble(found)):
         return []
     task = ids.show(found.task.id)
@@ -121,7 +128,9 @@ def _remedy(found: TaskDetail, task: str, message: TaskMessage, names: Mapping[i
 
 
 def _correction(found: TaskDetail) -> str:
-    """Say how to correct what a step was given: sent forward again as it is, a step that was refused is refused again."""
+    """Return how to correct a step's arguments: a refused step that is sent again unchanged is refused
+    again.
+    """
     failed = next(
         (step.name for step in found.steps if step.kind == "action" and step.state == "failed"), None
     )
@@ -136,11 +145,11 @@ def _undo_means(found: TaskDetail) -> str:
     return "undo what is left" if found.task.goal == "undo" else "end it: undo what it did"
 
 
-# -- said --------------------------------------------------------------------------------------------------------------
+# -- said ----------------------------------------------------------------------------------------------------
 
 
 def spelt(cli: Cli, words: Sequence[str]) -> str:
-    """Return a command as it can be typed, on the store that this one was told to use."""
+    """Return a command as it can be typed, with the store that this command was given."""
     store = cli.flags.get("store")
     more = ("--store", store if store.startswith("@") else masked(store)) if isinstance(store, str) else ()
     return shlex.join(("makegood", *words, *more))
@@ -183,7 +192,7 @@ def outcome(cli: Cli, found: TaskDetail) -> dict[str, Any]:
 
 
 def tell(cli: Cli, found: TaskDetail) -> None:
-    """Say on stderr how a task is that is not as it was wanted, and what can be done about it."""
+    """Print on stderr the state of a task that did not end as wanted, and what can be done about it."""
     cli.note(f"makegood: {ending(found)}")
     for line in lines(cli, found):
         cli.note(line)

@@ -1,4 +1,4 @@
-"""Whether anybody is there who would go on with tasks, and what to say to who waits for one when nobody is."""
+"""Warns when no Scheduler is running, so that nothing the user waits for can happen."""
 
 from typing import Any
 
@@ -23,7 +23,7 @@ def state_of(view: NodeView) -> str:
 
 
 async def unattended(client: Client) -> bool:
-    """Whether no process runs that puts steps in order and decides on acts."""
+    """Whether no process is running that advances tasks and decides on acts."""
     return not any(
         "scheduler" in view.info.roles and state_of(view) == "alive"
         for view in await client.store.nodes.views()
@@ -31,7 +31,7 @@ async def unattended(client: Client) -> bool:
 
 
 async def warn(cli: Cli, client: Client, what: str) -> None:
-    """Say on stderr, before a wait for it begins, that ``what`` is not going to happen as things are."""
+    """Warn on stderr, before a wait begins, that ``what`` will not happen as things are."""
     if await unattended(client):
         cli.note(f"makegood: no scheduler runs on this store, {what} until one does: {_START}")
 
@@ -62,6 +62,9 @@ def _step(found: TaskDetail, one: Asked) -> str | None:
 
 
 async def late(client: Client, expired: object) -> str:
-    """Return the words of a wait that is over without a task's end: that the task goes on is said only if somebody is there."""
+    """Return the message of a wait that ended before the task did.
+
+    It says that the task continues only if a Scheduler is running.
+    """
     said, _, _ = str(expired).partition("; it goes on")
     return f"{said}: no scheduler runs on this store; {_START}" if await unattended(client) else str(expired)

@@ -1,8 +1,9 @@
 """Settings: one frozen record, read once.
 
-Precedence: flag, environment ``MAKEGOOD_*``, ``makegood.toml`` or ``[tool.makegood]`` in ``pyproject.toml`` (of the current
-folder; the first that exists with settings), default. A name that is not known is an error that says which known one is near. In the
-environment that holds for names close to a known one only: ``MAKEGOOD_`` is a prefix that a user's own variables may share.
+The order of precedence is flag, environment ``MAKEGOOD_*``, file, default. The file is ``makegood.toml`` or
+``[tool.makegood]`` in ``pyproject.toml`` of the current folder: the first that exists with settings. An
+unknown name is an error that names the nearest known one. In the environment only names close to a known one
+are errors, because a user's own variables may share the prefix ``MAKEGOOD_``.
 """
 
 import contextlib
@@ -33,22 +34,26 @@ FORMATS = ("text", "json")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CliSettings:
-    """What one call of the command line works with.
-
-    ``store``: URL. ``require_tls``: nothing is sent to a PostgreSQL server on another machine but over TLS. ``color``: auto, always, never. ``log_level`` and ``log_format`` (text, json) of the processes. ``listen``: where they answer probes and
-    scrapers, "HOST:PORT", None = nowhere. ``traces``: whether they send spans. ``options``: how a process runs its roles.
-    ``origins``: where each setting comes from ("--every", "MAKEGOOD_EVERY", "makegood.toml"); missing: the default.
-    """
+    """The settings of one call of the command line."""
 
     store: str = DEFAULT_URL
+    """The store's URL."""
     require_tls: bool = False
+    """Send nothing to a PostgreSQL server on another machine except over TLS."""
     color: str = "auto"
+    """auto, always or never."""
     log_level: str = "info"
+    """The level of the processes' logs."""
     log_format: str = "text"
+    """The format of the processes' logs: text or json."""
     listen: str | None = None
+    """Where processes answer probes and scrapers, "HOST:PORT"; None = nowhere."""
     traces: bool = False
+    """Whether processes send spans."""
     options: Options = field(default_factory=lambda: Options(migrate=False))
+    """How a process runs its roles."""
     origins: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
+    """Where each setting comes from ("--every", "MAKEGOOD_EVERY", "makegood.toml"); missing: the default."""
 
 
 def _text(value: object, name: str) -> str:
@@ -73,7 +78,10 @@ def _listen(value: object, name: str) -> str:
 
 
 def duration(value: object, name: str) -> Duration:
-    """Return a duration that was written on the command line, in the environment or in a file; raises ``ConfigError``."""
+    """Return a duration that was given on the command line, in the environment or in a file.
+
+    Raises ``ConfigError``.
+    """
     if isinstance(value, str):
         with contextlib.suppress(ValueError):
             value = float(value)  # there, seconds are text as well
@@ -103,7 +111,10 @@ def _store(value: object, name: str) -> str:
 
 
 def _secret(value: object, name: str) -> str:
-    """Return a secret: as it is from the environment, from a file as @FILE."""
+    """Return a secret.
+
+    The environment may hold the secret itself or @FILE; a file must name it as @FILE.
+    """
     text = _hidden(value, name)
     if not text.startswith("@") and not name.startswith(PREFIX):
         raise ConfigError(
@@ -113,8 +124,10 @@ def _secret(value: object, name: str) -> str:
 
 
 def _secrets(value: object, name: str) -> dict[str, str]:
-    """Return secrets by receiver: a table in a file; in the environment HOST=SECRET, separated by spaces, a host again for a further
-    secret of it.
+    """Return secrets by receiver.
+
+    In a file they are a table. In the environment they are HOST=SECRET, separated by spaces; a repeated host
+    adds a further secret.
     """
     if isinstance(value, str):
         parted = [one.partition("=") for one in value.split()]
@@ -202,7 +215,7 @@ KNOWN: Mapping[str, Callable[[object, str], object]] = {
     "keep": _poll,
     "sweep": duration,
 }
-"""Every setting, by the name it has in a file; what turns a value into its own type or raises ``ConfigError``."""
+"""Every setting, by its name in a file, with a function that converts a value or raises ``ConfigError``."""
 
 _OPTIONS = {option.name for option in dataclasses.fields(Options)}
 
@@ -210,9 +223,10 @@ _OPTIONS = {option.name for option in dataclasses.fields(Options)}
 def load(
     flags: Mapping[str, object], environ: Mapping[str, str] | None = None, folder: Path | None = None
 ) -> CliSettings:
-    """Return the settings. ``flags``: those given on the command line; ``environ``, ``folder``: default this process's.
+    """Return the settings.
 
-    Raises ``ConfigError`` for a name that is not known and for a value that cannot be meant, saying where it stands.
+    ``flags``: those given on the command line. ``environ``, ``folder``: by default this process's. Raises
+    ``ConfigError`` for an unknown name and for an invalid value, and says where it is set.
     """
     values: dict[str, object] = {}
     origins: dict[str, str] = {}
@@ -240,7 +254,10 @@ def load(
 
 
 def _options(values: Mapping[str, object], origins: Mapping[str, str]) -> Options:
-    """Return the settings of the engine; what does not go together is told with where each of the settings named stands."""
+    """Return the settings of the engine.
+
+    The error for settings that contradict each other says where each of them is set.
+    """
     try:
         return Options(migrate=False, **values)  # type: ignore[arg-type]  # each was converted to the type of its field
     except ConfigError as wrong:
@@ -300,8 +317,9 @@ def _from_environment(environ: Mapping[str, str]) -> dict[str, object]:
 
 
 def _misspelt(name: str) -> bool:
-    """Whether a name in the environment is probably meant as a setting. What Kubernetes sets for a Service called makegood is not,
-    nor is what a user calls his own.
+    """Whether a name in the environment is probably a misspelt setting.
+
+    Variables that Kubernetes sets for a Service called makegood are not, nor are a user's own.
     """
     if _OF_A_SERVICE.search(name):
         return False

@@ -1,7 +1,8 @@
-"""Can the code read what is stored for a waiting step? Its arguments are decoded as an agent would decode them.
+"""Stored arguments: can the code read what is stored for a waiting step?
 
-What depends on a result that is not there yet is looked at as far as it is known: the names of the parameters, the arguments
-beside it, and the annotation of the action that will return it.
+The arguments are decoded as an agent would decode them. Arguments that depend on a result that is not there
+yet are checked as far as they are known: the names of the parameters, the other arguments, and the annotation
+of the action that will return the result.
 """
 
 from collections.abc import Callable, Iterator, Mapping
@@ -30,14 +31,15 @@ _OPEN = (
 
 
 class Fault(NamedTuple):
-    """What does not fit: the parameter, or the action's "result", and why."""
+    """An argument, or a result, that does not fit."""
 
     parameter: str
+    """The parameter, or the action's "result"."""
     why: str
 
 
 class Stored:
-    """What is stored of one task: ``find`` knows the code's actions."""
+    """The stored values of one task. ``find`` returns the code's actions."""
 
     def __init__(self, detail: TaskDetail, find: Find) -> None:
         self._inputs = detail.inputs
@@ -45,7 +47,7 @@ class Stored:
         self._find = find
 
     def faults(self, action: Action[Any, Any], doing: Doing, args: Template | None) -> Iterator[Fault]:
-        """Yield what of a step's arguments the action, its undo or its probe could not be given."""
+        """Yield the arguments of a step that cannot be passed to the action, its undo or its probe."""
         fitted = _fitted(action)
         if fitted is None:
             return
@@ -70,7 +72,10 @@ class Stored:
             yield from _unread(result, fitted.returns, RESULT)
 
     def _arguments(self, args: Template | None) -> dict[str, bytes | Ref]:
-        """Return the arguments by name: JSON, in which ``_OPEN`` stands for what is not known, or the Ref that is all of it."""
+        """Return the arguments by name, each as JSON or as the Ref that is all of it.
+
+        In the JSON ``_OPEN`` replaces unknown values.
+        """
         if args is None:
             return {}
         pieces = [args.parts[0].encode()]
@@ -94,7 +99,10 @@ class Stored:
             return None
 
     def _returned(self, ref: Ref) -> Any:
-        """Return the annotation of what an action will return; ``Any`` when it is a part of that, or no action's."""
+        """Return the annotation of what an action will return.
+
+        ``Any`` when the ref names only a part of the result, or not an action's result.
+        """
         step = self._steps.get(ref.index) if ref.of == "step" and not ref.path else None
         action = None if step is None or step.kind != "action" else self._find(step.agent, step.action)
         fitted = None if action is None else _fitted(action)
@@ -102,7 +110,10 @@ class Stored:
 
 
 def _fitted(action: Action[Any, Any]) -> Fitted | None:
-    """Return what an action takes and returns; None when its annotations cannot be used, which ``check`` tells by itself."""
+    """Return what an action takes and returns.
+
+    None when its annotations cannot be used, which ``check`` reports by itself.
+    """
     try:
         return action.fitted()
     except DefinitionError:

@@ -1,4 +1,4 @@
-"""What an undo would take back, and in which order: asked of the same rules that will do it."""
+"""Undo previews: what an undo would take back, and in which order, according to the rules that will do it."""
 
 from collections.abc import Mapping
 from collections.abc import Set as AbstractSet
@@ -9,23 +9,29 @@ from makegood.model.policy import Policy
 from makegood.store.views import StepView, TaskDetail
 
 TOUCHED = ("done", "in_doubt", "running", "undoing", "undo_failed")
-"""States of steps with an effect that stands or may stand; ``kept`` is settled, whatever stands of it stays."""
+"""States of steps whose effect is, or may be, in place.
+
+``kept`` is settled: whatever is in place of such a step stays.
+"""
 
 STUCK = "stuck"
 """Stands in what is said of a step whose undo needs an operator."""
 
 
 class Preview(NamedTuple):
-    """A step that an undo deals with. ``turn``: the steps of one number may be undone at the same time."""
+    """A step that an undo deals with."""
 
     turn: int
+    """Steps of one number may be undone at the same time."""
     step: StepView
     happens: str
 
 
 def listed(found: TaskDetail) -> list[Preview]:
-    """Return what an undo of the task deals with, in order: nothing before all that followed it is settled, and of those that
-    are free the later one first. What an undo leaves alone (it did nothing, is undone, was kept) is not listed.
+    """Return the steps that an undo of the task deals with, in order.
+
+    No step comes before all that followed it are settled; of those that are free the later one comes first.
+    Steps that an undo leaves alone (without an effect, undone, kept) are not listed.
     """
     views = {view.idx: view for view in found.steps}
     followers = _followers(found)
@@ -49,13 +55,19 @@ def listed(found: TaskDetail) -> list[Preview]:
 
 
 def _holds_up(view: StepView) -> bool:
-    """Whether what came before this step waits for its undo: of what stays it does not, once that is answered."""
+    """Whether the steps before this one wait for its undo.
+
+    They do not wait for a step that stays, once that is answered.
+    """
     stays = not view.undoable or _no_return(view)
     return view.kind == "action" and _touched(view) and (not stays or view.state in ("running", "ready"))
 
 
 def _stuck(views: Mapping[int, StepView], followers: Mapping[int, AbstractSet[int]]) -> dict[int, str]:
-    """Return the steps whose undo waits for one that nobody can undo without an operator, with the name of that one."""
+    """Return the steps whose undo is blocked, each with the name of the step that blocks it.
+
+    The blocking step cannot be undone without an operator.
+    """
     found: dict[int, str] = {}
     for idx in _backward(followers):
         for follower in sorted(followers[idx]):
@@ -91,7 +103,7 @@ def _no_return(view: StepView) -> bool:
 
 
 def _followers(found: TaskDetail) -> dict[int, set[int]]:
-    """Return who follows whom, as the rules see it."""
+    """Return the followers of each step, as the rules see them."""
     return {idx: set(after) for idx, after in enumerate(held(found).followers)}
 
 
@@ -121,7 +133,7 @@ def what_happens(view: StepView) -> str:
 
 
 def _in_doubt(policy: Policy) -> str:
-    """Say what an undo does with a step of which nobody knows whether it happened."""
+    """Return what an undo does with a step of which it is unknown whether it happened."""
     probed = "in doubt: its probe is asked, then " if policy.probe else "in doubt: "
     if policy.never and not policy.probe:
         return f"in doubt, and must not be repeated: {STUCK} until it is settled by hand"

@@ -1,6 +1,6 @@
-"""The client: submits tasks, waits for them, carries operators' acts, and sends and receives messages.
+"""The client: submits tasks, waits for them, passes on operators' acts, and sends and receives messages.
 
-A client needs no role to run beside it: all it does is leave rows in the store and look for others.
+A client needs no role in its own process: it only writes rows to the store and reads others.
 """
 
 import random
@@ -39,25 +39,25 @@ Ts = TypeVarTuple("Ts")
 
 
 class LocalScheduler(Protocol):
-    """What a client needs of a Scheduler in the same process."""
+    """What a client needs from a Scheduler in the same process."""
 
     def holds(self, task: int) -> bool:
-        """Return whether it holds a task, and so tells of its end."""
+        """Return whether it holds a task, and so reports the task's end."""
         ...
 
     def submit(self, draft: Submission) -> Awaitable[Submitted]:
-        """Submit a task as the store does, for the Scheduler to hold from the beginning if it can."""
+        """Submit a task as the store does; the Scheduler holds it from the beginning if it can."""
         ...
 
 
 class Client:
     """A connection to a store, for submitting and operating tasks, and for sending and receiving messages.
 
-    ``store`` is a URL (default: MAKEGOOD_STORE, else ``sqlite:///makegood.db``) or an open store, which is then left open.
-    ``poll``: seconds between looks at the store behind the wake-ups. ``migrate``: bring an old or empty store up to date.
-    ``telemetry``: whose traces submissions are part of, such as ``makegood.telemetry.Telemetry(traces=True)``.
-    ``queue_limit``: messages that may wait in a queue to which this client sends; ``queue_bytes``: the bytes of their values, as
-    whole bytes or "64MiB".
+    ``store`` is a URL (default: MAKEGOOD_STORE, else ``sqlite:///makegood.db``), or an open store, which the
+    client does not close. ``poll``: seconds between reads of the store when no wake-up arrives. ``migrate``:
+    bring an old or empty store up to date. ``telemetry``: adds submissions to its traces, such as
+    ``makegood.telemetry.Telemetry(traces=True)``. ``queue_limit``: the most messages that may wait in a queue
+    to which this client sends. ``queue_bytes``: the most bytes of their values, as whole bytes or "64MiB".
 
     >>> async def place(order):
     ...     async with Client("sqlite:///shop.db") as client:
@@ -101,7 +101,7 @@ class Client:
     async def open(self, *, looking: bool = False) -> None:
         """Open the store. Raises ``StoreUnavailableError``, ``SchemaMismatchError`` or ``ConfigError``.
 
-        ``looking``: without writing and waiting for a lock, which the caller may hold.
+        ``looking``: do not write and do not wait for a lock, which the caller may hold.
         """
         await self._opened.open(looking=looking)
         for topic in ("ended", "answers"):
@@ -109,7 +109,10 @@ class Client:
         self.waiters.open()
 
     async def close(self) -> None:
-        """Stop waiting and close the store if this client opened it. Who still waits gets a ``ClosedError``."""
+        """Stop waiting, and close the store if this client opened it.
+
+        Callers that still wait get a ``ClosedError``.
+        """
         self._opened.shut()
         await self.waiters.close()
         await self._opened.close()
@@ -119,7 +122,9 @@ class Client:
         self.acts.ring()
 
     def beside(self, scheduler: LocalScheduler) -> None:
-        """Say that a Scheduler of the same process takes tasks submitted here, and tells of the end of those that it holds."""
+        """Let a Scheduler of the same process take tasks submitted here, and report the end of those that it
+        holds.
+        """
         self._near = scheduler
         self.waiters.beside(scheduler.holds)
 
@@ -134,7 +139,7 @@ class Client:
         """Close the client."""
         await self.close()
 
-    # -- submitting -----------------------------------------------------------------------------------------------------
+    # -- submitting ------------------------------------------------------------------------------------------
 
     @overload
     async def submit(
@@ -173,17 +178,22 @@ class Client:
         reply_to: str | None = None,
         connection: Any = None,
     ) -> "TaskHandle[Any]":
-        """Run the workflow function once, record its plan as a task, and return a handle once that is durable.
+        """Run the workflow function once, record its plan as a task, and return a handle once that is
+        durable.
 
-        ``workflow`` with its inputs by position, or a Plan. ``key``: the same key again with the same inputs returns the
-        existing task (``created`` is False), with other inputs raises ``KeyConflict``. ``priority``: 0 to 9, 9 first.
-        ``correlation_id`` is kept with the task for the caller. ``reply_to``: where to send notices of the task's states, "queue:NAME"
-        or a webhook's "https://…". A task that has the key already keeps the three as they were first submitted. Raises ``DefinitionError`` or ``SubmissionError`` for
-        misuse, ``StoreUnavailableError`` when nothing could be written: it is then certain that there is no task.
+        ``workflow``: a workflow with its inputs by position, or a Plan. ``key``: a second call with the same
+        key and inputs returns the existing task (``created`` is False); with other inputs it raises
+        ``KeyConflict``. ``priority``: 0 to 9, 9 first. ``correlation_id`` is kept with the task for the
+        caller. ``reply_to``: where to send notices of the task's states, "queue:NAME" or a webhook's
+        "https://…". A task that already has the key keeps these three as they were first submitted.
 
-        ``connection``: record it in the transaction that is open on this connection to the store's own database (sqlite3,
-        asyncpg, psycopg, SQLAlchemy, Django): it is there when that is committed, and never was when it is rolled back. Raises
-        ``TransactionError`` for a connection that cannot carry it, and whatever its driver raises.
+        Raises ``DefinitionError`` or ``SubmissionError`` for misuse, and ``StoreUnavailableError`` when
+        nothing could be written: it is then certain that there is no task.
+
+        ``connection``: record the task in the transaction that is open on this connection to the store's own
+        database (sqlite3, asyncpg, psycopg, SQLAlchemy, Django). The task exists once that transaction is
+        committed; after a rollback it never existed. Raises ``TransactionError`` for a connection that cannot
+        carry the task, and whatever its driver raises.
         """
         __tracebackhide__ = True  # pytest shows the line that submitted
         self._opened.ready()
@@ -249,13 +259,17 @@ class Client:
         batch: int = BATCH,
         connection: Any = None,
     ) -> Submissions[Any]:
-        """Submit a task for each input, or each Plan, ``batch`` of them in one commit, in bounded memory: of an iterable that is not
-        asynchronous two batches, as the next one is planned while one is written.
+        """Submit a task for each input, or each Plan, with ``batch`` of them in one commit and in bounded
+        memory.
 
-        ``async for task in client.submit_many(...)`` yields the handles in order, ``await client.submit_many(...)`` returns them
-        all; nothing is submitted before. ``inputs`` may be any iterable, or an asynchronous one. ``key`` and
-        ``correlation_id`` are functions of the input; ``reply_to`` is one for all. Otherwise as ``submit``; with keys a call that failed half way may
-        simply be repeated.
+        Of an iterable that is not asynchronous, two batches are in memory: the next batch is planned while
+        one is written.
+
+        ``async for task in client.submit_many(...)`` yields the handles in order;
+        ``await client.submit_many(...)`` returns all of them. Nothing is submitted before that. ``inputs``
+        may be any iterable, or an asynchronous one. ``key`` and ``correlation_id`` are functions of the
+        input; ``reply_to`` is the same for all. The rest is as in ``submit``. A call with keys that failed
+        half way can simply be repeated.
 
         >>> async def import_orders(client, orders):
         ...     async for task in client.submit_many(place_order, orders, key=lambda order: order.id):
@@ -273,10 +287,13 @@ class Client:
         caller = None if connection is None else recognise(connection)
         return self.submitter.submit_many(many, workflow if inputs is None else inputs, caller)
 
-    # -- finding --------------------------------------------------------------------------------------------------------
+    # -- finding ---------------------------------------------------------------------------------------------
 
     def task(self, task_id: str | int, returns: Any = None) -> "TaskHandle[Any]":
-        """Return a handle to an existing task; nothing is looked up yet. ``returns``: type to decode the result to."""
+        """Return a handle to an existing task, without reading the store.
+
+        ``returns``: type to decode the result to.
+        """
         number = task_id if isinstance(task_id, int) else ids.parse(task_id)
         return TaskHandle(self._access, number, returns, created=False)
 
@@ -285,17 +302,20 @@ class Client:
         return await self._opened.ready().tasks.find(wanted or Filter())
 
     async def count(self, wanted: Filter) -> int:
-        """Return how many tasks match, whatever the filter's ``limit``: before doing something to all of them."""
+        """Return how many tasks match, ignoring the filter's ``limit``: for use before an act on all of
+        them.
+        """
         return await self._opened.ready().tasks.count(wanted)
 
-    # -- operating ------------------------------------------------------------------------------------------------------
+    # -- operating -------------------------------------------------------------------------------------------
 
     async def alerts(
         self, task: str | int | None = None, *, ended: bool = False, limit: int = 100
     ) -> list[AlertView]:
         """Return alerts: open ones first, then those that somebody has acknowledged, each newest first.
 
-        ``task``: only alerts of this task. ``ended``: then those too whose cause has gone. ``limit``: at most so many in all.
+        ``task``: only alerts of this task. ``ended``: append those whose cause has gone. ``limit``: the most
+        alerts in all.
 
         >>> async def look(client):
         ...     return [alert.text for alert in await client.alerts() if alert.open]
@@ -307,9 +327,12 @@ class Client:
         return found + (await self.store.alerts.views(rest, of, ended=True) if rest > 0 else [])
 
     async def acknowledge(self, alert: int, *, who: str | None = None, why: str = "") -> AlertView:
-        """Say that somebody takes care of an alert: it is no longer open, for nobody. Returns it as it is now.
+        """Acknowledge an alert: somebody takes care of it, so it is no longer open.
 
-        Raises ``AlertNotFoundError``, and ``ActRefusedError`` when somebody else was first or its cause has gone.
+        Returns the alert as it is now.
+
+        Raises ``AlertNotFoundError``, and ``ActRefusedError`` when somebody else was first or its cause has
+        gone.
         """
         self._opened.ready()
         act = self.acts.new(who, why)
@@ -330,7 +353,10 @@ class Client:
         return found
 
     async def audit(self, task: str | int | None = None, *, limit: int = 100) -> list[AuditView]:
-        """Return what operators did, newest first: who, when, why, and what became of it. ``task``: only acts on this one."""
+        """Return operators' acts, newest first: who, when, why, and the outcome.
+
+        ``task``: only acts on this task.
+        """
         return await self._opened.ready().admin.audit(limit, _number(task))
 
     async def cancel_all(
@@ -343,10 +369,12 @@ class Client:
         timeout: Duration | None = "30s",
         progress: Progress | None = None,
     ) -> list[Acted]:
-        """Cancel all tasks that match (the filter's own ``limit`` does not matter; ``limit``: so many at most, newest first).
+        """Cancel all tasks that match.
 
-        ``timeout``: for the answers to one batch of a hundred. ``progress`` is called with each answer. What is not lawful for
-        a task is refused for it alone.
+        ``limit``: the most tasks, newest first; the filter's own ``limit`` is ignored.
+
+        ``timeout``: for the answers to one batch of a hundred. ``progress`` is called with each answer. An
+        act that a task does not allow is refused for that task alone.
 
         >>> async def stop(client):
         ...     return await client.cancel_all(Filter(states=("pending",), workflow="place_order"), why="wrong price")
@@ -386,7 +414,7 @@ class Client:
             "resubmit", wanted, act, limit=limit, timeout=timeout, progress=progress
         )
 
-    # -- messages -------------------------------------------------------------------------------------------------------
+    # -- messages --------------------------------------------------------------------------------------------
 
     async def send(
         self,
@@ -403,18 +431,24 @@ class Client:
         remember: Duration = "7d",
         connection: Any = None,
     ) -> Sent:
-        """Put a message into a queue: ``value`` as JSON. Returns its id once it is durable, and whether it was ``created``,
-        or is in ``conflict``: one of its id waits with another value, and stays.
+        """Put a message in a queue, with ``value`` as JSON.
 
-        ``id``: a queue takes a message of the same id only once, and not again for ``remember`` after it was acknowledged; None
-        draws one. ``reply_to``: where the sender wants to hear what becomes of it, "queue:NAME" or "https://…"; an inbox passes it
-        and ``correlation_id`` on to the task. ``delay``: it cannot be received before; ``expires``: it is dropped unread after that.
-        Raises ``QueueFullError`` (too many messages wait, or too many bytes), ``PayloadError``, ``ConfigError`` or
-        ``StoreUnavailableError``: then nothing was sent.
+        Returns, once that is durable, the message's id, whether the message was ``created``, and whether it
+        is in ``conflict``: a message of that id is waiting with another value, and stays.
 
-        ``connection``: send it in the transaction that is open on this connection to the store's own database, of the kinds that
-        ``submit`` takes: it can be received once that is committed, and never was when it is rolled back. Raises also
-        ``TransactionError``, ``SchemaMismatchError``, and whatever the connection's driver raises.
+        ``id``: a queue takes a message of the same id only once, and not again for ``remember`` after it was
+        acknowledged; None draws an id. ``reply_to``: where the sender wants to hear what becomes of the
+        message, "queue:NAME" or "https://…"; an inbox passes it and ``correlation_id`` on to the task.
+        ``delay``: the message cannot be received before. ``expires``: the message is dropped unread after
+        that.
+
+        Raises ``QueueFullError`` (too many messages wait, or too many bytes), ``PayloadError``,
+        ``ConfigError`` or ``StoreUnavailableError``: then nothing was sent.
+
+        ``connection``: send the message in the transaction that is open on this connection to the store's own
+        database, of the kinds that ``submit`` takes. The message can be received once that is committed;
+        after a rollback it was never sent. Raises also ``TransactionError``, ``SchemaMismatchError``, and
+        whatever the connection's driver raises.
 
         >>> async def order(client, order):
         ...     await client.send("orders", order, id=order.id, reply_to="queue:web-7")
@@ -439,8 +473,10 @@ class Client:
         return sent
 
     def queue(self, name: str, *, lease: Duration = LEASE, tries: int = TRIES) -> Queue:
-        """Return a queue for receiving from it. ``lease``: for how long a message that was received is nobody else's; ``tries``:
-        one that was given out so often and never acknowledged is put to the dead letters, with an alert.
+        """Return a queue for receiving from it.
+
+        ``lease``: how long a received message belongs to its receiver alone. ``tries``: a message that was
+        delivered this often and never acknowledged goes to the dead letters, with an alert.
         """
         return Queue(self._opened, name, lease=lease, tries=tries, poll=self._poll)
 
@@ -451,7 +487,9 @@ class Client:
     async def messages(
         self, queue: str | None = None, *, dead: bool = False, limit: int = 100
     ) -> list[MessageView]:
-        """Return messages that wait, or with ``dead`` dead letters, of one queue or of all; nobody takes them by that."""
+        """Return waiting messages, or with ``dead`` the dead letters, of one queue or of all, without
+        receiving them.
+        """
         self._opened.ready()
         refuse_unstorable(ConfigError, queue=queue)
         return await self.store.queues.messages(queue, limit, dead=dead)
@@ -465,10 +503,13 @@ class Client:
         who: str | None = None,
         why: str = "",
     ) -> list[str]:
-        """Let dead letters of a queue be received again, all of them or those of these ids, and end their alerts; returns the ids of
-        those that there were. ``value``: what replaces the value of the one message that is named. The audit keeps ``who`` (default:
-        user@host), ``why``, and both values. Raises ``ConfigError`` for a value for more than one message, ``PayloadError`` for one
-        that cannot be kept.
+        """Let dead letters of a queue be received again, and end their alerts.
+
+        Returns the ids of those that existed.
+
+        ``ids``: only these dead letters. ``value`` replaces the value of the one message that is named. The
+        audit keeps ``who`` (default: user@host), ``why``, and both values. Raises ``ConfigError`` for a value
+        for more than one message, and ``PayloadError`` for a value that cannot be kept.
         """
         self._opened.ready()
         refuse_unknowable(queue, ids)
@@ -488,8 +529,10 @@ class Client:
         who: str | None = None,
         why: str = "",
     ) -> list[str]:
-        """Remove dead letters of a queue for good, or with ``waiting`` messages that wait in it and that no receiver has: see
-        ``replay_messages``. All that wait are removed in several commits.
+        """Remove dead letters of a queue for good: see ``replay_messages``.
+
+        With ``waiting``: remove messages that wait in the queue and that no receiver has. Removing all that
+        wait takes several commits.
         """
         self._opened.ready()
         refuse_unknowable(queue, ids)
@@ -502,14 +545,18 @@ class Client:
                 return dropped
 
     async def notices(self, *, dead: bool = False, limit: int = 100) -> list[ListenerView]:
-        """Return the webhooks that are still to be told something, those given up first; ``dead``: only those."""
+        """Return the webhooks with unsent notices; those that were given up come first.
+
+        ``dead``: only those given up.
+        """
         return await self._opened.ready().notices.listeners(limit, dead=dead)
 
     async def retry_notices(
         self, task: str | int | None = None, *, who: str | None = None, why: str = ""
     ) -> list[str]:
-        """Send again what was given up, of one task or of all, and end its alerts; returns the tasks' ids. ``who`` (default:
-        user@host) and ``why`` stand in the audit.
+        """Send again the notices that were given up, of one task or of all, and end their alerts.
+
+        Returns the tasks' ids. The audit keeps ``who`` (default: user@host) and ``why``.
         """
         found = await self._opened.ready().notices.retry_notices(self.acts.new(who, why), _number(task))
         return [ids.show(one) for one in found]
@@ -517,7 +564,10 @@ class Client:
     async def drop_notices(
         self, task: str | int | None = None, *, who: str | None = None, why: str = ""
     ) -> list[str]:
-        """Drop what was given up of all tasks, or of one task whatever is unsent: its submitter will not be told. See ``retry_notices``."""
+        """Drop notices that were given up, of all tasks, or every unsent notice of one task.
+
+        The submitter will not be notified. See ``retry_notices``.
+        """
         found = await self._opened.ready().notices.drop_notices(self.acts.new(who, why), _number(task))
         return [ids.show(one) for one in found]
 

@@ -1,4 +1,4 @@
-"""A task as its submitter sees it: its state, its result, its history, and what may be done about it."""
+"""A task as its submitter sees it: its state, result and history, and the acts on it."""
 
 import asyncio
 from collections.abc import AsyncIterator, Mapping, Sequence
@@ -32,7 +32,7 @@ R_co = TypeVar("R_co", covariant=True)
 
 @dataclass(frozen=True, slots=True)
 class TaskAccess:
-    """What the handles of one client's tasks have in common."""
+    """What the task handles of one client share."""
 
     opened: OpenedStore
     waiters: Waiters
@@ -40,7 +40,11 @@ class TaskAccess:
 
 
 class TaskHandle(Generic[R_co]):
-    """One task. ``id`` is what people see, ``number`` what the store keeps; ``created`` is False when the key had it already."""
+    """One task.
+
+    ``id`` is the form for people, ``number`` the form in the store. ``created`` is False when the key already
+    had a task.
+    """
 
     def __init__(
         self, access: TaskAccess, number: int, returns: Any, *, created: bool, known: bool = False
@@ -67,14 +71,17 @@ class TaskHandle(Generic[R_co]):
         return found
 
     async def wait(self, timeout: Duration | None = None) -> TaskView:
-        """Wait until the task is at rest (processed, undone, error). Raises ``WaitExpiredError``, ``TaskNotFoundError``."""
+        """Wait until the task is at rest: processed, undone or in error.
+
+        Raises ``WaitExpiredError`` and ``TaskNotFoundError``.
+        """
         return (await self._rested(timeout)).view
 
     async def result(self, timeout: Duration | None = None) -> R_co:
         """Wait for the task's end and return its result, decoded to the workflow's return type.
 
-        ``timeout``: seconds or a duration, None = for ever. Raises ``TaskUndone`` (cause, undone, standing),
-        ``TaskInError`` (cause, standing: an operator is needed) or ``WaitExpiredError`` (the task goes on).
+        ``timeout``: seconds or a duration, None = forever. Raises ``TaskUndone`` (cause, undone, standing),
+        ``TaskInError`` (cause, standing: an operator is needed) or ``WaitExpiredError`` (the task continues).
         """
         rested = await self._rested(timeout)
         if rested.view.state == "processed":
@@ -133,7 +140,7 @@ class TaskHandle(Generic[R_co]):
         return rested
 
     async def events(self, *, follow: bool = True) -> AsyncIterator[EventView]:
-        """Yield the task's history in order; with ``follow`` go on until the task is at rest."""
+        """Yield the task's history in order; with ``follow``, continue until the task is at rest."""
         seen = 0
         while True:
             events, rests = await self.look(seen)
@@ -145,7 +152,9 @@ class TaskHandle(Generic[R_co]):
             await asyncio.sleep(0.1)
 
     async def look(self, after: int = 0) -> tuple[list[EventView], bool]:
-        """Return the events with a sequence above ``after``, and whether these are all until somebody acts on the task."""
+        """Return the events after sequence number ``after``, and whether there will be no more until somebody
+        acts.
+        """
         view = (await self.status()).task
         return await self._access.opened.store.tasks.history(self.number, after=after), view.state in AT_REST
 
@@ -172,15 +181,22 @@ class TaskHandle(Generic[R_co]):
         who: str | None = None,
         timeout: Duration | None = "30s",
     ) -> Answer:
-        """Start a task in error, or an undone one, again: what failed or was undone runs in a new round, under a new key.
+        """Restart a task in error or an undone one: what failed or was undone runs in a new round, under a
+        new key.
 
-        ``step`` with ``inputs``: arguments of that step by name, which replace what it was given; the others stay. ``inputs``
-        alone: all inputs of the workflow, in order. With ``workflow`` its function plans again with them: the plan must have the
-        same steps, and those that run get its arguments. Without it they are refused where the function may have made arguments of
-        the inputs. With a ``workflow`` the inputs may also be a plan that it has made: the very same for a dry run and after it, whatever
-        the function draws or reads. A step that is done keeps what it did; what is in doubt is not corrected. The audit keeps what was and what is.
+        ``step`` with ``inputs``: arguments of that step by name. They replace those it was given; the others
+        stay. ``inputs`` alone: all inputs of the workflow, in order.
 
-        ``dry_run``: change nothing, return what would be answered now; ``change`` of the answer says which arguments.
+        With ``workflow``, its function plans again with the inputs: the plan must have the same steps, and
+        those that run get its arguments. Without it, makegood refuses the inputs where the function may have
+        made arguments of them. With it, ``inputs`` may also be a plan that the workflow has made: a dry run
+        and the act after it then use the very same plan, whatever the function draws or reads.
+
+        A step that is done keeps what it did; a step in doubt is not corrected. The audit keeps the old and
+        the new values.
+
+        ``dry_run``: change nothing, and return what would be answered now; the answer's ``change`` lists the
+        arguments.
 
         >>> async def mend(task):
         ...     await task.resubmit(step="charge", inputs={"card": "another"}, why="the old one had expired")
@@ -228,8 +244,10 @@ class TaskHandle(Generic[R_co]):
         who: str | None = None,
         timeout: Duration | None = "30s",
     ) -> Answer:
-        """State the outcome of a step of a task in error: ``done`` (with its result as ``value``), ``failed`` (certainly not
-        done, and nothing of it can still arrive), or ``undone``.
+        """State the outcome of a step of a task in error.
+
+        ``outcome``: ``done`` (with its result as ``value``), ``failed`` (certainly not done, and nothing of
+        it can still arrive), or ``undone``.
         """
         if outcome not in ("done", "failed", "undone"):
             raise ConfigError(f'outcome={outcome!r}: "done", "failed" or "undone"')

@@ -1,7 +1,7 @@
-"""What operators do to tasks: acts, on one task or on all that match.
+"""Operators' acts on tasks: on one task, or on all that match.
 
-An act is left in its task's inbox, decided by the rules of a Scheduler and audited. An act on many tasks is
-many acts, left in batches: whoever asked may stop in between, and what was left is still decided.
+An act is left in its task's inbox, decided by the rules of a Scheduler, and audited. An act on many tasks is
+many acts, left in batches. The operator may stop in between; acts already left are still decided.
 """
 
 import asyncio
@@ -45,7 +45,7 @@ Progress = Callable[[Acted], None]
 
 
 class Acts:
-    """Leaves acts and waits for their answers. ``recent``: tasks that an act may take out of their rest."""
+    """Leaves acts and waits for their answers. ``recent``: tasks whose kept ends an act makes stale."""
 
     def __init__(self, opened: OpenedStore, recent: RecentTasks, *, poll: float, rng: random.Random) -> None:
         self._opened = opened
@@ -67,8 +67,8 @@ class Acts:
     async def leave(self, task: int, message: TaskMessage, *, timeout: Duration | None) -> Answer:
         """Leave an act in the task's inbox and return what a Scheduler's rules made of it.
 
-        Raises ``ActRefusedError`` when it is refused, ``WaitExpiredError`` when no Scheduler answered in
-        time: the act stands in the inbox and will be decided.
+        Raises ``ActRefusedError`` when it is refused, and ``WaitExpiredError`` when no Scheduler answered in
+        time: the act is in the inbox and will be decided.
         """
         answer = (await self._ask({task: message}, timeout)).get(task)
         name = ids.show(task)
@@ -117,7 +117,7 @@ class Acts:
         return done
 
     async def _ask(self, messages: Mapping[int, TaskMessage], timeout: Duration | None) -> dict[int, Answer]:
-        """Leave acts, by task, and return the answers that came in time. Raises ``TaskNotFoundError``."""
+        """Leave acts, by task, and return the answers that arrived in time. Raises ``TaskNotFoundError``."""
         store = self._opened.ready()
         limit = seconds(timeout, name="timeout") if timeout is not None else None
         waiting = {message.act.id: task for task, message in messages.items() if message.act is not None}
@@ -142,7 +142,7 @@ class Acts:
         return answers
 
     async def _won(self, task: int, act: str) -> str:
-        """Say which act on the task was the last one before this, if there was one."""
+        """Return a phrase naming the last applied act on the task before this one, "" when there was none."""
         for other in await self._opened.store.admin.audit(10, task):
             if other.verdict == "applied" and other.act != act:
                 why = f" ({other.why})" if other.why else ""

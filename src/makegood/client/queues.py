@@ -1,7 +1,8 @@
-"""Queues of the store, as applications use them: what a client sends, receives, and sees of them.
+"""Queues of the store, as applications use them: sending messages, receiving them, and reading them.
 
-A message is the receiver's for the length of a lease. It is acknowledged once it was handled; otherwise it comes again, to this
-receiver or another: each message arrives *at least* once. Messages of one task arrive in their order.
+A message belongs to its receiver for the length of a lease. If the receiver does not acknowledge it in that
+time, the message is redelivered, to this receiver or another: each message arrives *at least* once. Messages
+of one task arrive in their order.
 """
 
 import asyncio
@@ -45,10 +46,11 @@ def named(queue: str) -> str:
 
 
 class Queue:
-    """A queue, for whoever reads it: ``client.queue("web-7")``. Any number of processes may read one queue.
+    """A queue, for its readers: ``client.queue("web-7")``. Any number of processes may read one queue.
 
-    ``async for message in queue`` yields messages as they come and acknowledges each when the next one is asked for. One that the
-    loop left by an exception or ``break`` is not acknowledged, and comes again. An outage of the store does not end the loop.
+    ``async for message in queue`` yields messages as they arrive, and acknowledges each when the next one is
+    requested. If an exception or ``break`` ends the loop, its last message is not acknowledged, and is
+    redelivered. An outage of the store does not end the loop.
 
     >>> async def listen(client):
     ...     async for message in client.queue("web-7"):
@@ -71,8 +73,9 @@ class Queue:
     async def receive(self, limit: int = 1, *, timeout: Duration | None = None) -> list[QueueMessage]:
         """Wait until there is a message, and return up to ``limit`` of those that are there.
 
-        ``timeout``: how long to wait at most, None = for ever; then the list is empty. Acknowledge the messages before the lease
-        ends, or they come again. Raises ``StoreUnavailableError`` when the store is away at the end of that time.
+        ``timeout``: how long to wait at most, None = forever; when it has passed, the list is empty.
+        Acknowledge the messages before the lease ends, or they are redelivered. Raises
+        ``StoreUnavailableError`` when the store is unavailable at the end of that time.
         """
         most = None if timeout is None else seconds(timeout, name="timeout")
         if not isinstance(limit, int) or limit < 1:
@@ -108,7 +111,9 @@ class Queue:
             stop()
 
     async def _take(self, limit: int) -> list[QueueMessage] | float:
-        """Return messages, or how long there will be none for certain (but for those that somebody rings for)."""
+        """Return messages, or for how many seconds there will certainly be none (unless a wake-up announces
+        one).
+        """
         handed = await self._opened.store.queues.receive_messages(
             self.name, _receiver(), limit, self._lease, self._tries
         )
@@ -119,13 +124,15 @@ class Queue:
         return float("inf") if handed.rest is None else handed.rest
 
     async def acknowledge(self, *messages: QueueMessage, connection: Any = None) -> bool:
-        """Say that messages were handled: they are gone. False when one of them was another receiver's by now: it was redelivered.
+        """Acknowledge messages: they were handled, and are removed.
 
-        While the store is away this waits, as ``receive`` does.
+        Returns False when one of them belonged to another receiver by now: it was redelivered. While the
+        store is unavailable this waits, as ``receive`` does.
 
-        ``connection``: do it in the transaction that is open on this connection to the store's own database, of the kinds that
-        ``submit`` takes. The message is gone once that is committed; after a rollback it is redelivered at the end of its lease.
-        Roll back when the answer is False. Raises ``TransactionError``, ``SchemaMismatchError``, and whatever the driver raises.
+        ``connection``: acknowledge in the transaction that is open on this connection to the store's own
+        database, of the kinds that ``submit`` takes. The message is gone once that is committed; after a
+        rollback it is redelivered at the end of its lease. Roll back when the answer is False. Raises
+        ``TransactionError``, ``SchemaMismatchError``, and whatever the driver raises.
         """
         receipts = self._settled(messages)
         if connection is None:
@@ -139,23 +146,31 @@ class Queue:
     async def give_back(
         self, *messages: QueueMessage, wait: Duration = 0.0, error: str = "", dead: bool = False
     ) -> bool:
-        """Give messages back unhandled: they come again after ``wait``, or with ``dead`` go to the dead letters, with an alert.
+        """Release messages unhandled: they are redelivered after ``wait``, or with ``dead`` go to the dead
+        letters.
 
-        ``error``: why, for whoever sees it next. False when one of them was another receiver's by now. While the store is away this
-        waits, as ``receive`` does.
+        A dead letter raises an alert. ``error``: the reason, for the next reader. Returns False when one of
+        them belonged to another receiver by now. While the store is unavailable this waits, as ``receive``
+        does.
         """
         pause = seconds(wait, name="wait")
         returned = [Returned(receipt, pause, error, dead) for receipt in self._settled(messages)]
         return await self._said(lambda store: store.queues.return_messages(returned))
 
     async def hold(self, *messages: QueueMessage, lease: Duration) -> bool:
-        """Keep messages for ``lease`` from now on, never shorter than before. False when one was another receiver's by now."""
+        """Keep messages for ``lease`` from now on, never shorter than before.
+
+        Returns False when one of them belonged to another receiver by now.
+        """
         self._opened.ready()
         receipts = [(message.seq, message.tries) for message in messages]
         return all(await self._opened.store.queues.hold_messages(receipts, seconds(lease, name="lease")))
 
     async def _said(self, say: Callable[[Store], Awaitable[list[bool]]]) -> bool:
-        """Say it until the store has heard: a listener must not end, nor forget what it has handled, because the store was away."""
+        """Repeat a call until the store has taken it.
+
+        During an outage of the store a listener must neither end nor forget what it has handled.
+        """
         pauses = Pauses(first=0.05)
         while True:
             self._opened.ready()
@@ -172,7 +187,7 @@ class Queue:
         return receipts
 
     async def __aiter__(self) -> AsyncGenerator[QueueMessage, None]:
-        """Yield messages as they come, for ever."""
+        """Yield messages as they arrive, forever."""
         while True:
             for message in await self.receive():
                 receipt = (message.seq, message.tries)
@@ -210,7 +225,10 @@ def outgoing(
     expires: Duration | None = None,
     remember: Duration | None = None,
 ) -> Outgoing:
-    """Return a message as it is sent. Raises ``ConfigError`` and ``PayloadError`` for what cannot be."""
+    """Return a message as it is sent.
+
+    Raises ``ConfigError`` and ``PayloadError`` for one that cannot be sent.
+    """
     if not isinstance(id, str) or not id or len(id) > _MOST_ID or not id.isprintable():
         raise ConfigError(f"id={id!r}: a text of up to {_MOST_ID} printable characters, and not empty")
     if len(kind) > _MOST_ID or not kind.isprintable():

@@ -1,4 +1,7 @@
-"""What a resubmission with other inputs says, and what an operator's act would do: asked of the same rules that will decide it."""
+"""Resubmission with other inputs, and dry runs of operators' acts.
+
+A dry run asks the same rules that will decide the act.
+"""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -20,10 +23,10 @@ _DOING: Mapping[str, Doing] = {"do": "do", "probe": "probe", "undo": "undo"}
 
 
 def replanned(workflow: Workflow[..., Any], found: TaskDetail, inputs: Sequence[Any] | Plan[Any]) -> bytes:
-    """Return the ``value`` of a resubmission: all inputs in order, and what the workflow function plans with them, or the plan that it
-    made.
+    """Return the ``value`` of a resubmission: all inputs in order, and the new plan.
 
-    Raises ``ConfigError`` for another workflow than the task's, and what ``Workflow.plan_from`` raises.
+    The plan is the one that the workflow function makes of the inputs, or the one that it has already made.
+    Raises ``ConfigError`` for a workflow that is not the task's, and whatever ``Workflow.plan_from`` raises.
     """
     task, names = found.task, (workflow.name, *workflow.formerly)
     if workflow.address != f"{task.app}.{workflow.name}" or task.workflow not in names:
@@ -43,7 +46,7 @@ def replanned(workflow: Workflow[..., Any], found: TaskDetail, inputs: Sequence[
 
 
 def _as_stored(workflow: Workflow[..., Any], old: StepPlan, new: StepPlan) -> StepPlan:
-    """Return a step under the name that its action had when the task was submitted, if it is the same action."""
+    """Return a step under the name that its action had at submission, if it is the same action."""
     body = tuple(_as_stored(workflow, *pair) for pair in zip(old.body, new.body, strict=False))
     new = replace(new, body=(*body, *new.body[len(body) :]))
     if old.action == new.action or workflow.find_action(old.agent, old.action) is not workflow.find_action(
@@ -54,17 +57,20 @@ def _as_stored(workflow: Workflow[..., Any], old: StepPlan, new: StepPlan) -> St
 
 
 def _bare(plan: StepPlan) -> StepPlan:
-    """Return a step without what it declares of failures: that of the task stays."""
+    """Return a step without its failure policy: the task keeps its own."""
     return replace(plan, policy=None, body=tuple(map(_bare, plan.body)))
 
 
 def tried(found: TaskDetail, message: TaskMessage) -> Answer:
-    """Return what the rules would answer to an act now. Raises ``StoreError`` for a task whose rows do not read."""
+    """Return what the rules would answer to an act now.
+
+    Raises ``StoreError`` for a task whose rows cannot be read.
+    """
     return saga.tried(held(found), message)
 
 
 def held(found: TaskDetail) -> HeldTask:
-    """Return a task as the rules are asked about it. Raises ``StoreError`` for one whose rows do not read."""
+    """Return a task in the form that the rules take. Raises ``StoreError`` when its rows cannot be read."""
     view = found.task
     task = TaskRecord(
         view.id,

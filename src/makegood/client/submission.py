@@ -16,11 +16,11 @@ from makegood.store.records import Submission, Submitted
 from makegood.workflow.workflow import Workflow
 
 MOST_KEY = 500
-"""Characters of a key: PostgreSQL's index takes no longer one, whatever they are."""
+"""Characters of a key at most: PostgreSQL's index cannot take a longer one, whatever the characters are."""
 
 
 def plan_of(workflow: Any, inputs: tuple[Any, ...]) -> Plan[Any]:
-    """Return the plan of a workflow with its inputs, or the Plan that was given. Raises ``DefinitionError``."""
+    """Return the plan of a workflow with its inputs, or the given Plan. Raises ``DefinitionError``."""
     __tracebackhide__ = True
     if isinstance(workflow, Plan):
         if inputs:
@@ -92,7 +92,10 @@ async def insert(
     write: Callable[[Sequence[Submission]], Awaitable[list[Submitted]]],
     watched: Callable[[Submission], Submission] | None = None,
 ) -> list[Submitted]:
-    """Write plans, each as ``watched`` would have it, those whose id was somebody else's once more under another one; one answer per plan, in order."""
+    """Write plans; returns one answer per plan, in order.
+
+    Each draft passes through ``watched``. A plan whose id was taken is written again under a new id.
+    """
     answers: dict[int, Submitted] = {}
     left: Sequence[int] = range(len(plans))
     while left:

@@ -1,4 +1,4 @@
-"""What submitting one task and submitting many have in common, and with or without a connection of the caller's."""
+"""Submission of one task or of many, in a transaction of the client's or of the caller's."""
 
 import asyncio
 import warnings
@@ -113,10 +113,11 @@ class _Begun:
 
 
 class Submissions(_Begun, Generic[R_co]):
-    """Tasks that are being submitted, batch after batch, while one goes through their handles.
+    """Tasks that are being submitted, batch after batch, while the caller iterates over their handles.
 
-    ``async for task in submissions`` keeps a batch or two in memory; ``await submissions`` returns the handles of all. Before either
-    nothing is submitted. A ``KeyConflict`` is raised in the turn of its task; the rest of its batch is submitted.
+    ``async for task in submissions`` keeps a batch or two in memory; ``await submissions`` returns the
+    handles of all. Nothing is submitted before either. A ``KeyConflict`` is raised in its task's turn; the
+    rest of its batch is submitted.
     """
 
     def __init__(self, handles: AsyncIterator[TaskHandle[R_co]]) -> None:
@@ -148,9 +149,9 @@ class SyncSubmissions(_Begun, Generic[T]):
 
 
 class Submitter:
-    """Writes what a client submits, in a transaction of its own or of the caller's, and makes the tasks' handles.
+    """Writes a client's submissions, in its own transaction or the caller's, and makes the tasks' handles.
 
-    ``watched`` puts the trace into a draft to which it belongs.
+    ``watched`` adds the trace to a draft that belongs to one.
     """
 
     def __init__(
@@ -162,7 +163,9 @@ class Submitter:
         self._refuse: Callable[[str], None] | None = None
 
     def only_to(self, refuse: Callable[[str], None]) -> None:
-        """Let ``refuse`` raise ``ConfigError`` for a ``reply_to`` that, as far as this process knows, nobody would serve."""
+        """Let ``refuse`` raise ``ConfigError`` for a ``reply_to`` that, as far as this process knows, nobody
+        serves.
+        """
         self._refuse = refuse
 
     def check(self, plans: Sequence[Plan[Any]]) -> None:
@@ -179,7 +182,8 @@ class Submitter:
         return TaskHandle(self._access, answer.id, plan.returns_type, created=answer.created, known=known)
 
     async def submit(self, plans: Sequence[Plan[Any]], caller: Caller | None = None) -> list[Submitted]:
-        """Record plans in one transaction, in the caller's if there is one; one answer per plan, in order.
+        """Record plans in one transaction, the caller's if there is one; returns one answer per plan, in
+        order.
 
         With a caller that blocks it may be called in any thread, and waits for nothing else.
         """
@@ -194,7 +198,9 @@ class Submitter:
         return answers
 
     def submit_many(self, many: Many, items: Any, caller: Caller | None) -> Submissions[Any]:
-        """Submit batch after batch, in the caller's transaction if there is one: see ``Client.submit_many``."""
+        """Submit batch after batch, in the caller's transaction if there is one: see
+        ``Client.submit_many``.
+        """
         batches = many.batches_async(items)
         if caller is None and not hasattr(items, "__aiter__"):
             return Submissions(self._ahead(batches))
@@ -203,13 +209,19 @@ class Submitter:
     async def _handles(
         self, batches: AsyncIterator[list[Plan[Any]]], caller: Caller | None
     ) -> AsyncIterator[TaskHandle[Any]]:
-        """Submit each batch as soon as it has come: nobody knows how long the next one takes, or if it needs the caller's connection."""
+        """Submit each batch as soon as it is complete.
+
+        How long the next batch takes is unknown, and making it may need the caller's connection.
+        """
         async for plans in batches:
             for plan, answer in zip(plans, await self.submit(plans, caller), strict=True):
                 yield self.handle(plan, answer, known=caller is None)
 
     async def _ahead(self, batches: AsyncIterator[list[Plan[Any]]]) -> AsyncIterator[TaskHandle[Any]]:
-        """Plan a batch while the one before is written. What is wrong with it is raised in its turn, after the handles of that one."""
+        """Plan a batch while the one before is written.
+
+        An error in a batch is raised in its turn, after the handles of the batch before.
+        """
         plans: list[Plan[Any]] = await anext(batches, [])
         while plans:
             answers, following = await asyncio.gather(

@@ -1,8 +1,9 @@
-"""Blocking facades: ``SyncClient``, ``SyncTaskHandle`` and ``SyncQueue``, one line per method over the asyncio core.
+"""Blocking facades: ``SyncClient``, ``SyncTaskHandle`` and ``SyncQueue``, a line per method over asyncio.
 
-Nothing is opened at construction; the first call starts a background loop in a thread of its own. Every call checks the
-process id, so a forked child opens its own connection instead of sharing its parent's. Inside a running event loop a
-blocking call would stop that loop: it raises and names ``Client``. Any number of threads may use one ``SyncClient``.
+Nothing is opened at construction; the first call starts a background loop in a thread of its own. Every call
+checks the process id, so a forked child opens its own connection instead of sharing its parent's. Inside a
+running event loop a blocking call would stop that loop, so it raises and names ``Client``. Any number of
+threads may use one ``SyncClient``.
 """
 
 import asyncio
@@ -70,9 +71,9 @@ class SyncClient:
         self._parents: list[Client] = []
 
     def _forget(self) -> None:
-        """Begin on a new loop: the client of a parent process, if there was one, is the parent's.
+        """Start on a new loop: the client of a parent process, if there was one, belongs to the parent.
 
-        It is kept, so that nobody closes in the child what the parent goes on using.
+        The object is kept, so that its collection in the child does not close what the parent still uses.
         """
         self._ready()
         if self._client is not None:
@@ -109,7 +110,10 @@ class SyncClient:
             return self._client
 
     def _here(self) -> Client:
-        """Return the client inside, open, for what it may do in this thread, in whose transaction the store may be locked."""
+        """Return the client inside, opened without writing or waiting for a lock.
+
+        The caller's transaction, in this thread, may have locked the store.
+        """
         self._ready()
 
         async def itself() -> Client:
@@ -120,15 +124,17 @@ class SyncClient:
     def open(self) -> None:
         """Open the store now instead of at the first call; also again, after ``close``.
 
-        May be called inside a running event loop, such as FastAPI's lifespan, which it then blocks until the store is open.
+        May be called inside a running event loop, such as FastAPI's lifespan. It blocks that loop until the
+        store is open.
         """
         self._closed = False
         self._loop.run(self._opened, None)
 
     def close(self) -> None:
-        """Close the store and end the background thread. Calls of other threads end with a ``ClosedError``, later ones raise it.
+        """Close the store and end the background thread.
 
-        Closing again does nothing. May be called inside a running event loop.
+        Calls of other threads end with a ``ClosedError``; later calls raise it. A second ``close`` does
+        nothing. May be called inside a running event loop.
         """
         self._closed = True
         client, self._client = self._client, None
@@ -176,7 +182,10 @@ class SyncClient:
     ) -> "SyncTaskHandle[R]": ...
 
     def submit(self, workflow: Any, /, *inputs: Any, **options: Any) -> "SyncTaskHandle[Any]":  # type: ignore[misc]  # mypy takes *Ts and *Any for different
-        """Submit a task: see ``Client.submit``. With ``connection=`` that happens in this thread, by the connection's driver."""
+        """Submit a task: see ``Client.submit``.
+
+        With ``connection=`` this happens in the calling thread, through the connection's driver.
+        """
         if options.get("connection") is None:
             made = self._run(lambda client: client.submit(workflow, *inputs, **options))
         else:
@@ -228,8 +237,9 @@ class SyncClient:
         batch: int = BATCH,
         connection: Any = None,
     ) -> "SyncSubmissions[SyncTaskHandle[Any]]":
-        """Submit a task for each input, or each Plan: see ``Client.submit_many``. Go through the handles, or make a ``list`` of them;
-        nothing is submitted before.
+        """Submit a task for each input, or each Plan: see ``Client.submit_many``.
+
+        Iterate over the handles, or make a ``list`` of them; nothing is submitted before.
         """
         many = Many(
             workflow,
@@ -270,7 +280,7 @@ class SyncClient:
         """Return how many tasks match."""
         return self._run(lambda client: client.count(wanted))
 
-    # -- operating: ``progress`` is called on the background thread -----------------------------------------------------
+    # -- operating: ``progress`` is called on the background thread ------------------------------------------
 
     def alerts(
         self, task: str | int | None = None, *, ended: bool = False, limit: int = 100
@@ -279,7 +289,7 @@ class SyncClient:
         return self._run(lambda client: client.alerts(task, ended=ended, limit=limit))
 
     def acknowledge(self, alert: int, *, who: str | None = None, why: str = "") -> AlertView:
-        """Say that somebody takes care of an alert: see ``Client.acknowledge``."""
+        """Acknowledge an alert: see ``Client.acknowledge``."""
         return self._run(lambda client: client.acknowledge(alert, who=who, why=why))
 
     def audit(self, task: str | int | None = None, *, limit: int = 100) -> list[AuditView]:
@@ -333,7 +343,7 @@ class SyncClient:
             )
         )
 
-    # -- messages -------------------------------------------------------------------------------------------------------
+    # -- messages --------------------------------------------------------------------------------------------
 
     def send(
         self,
@@ -350,7 +360,10 @@ class SyncClient:
         remember: Duration = "7d",
         connection: Any = None,
     ) -> Sent:
-        """Put a message into a queue: see ``Client.send``. With ``connection=`` that happens in this thread, by its driver."""
+        """Put a message in a queue: see ``Client.send``.
+
+        With ``connection=`` this happens in the calling thread, through its driver.
+        """
 
         async def send(client: Client, tx: Transaction | None = None) -> Sent:
             return await client.send(
@@ -402,11 +415,11 @@ class SyncClient:
         who: str | None = None,
         why: str = "",
     ) -> list[str]:
-        """Remove dead letters, or messages that wait, for good: see ``Client.drop_messages``."""
+        """Remove dead letters, or waiting messages, for good: see ``Client.drop_messages``."""
         return self._run(lambda client: client.drop_messages(queue, ids, waiting=waiting, who=who, why=why))
 
     def notices(self, *, dead: bool = False, limit: int = 100) -> list[ListenerView]:
-        """Return the webhooks that are still to be told something: see ``Client.notices``."""
+        """Return the webhooks with unsent notices: see ``Client.notices``."""
         return self._run(lambda client: client.notices(dead=dead, limit=limit))
 
     def retry_notices(
@@ -499,7 +512,9 @@ class SyncTaskHandle(Generic[R_co]):
         who: str | None = None,
         timeout: Duration | None = "30s",
     ) -> Answer:
-        """Start a task in error, or an undone one, again, with other inputs perhaps: see ``TaskHandle.resubmit``."""
+        """Restart a task in error or an undone one, perhaps with other inputs: see
+        ``TaskHandle.resubmit``.
+        """
         return self._on(
             lambda handle: handle.resubmit(
                 step=step,
@@ -518,7 +533,10 @@ class SyncTaskHandle(Generic[R_co]):
 
 
 class SyncQueue:
-    """``Queue`` for blocking code: the same names and meanings; ``for message in queue`` as ``async for`` there."""
+    """``Queue`` for blocking code, with the same names and meanings.
+
+    ``for message in queue`` does what ``async for`` does there.
+    """
 
     def __init__(self, run: Callable[[_Work, Any], Any], name: str) -> None:
         """``run``: does work with the queue, in the transaction of a connection if there is one."""
@@ -538,7 +556,10 @@ class SyncQueue:
         return found
 
     def acknowledge(self, *messages: QueueMessage, connection: Any = None) -> bool:
-        """Say that messages were handled: see ``Queue.acknowledge``. With ``connection=`` that happens in this thread, by its driver."""
+        """Acknowledge messages: see ``Queue.acknowledge``.
+
+        With ``connection=`` this happens in the calling thread, through its driver.
+        """
         self._settled(messages)
         return bool(self._run(lambda queue, tx: queue.acknowledge(*messages, connection=tx), connection))
 
@@ -557,7 +578,7 @@ class SyncQueue:
         self._turns.difference_update((message.seq, message.tries) for message in messages)
 
     def __iter__(self) -> Iterator[QueueMessage]:
-        """Yield messages as they come, for ever; each is acknowledged when the next one is asked for."""
+        """Yield messages as they arrive, forever; each is acknowledged when the next one is requested."""
         while True:
             for message in self.receive():
                 receipt = (message.seq, message.tries)

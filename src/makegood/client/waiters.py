@@ -1,7 +1,8 @@
-"""Who waits for tasks to come to rest, and how they hear of it.
+"""Waiters: callers that wait for tasks to come to rest, and how they are notified.
 
-A Scheduler of the same process tells the end of the tasks that it holds. For all other tasks the store is
-asked: one query for all of them, after each ring of its doorbell and slowly without.
+A Scheduler of the same process reports the end of the tasks that it holds. For all other tasks the client
+queries the store: one query for all of them, after each ring of its doorbell, and at slow intervals without
+one.
 """
 
 import asyncio
@@ -26,10 +27,10 @@ log = logging.getLogger("makegood.client")
 AT_REST: Final = frozenset({"processed", "undone", "error"})
 
 _MOST_RECENT: Final = 10_000
-"""Tasks submitted here whose end a Scheduler of the same process may tell before anybody waits for it."""
+"""Tasks submitted here whose end a Scheduler of the same process may report before anybody waits for it."""
 
 _MOST_BYTES: Final = 4096
-"""Bytes of the results of such a task up to which its end is kept for that."""
+"""The end of such a task is kept only if its result has at most this many bytes."""
 
 
 class Rested(NamedTuple):
@@ -57,7 +58,7 @@ def missing(task: int) -> TaskNotFoundError:
 
 
 class RecentTasks:
-    """Tasks submitted here lately, and the ends of those that ended before anybody waited for them."""
+    """Tasks submitted here recently, and the ends of those that ended before anybody waited for them."""
 
     def __init__(self) -> None:
         self._ends: OrderedDict[int, Rested | None] = OrderedDict()
@@ -72,7 +73,7 @@ class RecentTasks:
             self._ends.popitem(last=False)
 
     def ended(self, rested: Rested) -> None:
-        """Keep the end of a task that was submitted here, unless it is large: the store has it."""
+        """Keep the end of a task that was submitted here, unless it is large: the store has it as well."""
         task = rested.view.id
         if task in self._ends:
             if rested.octets <= _MOST_BYTES:
@@ -86,7 +87,7 @@ class RecentTasks:
 
 
 class Waiters:
-    """Those who wait for tasks in one client. ``poll``: seconds between looks at the store."""
+    """Waiting callers of one client. ``poll``: seconds between reads of the store."""
 
     def __init__(self, opened: OpenedStore, *, poll: float, clock: Clock, rng: random.Random) -> None:
         self.recent = RecentTasks()
@@ -131,7 +132,7 @@ class Waiters:
             self._look.set()
 
     def waits_for(self, task: int) -> bool:
-        """Return whether somebody waits for this task here, or may do so yet because it was submitted here."""
+        """Whether this client waits for the task, or submitted it and may still do so."""
         return task in self._waiting or task in self.recent
 
     def came_to_rest(self, held: HeldTask) -> None:
@@ -140,7 +141,7 @@ class Waiters:
             self._ended(_rested(held))
 
     async def rested(self, task: int, limit: float | None = None) -> Rested | None:
-        """Return the task once it is at rest, None when it is not within ``limit`` seconds."""
+        """Return the task once it is at rest, None when it is not at rest within ``limit`` seconds."""
         self._opened.ready()
         submitted_here = task in self.recent
         if (ended := self.recent.pop(task)) is not None:
@@ -175,13 +176,13 @@ class Waiters:
                 waiter.set_result(rested)
 
     def _lost(self, task: int) -> None:
-        """Tell the waiters of a task that the store has it no more: nobody will ever end it."""
+        """Notify the waiters of a task that the store no longer has: it will never end."""
         for waiter in self._waiting.pop(task, ()):
             if not waiter.done():
                 waiter.set_exception(missing(task))
 
     def _give_up(self) -> None:
-        """Tell those whose time has passed that their task has not come to rest."""
+        """Notify waiters whose time has passed that their task has not come to rest."""
         now = self._clock.monotonic()
         for waiter, moment in self._limits.items():
             if moment <= now and not waiter.done():
@@ -191,7 +192,7 @@ class Waiters:
             self._alarm.set(min(later))
 
     async def _watch(self) -> None:
-        """Look for the end of all tasks that are waited for and that no Scheduler of this process holds."""
+        """Query the end of all tasks that have waiters and that no Scheduler of this process holds."""
         pauses = Pauses()
         rest = 0.005 if self._held_here is None else 0.05
         while self._waiting:
@@ -220,7 +221,7 @@ class Waiters:
 
 
 def _rested(held: HeldTask) -> Rested:
-    """Return a task that a Scheduler held as those see it who wait for its end."""
+    """Return a task that a Scheduler held, in the form that its waiters get."""
     task = held.task
     view = TaskView(
         task.id, task.app, task.workflow, task.key, task.state, task.goal, task.submission, task.priority, task.cause,

@@ -1,9 +1,11 @@
-"""Webhooks: JSON posted to an address, signed after Standard Webhooks (``signing``). One call is one try; who calls decides when
-to try again.
+"""Webhooks: JSON posted to an address, signed after Standard Webhooks (``signing``).
 
-A post is one connection: look the name up, connect, TLS, write, read the status. All of it together has one time limit, and the socket
-is closed whatever happens, so that a receiver that drips holds up nothing. Of the answer only the status and ``Retry-After`` are
-read. No library for HTTP has a part in it, since those log addresses, whose path may be secret.
+One call is one try; the caller decides when to try again.
+
+A post is one connection: resolve the name, connect, TLS, write, read the status. All of it together has one
+time limit, and the socket is closed whatever happens, so a receiver that drips its answer holds up nothing.
+Of the answer only the status and ``Retry-After`` are read. No HTTP library takes part, because those log
+addresses, whose path may be secret.
 """
 
 import asyncio
@@ -22,7 +24,7 @@ MOST_HEAD: Final = 16_384
 """Bytes of the head of an answer at most."""
 
 MOST_INTERIM: Final = 10
-"""Answers before the one that counts (100 Continue, 103 Early Hints) at most."""
+"""Interim answers (100 Continue, 103 Early Hints) accepted before the final one."""
 
 LOOKUP: Final = 0.8
 """Part of a post's time that looking the name up may take."""
@@ -37,20 +39,26 @@ Find = Callable[[], Awaitable[Sequence[str]]]
 
 
 class WebhookMessage(NamedTuple):
-    """What is posted: the content's type, the id that is the same at every try, the seconds since 1970, the signing secrets."""
+    """What is posted."""
 
     kind: str
     id: str
+    """The content's type."""
     at: int
+    """The id, the same at every try."""
     secrets: Sequence[str]
+    """Seconds since 1970."""
     body: bytes
+    """The signing secrets."""
 
 
 async def post(
     to: WebhookAddress, find: Find, message: WebhookMessage, *, timeout: float, tls: ssl.SSLContext | None
 ) -> None:
-    """Post a message once, to the first of the addresses that ``find`` returns and that accepts a connection. ``timeout``: seconds for
-    all of it; ``tls``: whom to trust. Raises ``DeliveryError`` unless the receiver answers 2xx in time.
+    """Post a message once. Raises ``DeliveryError`` unless the receiver answers 2xx in time.
+
+    The message goes to the first of the addresses that ``find`` returns and that accepts a connection.
+    ``timeout``: seconds for all of it. ``tls``: which certificates to trust.
     """
     try:
         async with asyncio.timeout(timeout):
@@ -135,8 +143,9 @@ async def _exchange(connection: _Connection, request: bytes) -> _Answer:
 class Webhook:
     """Posts signed messages to one address, that of an operator's own receiver.
 
-    ``secrets``: signs with each of them. ``clock``: its wall clock goes into the message. ``timeout``: seconds for one post, from the
-    look-up of the name to the answer. Redirects are not followed: who signs for one host does not send to another.
+    ``secrets``: signs with each of them. ``clock``: its wall clock goes into the message. ``timeout``:
+    seconds for one post, from resolving the name to the answer. Redirects are not followed: a message signed
+    for one host is not sent to another.
     """
 
     def __init__(

@@ -1,8 +1,8 @@
-"""Telling people: every alert becomes a line in a log and, where a webhook is set, a signed message.
+"""Alert delivery: every alert becomes a log line and, where a webhook is set, a signed message.
 
-Each process with a Scheduler or a Supervisor runs a ``Teller``; the rows say what was told, so that of many one does it, and
-another goes on when that one dies: logged once, by webhook at least once. And every process watches that somebody leads: who
-leads cannot miss himself.
+Each process with a Scheduler or a Supervisor runs a ``Teller``. The rows record what was reported, so one of
+many processes reports an alert, and another continues when that one dies: logged once, by webhook at least
+once. Every process also watches that there is a leader, because a leader cannot notice its own absence.
 """
 
 import asyncio
@@ -31,13 +31,18 @@ AT_ONCE: Final = 5
 
 FIRST_PAUSE: Final = 10.0
 LONGEST_PAUSE: Final = 3600.0
-"""Seconds until a message that was not taken is sent again: doubled each time."""
+"""Seconds until a message that was not accepted is sent again: doubled each time, up to the longest."""
 
 _HELD: Final = 6 * TIMEOUT
-"""Seconds after which another process sends what one has taken and has not said to be sent: longer than two posts and a commit take."""
+"""Seconds after which another process sends an alert that one has taken and not recorded as sent.
+
+That is longer than two posts and a commit take.
+"""
 
 _WARNINGS: Final = frozenset({"step_failed", "late_undo", "test"})
-"""The engine goes on by itself: of a task that is held or stuck after all, an alert of its own says so."""
+"""Kinds of alert after which the engine continues by itself; a task that is held or stuck gets an alert of
+its own.
+"""
 
 
 class Sender(Protocol):
@@ -49,9 +54,12 @@ class Sender(Protocol):
 
 
 class Teller(Actor):
-    """Logs alerts and sends them to ``webhook``, if there is one. ``pause``: seconds between looks at the store.
+    """Logs alerts and sends them to ``webhook``, if there is one.
 
-    The log never waits for the sending. An alert that this process has taken and cannot send is sent by another one a while later.
+    ``pause``: seconds between reads of the store.
+
+    The log never waits for the sending. An alert that this process has taken and cannot send is sent by
+    another one a while later.
     """
 
     def __init__(self, store: Store, webhook: Sender | None, *, pause: float, rng: random.Random) -> None:
@@ -102,7 +110,9 @@ class Teller(Actor):
         return len(found) == 100
 
     async def send(self) -> bool:
-        """Send some alerts to the webhook, at most ``AT_ONCE`` at a time; returns whether there may be more."""
+        """Send some alerts to the webhook, at most ``AT_ONCE`` at a time; returns whether there may be
+        more.
+        """
         if self._webhook is None:
             return False
         waiting = await self._store.alerts.untold(_HELD, AT_ONCE)
@@ -116,7 +126,7 @@ class Teller(Actor):
         await self._store.alerts.told([t for t in waiting if t.alert.id not in later], later)
 
     async def _one(self, webhook: Sender, telling: Telling) -> float:
-        """Send that an alert was raised, that it has ended, or both; returns 0, or seconds after which to try again."""
+        """Report that an alert was raised, has ended, or both; returns 0, or seconds until the next try."""
         alert = telling.alert
         try:
             for what in ("raised", "ended"):
@@ -153,7 +163,10 @@ def write(telling: Telling) -> None:
 
 
 def fields(alert: AlertView, event: str) -> dict[str, Any]:
-    """Return what a structured log line says of an alert. No payloads: a text names what was wrong, not with what."""
+    """Return the fields of an alert's structured log line.
+
+    They hold no payloads: the text names what was wrong, not the values.
+    """
     return {
         "event": f"alert.{event}",
         "alert": alert.id,

@@ -1,4 +1,4 @@
-"""Which hosts a process may post to, as its settings list them."""
+"""The hosts that a process may post to, as its settings list them."""
 
 import ipaddress
 from collections.abc import Awaitable, Callable, Iterable, Sequence
@@ -18,9 +18,12 @@ class RefusedTargetError(DeliveryError):
 
 
 class Hosts:
-    """Which hosts may be posted to: names ("hooks.example.com"), all below a name ("*.example.com"), addresses and networks
-    ("10.1.0.0/16"), "localhost". A host on the list by name must have public addresses, or ones in a network that is listed too.
-    With a port ("hooks.example.com:8443", "10.1.0.0/16:8443", "[fd00::/8]:8443") an entry means that port alone.
+    """Which hosts may be posted to.
+
+    An entry is a name ("hooks.example.com"), all names below one ("*.example.com"), an address or a network
+    ("10.1.0.0/16"), or "localhost". A host that is listed by name must have public addresses, or addresses in
+    a network that is listed too. With a port ("hooks.example.com:8443", "10.1.0.0/16:8443",
+    "[fd00::/8]:8443") an entry means that port alone.
 
     >>> hosts = Hosts(["*.example.com", "10.1.0.0/16", "shop.example:8443"])
     >>> hosts.allow("hooks.example.com"), hosts.allow("example.com"), hosts.allow("10.1.2.3"), hosts.allow("shop.example", 443)
@@ -37,11 +40,11 @@ class Hosts:
         return bool(self.entries)
 
     def allow(self, host: str, port: int | None = None) -> bool:
-        """Return whether a host is on the list, at that port; None: at any port at all."""
+        """Return whether a host is on the list, at that port; None: at any port."""
         return closest(self.entries, _host(host), port) is not None
 
     def share(self, host: str) -> str:
-        """Return the entry that lists a host, as it was written; of a host that is not listed the host itself."""
+        """Return the entry that lists a host, as it was written; for an unlisted host, the host itself."""
         found = closest(self.entries, _host(host))
         return host if found is None else found.text
 
@@ -63,8 +66,9 @@ class Hosts:
             raise RefusedTargetError(self._missing(to))
 
     def safe(self, host: str, found: Sequence[str], port: int | None = None) -> str:
-        """Return which of a host's addresses to connect to, as it was found. Raises ``RefusedTargetError`` when any of them must not be
-        connected to.
+        """Return which of a host's resolved addresses to connect to.
+
+        Raises ``RefusedTargetError`` when any of them must not be connected to.
         """
         for text in found:
             at = ipaddress.ip_address(text.partition("%")[0])

@@ -1,12 +1,12 @@
-"""The submission process: it takes messages from queues, and each becomes a task.
+"""The submission process: receives messages from queues and makes a task of each.
 
-What an inbox's function writes, the task with its steps, and the message's acknowledgement are one transaction of the store's
-database: after a crash at any moment either all of it is there, or none and the message comes again. So however often a
-message is delivered, one task comes of it.
+What an inbox's function writes, the task with its steps, and the message's acknowledgement are one
+transaction of the store's database. After a crash at any moment either all of it is committed, or nothing is
+and the message is redelivered. So one task comes of a message, however often the message is delivered.
 
-A message whose function fails comes again after growing waits; past its tries, or at once when it would fail every time, it
-goes to the dead letters with an alert. One whose process dies comes again when its lease has run out, and its tries count too:
-a message that kills its process ends as a dead letter as well.
+A message whose function fails is redelivered after growing waits. Past its tries, or at once when it would
+fail every time, it goes to the dead letters with an alert. A message whose process dies is redelivered when
+its lease has run out. Its tries count too, so a message that kills its process also ends as a dead letter.
 """
 
 import asyncio
@@ -41,7 +41,7 @@ from makegood.transactions import Caller, Transaction
 log = logging.getLogger("makegood.inbox")
 
 _LAST = 2.0
-"""Seconds in which functions that were cancelled at the end of a drain may come to their ends, and messages be given back."""
+"""Seconds at the end of a drain in which cancelled functions may finish and messages be released."""
 _SHARE = 0.8
 """How much of a message's lease an ``async def`` may use."""
 
@@ -51,9 +51,10 @@ class _LostError(MakegoodError):
 
 
 class Acceptor:
-    """Makes a task of one message: what the inbox's function writes, the task and the acknowledgement are one transaction.
+    """Makes a task of one message, in one transaction.
 
-    ``threads``: for functions that block, where the store's transactions do not.
+    The transaction covers what the inbox's function writes, the task and the acknowledgement. ``threads``:
+    for functions that block, where the store's transactions do not.
     """
 
     def __init__(
@@ -86,7 +87,9 @@ class Acceptor:
         return await self._store.transact(work, waits=inbox.waits)
 
     def _traced(self, message: QueueMessage) -> AbstractContextManager[object]:
-        """Return a context in which what is done belongs to the trace of the message's sender, where somebody traces."""
+        """Return a context in which work belongs to the trace of the message's sender, where tracing is
+        on.
+        """
         return nullcontext() if self._telemetry is None else self._telemetry.receiving(message.headers)
 
     async def _called(self, inbox: Inbox[Any], payload: Any, tx: Transaction) -> object:
@@ -113,7 +116,7 @@ class Acceptor:
 
 
 class _Reader:
-    """Reads one inbox's queue. ``name``: of the process, as ``queue list`` shows it."""
+    """Reads one inbox's queue. ``name``: the process's, as ``queue list`` shows it."""
 
     def __init__(
         self,
@@ -170,7 +173,10 @@ class _Reader:
             stop()
 
     async def _take(self) -> float | None:
-        """Take as many messages as there is room for; returns how long to rest at most, None until somebody rings."""
+        """Receive as many messages as there is room for.
+
+        Returns how long to rest at most, None until a wake-up.
+        """
         inbox = self.inbox
         while not self._draining:
             free = inbox.concurrency - len(self.running)
@@ -255,7 +261,7 @@ class _Reader:
         await self._give_back(message, wait, error, dead=dead)
 
     def _is_new(self, fault: BaseException) -> bool:
-        """Whether this kind of fault was not met before: its traceback is logged once, later ones are a line each."""
+        """Whether this kind of fault is new: its traceback is logged once, later ones get one line each."""
         new = type(fault) not in self._met
         self._met.add(type(fault))
         return new
@@ -282,8 +288,10 @@ class _Reader:
 
 
 class Inboxes(Actor):
-    """Runs inboxes. ``name``: of the process, as ``queue list`` shows it. ``poll``: seconds between looks at the store behind the
-    wake-ups, None = never. ``telemetry``: who watches.
+    """Runs inboxes.
+
+    ``name``: the process's, as ``queue list`` shows it. ``poll``: seconds between reads of the store when no
+    wake-up arrives, None = never. ``telemetry``: the observer.
     """
 
     def __init__(
@@ -313,7 +321,9 @@ class Inboxes(Actor):
                 serving.create_task(reader.run())
 
     async def drain(self, limit: float) -> None:
-        """Take no more messages and wait up to ``limit`` seconds for those under way; the others are given back."""
+        """Receive no more messages, wait up to ``limit`` seconds for those under way, and release the
+        others.
+        """
         for reader in self._readers:
             reader.end()
         now = asyncio.get_running_loop().time

@@ -1,4 +1,4 @@
-"""Tells people when nobody leads: an alert for each election that has had no leader for too long."""
+"""The leader watch: raises an alert for each election that has had no leader for too long."""
 
 import asyncio
 import logging
@@ -15,9 +15,9 @@ log = logging.getLogger("makegood.alerts")
 
 
 class LeaderWatch(Actor):
-    """Raises an alert when nobody has led for ``after`` seconds, as far as this process has seen; the next leader ends it.
+    """Raises an alert when nobody has led for ``after`` seconds, as far as this process has seen.
 
-    ``lease``: the name of the Supervisors' lease.
+    The next leader ends the alert. ``lease``: the name of the Supervisors' lease.
     """
 
     def __init__(self, store: Store, lease: str, *, after: float, clock: Clock, rng: random.Random) -> None:

@@ -1,13 +1,17 @@
-"""The Notifier: sends what submitters are told to their webhooks. It runs in every process that has a Scheduler.
+"""The Notifier: posts notices to submitters' webhooks. It runs in every process that has a Scheduler.
 
-What is to be sent was written with the state change that it tells of. A notifier takes it under a lease, posts it, and writes
-down what became of it; so of several notifiers one sends, another goes on when it dies, and each notice arrives at least once.
-Of one task the next notice can be taken only when the one before was delivered: they arrive in order, whoever sends.
+A notice was written with the state change that it reports. A notifier takes it under a lease, posts it, and
+records the outcome. So of several notifiers one sends, another continues when that one dies, and each notice
+arrives at least once. The next notice of a task can be taken only when the one before was delivered: they
+arrive in order, whichever process sends.
 
-A receiver that does not answer is tried again after growing waits, and given up with an alert at last; then nothing more of that
-task is sent until an operator says so. It holds up only its own tasks: each host gets a share of the sending at one time, and
-a small one while it fails. Hosts that have taken nothing yet, or fail, are on probation: those that one entry of ``webhook_hosts``
-lists ("*.example.com" may list a million) get a share together, and all of them together leave room for the hosts that are proven.
+If a receiver does not answer, the notice is tried again after growing waits, and at last given up with an
+alert. Then no more notices of that task are sent until an operator says so. A silent receiver holds up
+only its own tasks: each host gets a share of the concurrent posts, and a small share while it fails.
+
+Hosts that have accepted nothing yet, or fail, are on probation. Those that one entry of ``webhook_hosts``
+lists ("*.example.com" may list a million) share one allotment, and all of them together leave room for the
+proven hosts.
 """
 
 import asyncio
@@ -43,41 +47,57 @@ PER_HOST: Final = 8
 """Of those, to one host; one alone while it fails."""
 
 PER_ENTRY: Final = 12
-"""Of those, to hosts on probation that one entry of the list of hosts means."""
+"""Of those, the ones to hosts on probation that one entry of the list of hosts covers."""
 
 ON_PROBATION: Final = 24
 """Of those, to hosts on probation."""
 
 FAILING: Final = 3
-"""Failures of a host in a row after which it counts as failing; of one that has never taken anything the first is enough."""
+"""Failures of a host in a row after which it counts as failing.
+
+For a host that has never accepted anything the first failure is enough.
+"""
 
 MOST_KNOWN: Final = 10_000
-"""Hosts of which is remembered how they answer; one that is forgotten counts as new."""
+"""Hosts whose answers are remembered; a host that is forgotten counts as new."""
 
 _LEASES: Final = 3
-"""For so many times the limit of one post a notice is this process's."""
+"""A notice's lease lasts this many times the limit of one post."""
 
 ABANDONED: Final = 300.0
-"""Seconds after which a notice is given up that no process may send: another one may have the host on its list."""
+"""Seconds after which a notice that this process may not send is given up.
+
+Until then another process may have the host on its list.
+"""
 
 
 @dataclass(frozen=True, slots=True)
 class Patience:
-    """How often a notice is tried before it is given up, and the waits between: the first, the longest, in seconds."""
+    """How often a notice is tried before it is given up, and the waits between the tries."""
 
     tries: int = 12
+    """Posts of one notice before it is given up."""
     wait: float = 5.0
+    """Seconds before the second try."""
     factor: float = 4.0
+    """Each wait is this many times the wait before."""
     longest: float = 21_600.0
+    """Seconds that a wait lasts at most."""
 
     def after(self, tries: int, asked: float | None, rng: random.Random) -> float:
-        """Return the wait after the ``tries``-th failure; ``asked``: what the receiver wants. Never the same for two."""
+        """Return the wait after the ``tries``-th failure, randomised so that no two are the same.
+
+        ``asked``: the wait that the receiver wants.
+        """
         wait = min(self.wait * self.factor ** (tries - 1), self.longest)
         return min(max(wait * rng.uniform(0.75, 1.25), asked or 0.0), self.longest)
 
 
 class Shares:
-    """How the places for notices on their way are shared out among the hosts. ``hosts``: whom this process may send to."""
+    """How the places for notices under way are shared among the hosts.
+
+    ``hosts``: those that may be posted to.
+    """
 
     def __init__(self, hosts: Hosts, rng: random.Random) -> None:
         self.hosts = hosts
@@ -88,7 +108,7 @@ class Shares:
         """Hosts that this process was last seen to leave to others."""
 
     def warn(self, foreign: set[str]) -> None:
-        """Say once of each host that this process must leave to others why nothing is sent."""
+        """Log, once for each host that this process must leave to others, why nothing is sent."""
         for host in sorted(foreign - self._foreign):
             log.warning(
                 "a notice for %s waits: it is not among webhook_hosts here; unless another process sends it, it is given up after %.0f s",
@@ -97,8 +117,10 @@ class Shares:
         self._foreign = foreign
 
     def room(self, due: Sequence[HostDue], busy: Counter[str]) -> list[tuple[str, int]]:
-        """Return how many notices of each host may be sent now: one for each in turn, then more for those that do not fail.
-        ``busy``: how many are on their way to each.
+        """Return how many notices of each host may be sent now.
+
+        Each host gets one in turn; then those that do not fail get more. ``busy``: how many are under way to
+        each.
         """
         hosts = [h.host for h in due if h.seconds + self.left(h.host) <= 0]
         self._rng.shuffle(hosts)  # which host comes first must not be the alphabet's choice
@@ -124,7 +146,10 @@ class Shares:
         return list(room.items())
 
     def left(self, host: str) -> float:
-        """Return for how many seconds what is due for a host is left to other processes; 0: this one takes it, if only to give it up."""
+        """Return for how many seconds what is due for a host is left to other processes.
+
+        0: this process takes it, even if only to give it up.
+        """
         return 0.0 if not host or self.hosts.allow(host) else ABANDONED
 
     def answered(self, host: str, *, taken: bool) -> None:
@@ -135,12 +160,12 @@ class Shares:
             del self._fails[next(iter(self._fails))]
 
     def _on_probation(self, host: str) -> bool:
-        """Whether a host has taken nothing yet, as far as is remembered, or fails."""
+        """Whether a host fails, or has accepted nothing yet as far as is remembered."""
         return self._fails.get(host, FAILING) >= FAILING
 
 
 class Delivery:
-    """Posts notices, each once. ``poster``: by what; ``patience``: how often one is tried before it is given up."""
+    """Posts notices, each once. ``poster``: posts them. ``patience``: how often a notice is tried."""
 
     def __init__(
         self, poster: Poster, shares: Shares, patience: Patience, *, clock: Clock, rng: random.Random
@@ -187,8 +212,8 @@ class Delivery:
 class Notifier(Actor):
     """Sends notices, once it is ``renamed``.
 
-    ``hosts``, ``poster``: whom to, and by what; ``patience``: how often. ``timeout``: of one post, in seconds. ``poll``: seconds
-    between looks at the store behind the wake-ups, None = never.
+    ``hosts``: those that may be posted to. ``poster``: posts them. ``patience``: how often. ``timeout``: of
+    one post, in seconds. ``poll``: seconds between reads of the store when no wake-up arrives, None = never.
     """
 
     def __init__(
@@ -221,7 +246,10 @@ class Notifier(Actor):
 
     @classmethod
     def of(cls, store: Store, options: Options, *, clock: Clock, rng: random.Random) -> Self:
-        """Return a notifier as ``options`` want it. Raises ``ConfigError`` when they name a host without a secret."""
+        """Return a notifier with these ``options``.
+
+        Raises ``ConfigError`` when they name a host without a secret.
+        """
         hosts, timeout, poll = (
             Hosts((options.webhook_hosts or "").split()),
             options.number("webhook_timeout"),
@@ -254,7 +282,7 @@ class Notifier(Actor):
         self._node = node
 
     async def run(self) -> None:
-        """Send what there is to send, until cancelled. What is under way then is sent again by another."""
+        """Send notices until cancelled. Posts under way at that moment are sent again by another process."""
         stop = self._store.subscribe("notice", self._wake.set)
         pauses = Pauses()
         setbacks = Setbacks("notifier", self._store.alerts, self._rng)
@@ -281,13 +309,15 @@ class Notifier(Actor):
             self._posts.clear()
 
     async def drain(self, limit: float) -> None:
-        """Take nothing more, and wait until nothing is under way, at most ``limit`` seconds: for an orderly end."""
+        """Take nothing more, and wait up to ``limit`` seconds until nothing is under way: for an orderly
+        end.
+        """
         self._idle = asyncio.Event()
         self._wake.set()
         await rung(self._idle, limit)
 
     async def _turn(self) -> float | None:
-        """Settle what was sent, take what is due; returns how long to rest at most."""
+        """Record outcomes and take what is due; returns how long to rest at most."""
         settled = list(self._settled)
         if settled:
             await self._settle(settled)
@@ -305,7 +335,10 @@ class Notifier(Actor):
         return self._rest(due)
 
     async def _settle(self, settled: Sequence[Sending]) -> None:
-        """Write down what became of notices; what cannot be written of one is left to its lease, and sent again."""
+        """Record the outcomes of notices.
+
+        A notice whose outcome cannot be recorded is left to its lease, and sent again.
+        """
         try:
             await self._store.notices.settle_notices(self._node, settled)
         except StoreUnavailableError:
@@ -319,8 +352,9 @@ class Notifier(Actor):
         del self._settled[: len(settled)]
 
     def _rest(self, due: Sequence[HostDue]) -> float | None:
-        """Return the seconds until something will be due that this process may send; what is due now waits for room, which
-        wakes it.
+        """Return the seconds until something that this process may send will be due.
+
+        A notice that is due now waits for room, and the room wakes this process.
         """
         waits = [self._poll * self._rng.uniform(0.8, 1.2)] if self._poll is not None else []
         for host in due:
@@ -347,7 +381,7 @@ class Notifier(Actor):
 
 
 def _name(notice: Due) -> str:
-    """Return the id of a notice. Raises ``RefusedTargetError`` for one that does not read."""
+    """Return the id of a notice. Raises ``RefusedTargetError`` for one that cannot be read."""
     try:
         return name_of(notice.body)
     except UNREADABLE as fault:

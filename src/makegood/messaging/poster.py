@@ -1,8 +1,9 @@
-"""Posting to addresses that submitters name: only to hosts that are allowed, and never further into a network than meant.
+"""Posting to addresses that submitters name: only to allowed hosts, and no further into a network than meant.
 
-An address is a stranger's word. So the host must be on a list; what its name resolves to must be public, or in a network that
-is on the list as well; the connection goes to the very address that was looked at (a name may resolve otherwise a moment
-later); redirects are not followed; an answer is read to a limit and waited for to a limit.
+An address comes from a stranger. So the host must be on a list. What its name resolves to must be public, or
+in a network that is on the list as well. The connection goes to the very address that was checked, because a
+name may resolve otherwise a moment later. Redirects are not followed. The answer is read up to a limit, and
+waited for up to a limit.
 """
 
 import logging
@@ -31,12 +32,15 @@ class Poster(Protocol):
     """Posts events."""
 
     async def post(self, url: str, message_id: str, body: bytes) -> None:
-        """Post an event once. Raises ``DeliveryError``; ``RefusedTargetError`` when trying again does not help."""
+        """Post an event once.
+
+        Raises ``DeliveryError``, and ``RefusedTargetError`` when trying again does not help.
+        """
         ...
 
 
 class NoPoster:
-    """Posts nothing: of a process whose list of hosts is empty."""
+    """Posts nothing: for a process whose list of hosts is empty."""
 
     async def post(self, url: str, message_id: str, body: bytes) -> None:  # noqa: ARG002 - as every Poster
         """Raise ``RefusedTargetError``."""
@@ -46,9 +50,10 @@ class NoPoster:
 class HTTPPoster:
     """Posts over HTTP, signed after Standard Webhooks with each of the receiver's secrets.
 
-    ``hosts``: whom to. ``secrets``: of every receiver that has none in ``own`` (entries as in ``hosts``: their secrets). ``cause``: see
-    ``notices.for_receiver``. ``timeout``: seconds for one try, from the look-up of the name to the answer. ``tls``: whom to trust, default the
-    system. Raises ``ConfigError`` for a host without a secret.
+    ``hosts``: those that may be posted to. ``secrets``: for every receiver that has none in ``own`` (entries
+    as in ``hosts``, with their secrets). ``cause``: see ``notices.for_receiver``. ``timeout``: seconds for
+    one try, from resolving the name to the answer. ``tls``: which certificates to trust, by default the
+    system's. Raises ``ConfigError`` for a host without a secret.
     """
 
     def __init__(

@@ -1,13 +1,12 @@
-"""The relay: it carries what applications left in an outbox of their own database into queues of the store,
-once for each key.
+"""The relay: copies the entries of an application's outbox into queues of the store, once for each key.
 
-An entry is sent to its queue under its key, then deleted. Who dies in between has it sent again, by himself
-or another, and the queue, which remembers the key for ever, keeps what it has. So any number of relays may
-run, and be killed at any moment.
+An application writes its outbox in its own database. The relay sends an entry to its queue under its key,
+then deletes it. If the relay dies in between, it or another relay sends the entry again, and the queue, which
+remembers the key forever, keeps what it has. So any number of relays may run, and be killed at any moment.
 
-An entry that no queue can take (its payload is no JSON, for one) is set aside in the outbox, with the reason
-and an alert; the others go on. A queue is given what it has room for, in order; a full one holds up its own
-entries only.
+An entry that no queue can take (because its payload is not JSON, for example) is set aside in the outbox,
+with the reason and an alert; the others continue. A queue is given what it has room for, in order; a full
+queue holds up only its own entries.
 """
 
 import asyncio
@@ -44,8 +43,10 @@ _ALERTS: Final = 1000
 
 
 class Relay(Actor):
-    """Carries entries of ``outbox`` to the queues of ``store``. ``most``: messages that may wait in a queue,
-    ``most_bytes``: their bytes; ``poll``: seconds between looks into an empty outbox.
+    """Relays entries of ``outbox`` to the queues of ``store``.
+
+    ``most``: messages that may wait in a queue. ``most_bytes``: their bytes. ``poll``: seconds between reads
+    of an empty outbox.
     """
 
     def __init__(
@@ -71,7 +72,7 @@ class Relay(Actor):
         self._rests.set()
 
     async def run(self) -> None:
-        """Carry what there is, until cancelled. Raises ``ConfigError`` when there is no outbox."""
+        """Relay entries until cancelled. Raises ``ConfigError`` when there is no outbox."""
         pauses, setbacks = Pauses(), Setbacks("relay", self._store.alerts, self._rng)
         try:
             while not self._ending.is_set():
@@ -95,7 +96,7 @@ class Relay(Actor):
             await self._outbox.close()
 
     async def drain(self, limit: float) -> None:
-        """Take nothing more, and wait for what is on its way, at most ``limit`` seconds."""
+        """Take nothing more, and wait up to ``limit`` seconds for what is under way."""
         self._ending.set()
         if not await rung(self._rests, limit):
             log.warning("%s does not answer; what is on its way is sent once more", self._outbox.where)
@@ -123,8 +124,9 @@ class Relay(Actor):
     async def _send(
         self, wanted: list[tuple[Entry, Outgoing]], refused: list[tuple[Entry, str]]
     ) -> list[Entry]:
-        """Send messages; returns the entries that their queues have now. Those that a queue refuses are added
-        to ``refused``.
+        """Send messages; returns the entries that their queues have now.
+
+        Entries that a queue refuses are added to ``refused``.
         """
         while wanted:
             try:
@@ -153,8 +155,9 @@ class Relay(Actor):
     def _fitting(
         self, wanted: list[tuple[Entry, Outgoing]], full: QueueFullError
     ) -> list[tuple[Entry, Outgoing]]:
-        """Return fewer of them, in order: of the queue that cannot take them all those that it has room for.
-        Where that is none it is left alone for a while.
+        """Return fewer of the entries, in order: of a queue that is full, those that it has room for.
+
+        A queue without any room is left alone for a while.
         """
         of_it = [n for n, (entry, _) in enumerate(wanted) if entry.queue == full.queue]
         late = set(of_it[min(full.room, len(of_it) - 1) :])  # one less at least: others fill it, too
@@ -176,7 +179,7 @@ class Relay(Actor):
             await self._store.alerts.alert(alerts)
 
     async def _ease(self, done: Sequence[Entry]) -> None:
-        """End the alerts of entries that were mended, now that their queues have them."""
+        """End the alerts of entries that were fixed, now that their queues have them."""
         standing = {alert.step for alert in await self._store.alerts.views(_ALERTS, ended=False)}
         if mended := [name for entry in done if (name := _named(entry)) in standing]:
             await self._store.alerts.ease(
@@ -190,7 +193,7 @@ class Relay(Actor):
 
 
 def _named(entry: Entry) -> str:
-    """Return what an entry's alert is about: the row, whichever of its columns is mended but the key."""
+    """Return the subject of an entry's alert: the row, whichever of its columns, except the key, is fixed."""
     return f"outbox/{entry.seq}/{entry.key}"
 
 

@@ -1,8 +1,8 @@
-"""The heartbeat: the row by which other processes know this one, and by which they see that it lives.
+"""The heartbeat: the row by which other processes know this process, and see that it lives.
 
 A process that was stopped for longer than its heartbeat lasts learns from its next heartbeat that it was
-declared dead. It then goes on under a new number: what it held belongs to others, and what it still writes is
-refused by the fences.
+declared dead. It then continues under a new number: what it held belongs to others, and the fences refuse
+what it still writes under the old one.
 """
 
 import asyncio
@@ -23,8 +23,9 @@ log = logging.getLogger("makegood.node")
 
 
 class Heartbeat(Actor):
-    """Registers a process and renews its row. ``info`` says what the row tells of it; ``renumbered`` hears of
-    each new number.
+    """Registers a process and renews its row.
+
+    ``info`` returns the row's contents; ``renumbered`` is called with each new number.
     """
 
     def __init__(

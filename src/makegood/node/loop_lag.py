@@ -1,4 +1,7 @@
-"""Whether the event loop stood still: what blocks it holds up heartbeats, replies and every other action of the process."""
+"""Event loop lag: warns when the event loop was blocked.
+
+A blocked loop holds up heartbeats, replies and every other action of the process.
+"""
 
 import logging
 from typing import Final

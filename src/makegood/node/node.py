@@ -1,8 +1,8 @@
 """A Node: one process, or part of a user's, that runs a chosen set of roles on one store.
 
-It opens the store, registers a node row, starts the actors (``roles.actors_of`` lists them and wires them
-together), and drains them in order when it is to stop: claim and take nothing more, let what runs finish,
-give the rest back.
+It opens the store, registers a node row, and starts the actors (``roles.actors_of`` lists them and wires them
+together). When it stops, it drains them in order: they claim and take nothing more, let what runs finish, and
+release the rest.
 """
 
 import asyncio
@@ -41,7 +41,7 @@ A = TypeVar("A", bound=Actor)
 
 
 class _Running:
-    """The actors that run. The first to die ends them all: half a node would look alive and do nothing."""
+    """The running actors. The first to die ends them all: half a node would look alive and do nothing."""
 
     def __init__(self, name: str) -> None:
         self.stop = asyncio.Event()
@@ -100,11 +100,11 @@ class Node:
     """Runs roles: ``async with Node(app, "sqlite:///shop.db") as node: ...``, or ``await Node(...).run()`` as
     a process.
 
-    ``app`` is needed for the roles "agent" and "inbox"; ``agents`` names those of its agents to run here
-    (default: all). ``roles``: default all that there are, "inbox" where the app declares one. ``store`` is a
-    URL (default: MAKEGOOD_STORE, else ``sqlite:///makegood.db``) or a store that the caller opened.
-    ``outbox``: URL of another database, from whose outbox orders are carried into queues of the store: the
-    role "relay". ``options``: see ``Options``. ``telemetry``: who watches, such as
+    ``app`` is needed for the roles "agent" and "inbox". ``agents`` names those of its agents to run here
+    (default: all). ``roles``: default scheduler, agent and supervisor, and "inbox" where the app declares
+    one. ``store`` is a URL (default: MAKEGOOD_STORE, else ``sqlite:///makegood.db``) or a store that the
+    caller opened. ``outbox``: URL of another database, from whose outbox orders are relayed to queues of the
+    store: the role "relay". ``options``: see ``Options``. ``telemetry``: the observer, such as
     ``makegood.telemetry.Telemetry(...)``. ``client`` submits to the same store from this process.
     """
 
@@ -167,7 +167,7 @@ class Node:
         self._running = _Running(self.name)
         self._phase: Literal["starting", "ready", "draining", "stopped"] = "starting"
 
-    # -- life ----------------------------------------------------------------------------------------------------------
+    # -- life ------------------------------------------------------------------------------------------------
 
     async def __aenter__(self) -> Self:
         """Open the store, register, start the roles."""
@@ -203,9 +203,9 @@ class Node:
         self._phase = "ready"
 
     async def run(self, started: Callable[[], None] | None = None) -> None:
-        """Run as a process: until SIGTERM or SIGINT, or until an actor dies, whose error is then raised. The
-        same signal once more, a second or longer after the first, kills the process without draining.
+        """Run as a process until SIGTERM or SIGINT, or until an actor dies, whose error is then raised.
 
+        The same signal once more, a second or longer after the first, kills the process without draining.
         ``started`` is called once the roles run and a signal would drain them.
         """
         await self.start()
@@ -220,8 +220,9 @@ class Node:
             raise self._running.failure
 
     async def stop(self, reason: str = "") -> None:
-        """Drain: take nothing more, wait for what runs (at most ``drain`` seconds), give the rest back,
-        close. ``reason``: why, for the log; by default that the program asks for it.
+        """Drain and close: take nothing more, wait up to ``drain`` seconds for what runs, release the rest.
+
+        ``reason``: why, for the log; by default that the program asks for it.
         """
         now, limit, failed = self._parts.clock.monotonic, self.options.number("drain"), self._running.failure
         began, ran, roles = now(), self._phase == "ready", ", ".join(self.roles)
@@ -257,10 +258,10 @@ class Node:
             log.info("stopped %s after %s: %s", roles, durations.shown(took), about["reason"], extra=ended)
 
     async def supervise_once(self, wait: float | None = None) -> Pass | None:
-        """Take the Supervisor's lease, watch one interval, make one pass, give the lease back.
+        """Take the Supervisor's lease, watch one interval, make one pass, and release the lease.
 
-        Returns None when another Supervisor still leads after ``wait`` seconds (default: the lease's length
-        and a bit).
+        Returns None when another Supervisor still leads after ``wait`` seconds (default: slightly more than
+        the lease's length).
         """
         if self._owned:
             await self.store.open(migrate=self.options.migrate)
@@ -280,7 +281,7 @@ class Node:
         if self._parts.telemetry is not None:
             await self._parts.telemetry.end()
 
-    # -- how it is -----------------------------------------------------------------------------------------------------------
+    # -- how it is -------------------------------------------------------------------------------------------
 
     @property
     def number(self) -> int:
@@ -288,12 +289,16 @@ class Node:
         return self._heartbeat.number
 
     def dead(self) -> str:
-        """Return what of this process has died, "" when all of it lives. That the store is away is no death."""
+        """Return what of this process has died, "" when all of it lives.
+
+        An unavailable store does not count.
+        """
         return self._running.dead()
 
     def unready(self) -> str:
-        """Return why this process is not ready, "" when it is: "starting", "draining", "stopped", or that its
-        last heartbeat did not reach the store.
+        """Return why this process is not ready, "" when it is ready.
+
+        The reasons: "starting", "draining", "stopped", or that its last heartbeat did not reach the store.
         """
         if self._phase != "ready":
             return self._phase
@@ -305,7 +310,7 @@ class Node:
         return () if agents is None else agents.infos()
 
     def leads(self) -> bool | None:
-        """Return whether this process's Supervisor leads; None when it runs none."""
+        """Return whether this process's Supervisor leads; None when the process runs no Supervisor."""
         supervisor = self._actor(Supervisor)
         return None if supervisor is None else supervisor.leading is not None
 

@@ -1,7 +1,7 @@
-"""The roles of a process: which it may have, and the actors that each of them needs.
+"""The roles of a process: which roles it may have, and the actors that each role needs.
 
-``actors_of`` is the one list of all actors. Its order is that in which they begin and are drained: first
-those that bring tasks in, then those that work on them, then those that watch and tell.
+``actors_of`` is the one list of all actors. They start and are drained in its order: first those that bring
+tasks in, then those that work on them, then those that watch and report.
 """
 
 import logging
@@ -39,7 +39,7 @@ from makegood.workflow.app import App
 log = logging.getLogger("makegood.node")
 
 ROLES = ("scheduler", "agent", "supervisor")
-"""What a process runs unless it is told otherwise; and "inbox" where the app declares any."""
+"""The roles of a process by default, with "inbox" where the app declares any inbox."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -166,7 +166,7 @@ def supervisor_of(parts: Parts) -> Supervisor:
 
 
 def _janitor(parts: Parts, supervisor: Supervisor | None) -> Janitor | None:
-    """Return what removes rows that are old or too many, as long as this process leads."""
+    """Return the actor that removes rows that are old or too many, as long as this process leads."""
     options = parts.options
     if supervisor is None:
         return None
@@ -182,7 +182,7 @@ def _janitor(parts: Parts, supervisor: Supervisor | None) -> Janitor | None:
 
 
 def _teller(parts: Parts) -> Teller | None:
-    """Return what tells people of alerts, where decisions are made."""
+    """Return the actor that reports alerts, None in a process without a Scheduler or Supervisor."""
     options = parts.options
     if options.tell is None or not {"scheduler", "supervisor"} & set(parts.roles):
         return None
@@ -194,7 +194,10 @@ def _teller(parts: Parts) -> Teller | None:
 
 
 def _leader_watch(parts: Parts) -> LeaderWatch | None:
-    """Return what raises the alert that nobody leads, in every process: a leader cannot miss itself."""
+    """Return the actor that raises the alert about a missing leader.
+
+    It runs in every process, because a leader cannot notice its own absence.
+    """
     if parts.options.leaderless is None:
         return None
     after = parts.options.number("leaderless")
@@ -202,7 +205,7 @@ def _leader_watch(parts: Parts) -> LeaderWatch | None:
 
 
 def roles_of(roles: Iterable[str] | None, app: App | None, *, relays: bool) -> tuple[str, ...]:
-    """Return the roles that a process runs. Raises ``ConfigError`` for those that it cannot have."""
+    """Return the roles that a process runs. Raises ``ConfigError`` for roles that it cannot have."""
     if isinstance(roles, str):
         raise ConfigError(f"roles={roles!r}: a tuple of names, roles=({roles!r},)")
     if roles is None:

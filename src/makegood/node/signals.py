@@ -1,4 +1,4 @@
-"""How a process is told to stop: SIGTERM or Ctrl-C drains it, a second one ends it at once."""
+"""Stop signals: SIGTERM or Ctrl-C drains a process, a second one ends it at once."""
 
 import asyncio
 import contextlib
@@ -10,15 +10,20 @@ from typing import Final, Self
 log = logging.getLogger("makegood.node")
 
 SAME: Final = 1.0
-"""Seconds within which a second signal counts as the first: ``timeout`` and other wrappers send theirs to the process and to its group."""
+"""Seconds within which a second signal counts as the first.
+
+``timeout`` and other wrappers send theirs to the process and to its group.
+"""
 
 _NUMBERS: Final = (signal.SIGTERM, signal.SIGINT)
 
 
 class Signals:
-    """While entered: calls ``stop`` at the first SIGTERM or SIGINT; another one, more than ``SAME`` seconds later, kills the process.
+    """While entered, calls ``stop`` at the first SIGTERM or SIGINT.
 
-    Outside the main thread, or on a system without such handlers, signals do what they did. ``received``: the name of the first, "" before.
+    Another signal, more than ``SAME`` seconds later, kills the process. Outside the main thread, or on a
+    system without such handlers, signals keep their former effect. ``received``: the name of the first
+    signal, "" before it.
     """
 
     received = ""

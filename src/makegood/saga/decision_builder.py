@@ -1,10 +1,10 @@
-"""A Decision in the making.
+"""The Decision builder: collects the changes of one Decision.
 
-``DecisionBuilder`` lies over what a Scheduler holds: it reads through to the held records and writes only its
-own copies, so that a Decision that is never committed leaves no trace. Every change of state goes through
-``move`` or ``move_task``, where the table of lawful moves is asked. It also keeps the counters up to date
-(``open``: predecessors of a step that are neither done nor skipped), so that the next steps are found by
-counting and never by scanning.
+``DecisionBuilder`` is a layer over the records that a Scheduler holds. It reads through to them and writes
+only its own copies, so a Decision that is never committed leaves no trace. Every change of state goes through
+``move`` or ``move_task``, which check the table of allowed moves. It also maintains the counters (``open``:
+predecessors of a step that are neither done nor skipped), so that the next steps are found by counting and
+never by scanning.
 """
 
 from collections.abc import Callable, Sequence
@@ -29,7 +29,7 @@ NULL, EMPTY = b"null", b"{}"
 
 
 class Agenda:
-    """The steps to be looked at before the Decision is made, by index and by what is to be seen to."""
+    """The steps to examine before the Decision is made, by index and by reason."""
 
     __slots__ = ("doubts", "due", "everything", "free", "ready", "touched")
 
@@ -78,7 +78,7 @@ class DecisionBuilder:
         self._lists: dict[int, tuple[bytes, Sequence[msgspec.Raw]]] = {}
         self._links: dict[int, list[int]] = {}
 
-    # -- reading -------------------------------------------------------------------------------------------------------
+    # -- reading ---------------------------------------------------------------------------------------------
 
     def size(self) -> int:
         """Return the number of steps."""
@@ -126,7 +126,7 @@ class DecisionBuilder:
         count = self._open.get(idx)
         return self.held.open[idx] if count is None else count
 
-    # -- values --------------------------------------------------------------------------------------------------------
+    # -- values ----------------------------------------------------------------------------------------------
 
     def lookup(self, ref: Ref) -> bytes:
         """Return the whole value that a ref names: a workflow input, or the result of a step."""
@@ -149,13 +149,13 @@ class DecisionBuilder:
         return splice.arguments(self.fill(plan.args, plan.payload_limit), plan.payload_limit)
 
     def _list(self, value: bytes) -> Sequence[msgspec.Raw]:
-        """Split an array once per Decision: each of a thousand items takes its part of the same one."""
+        """Split an array once per Decision: a thousand items each take their part of the same array."""
         found = self._lists.get(id(value))
         if found is None or found[0] is not value:
             found = self._lists[id(value)] = (value, splice.read_list(value))
         return found[1]
 
-    # -- writing -------------------------------------------------------------------------------------------------------
+    # -- writing ---------------------------------------------------------------------------------------------
 
     def put(self, step: Step) -> Step:
         """Write a step whose state stays as it is."""
@@ -178,7 +178,7 @@ class DecisionBuilder:
         return moved
 
     def _note(self, plan: StepPlan, before: StepState, after: StepState, why: str) -> None:
-        """Write down a lawful move; any other is a defect."""
+        """Record an allowed move; any other move is a defect."""
         moves = STEP_MOVES if plan.kind == "action" else CONTROL_MOVES
         if after not in moves.get(before, ()):
             check_step(before, after, control=plan.kind != "action")
@@ -215,7 +215,7 @@ class DecisionBuilder:
             self._open[follower] = self.open(follower) + 1
 
     def add(self, plan: StepPlan, before: Sequence[int]) -> None:
-        """Add a step that an ``each`` has made; ``before``: its predecessors, those of its item too."""
+        """Add a step that an ``each`` has made; ``before``: its predecessors, including those of its item."""
         idx = self._count + len(self.out.added)
         if plan.idx != idx:
             raise IllegalTransitionError(
@@ -233,7 +233,7 @@ class DecisionBuilder:
         if self.step(before).state not in rules.PASSED:
             self._open[after] = self.open(after) + 1
 
-    # -- requests and timers ---------------------------------------------------------------------------------------------
+    # -- requests and timers ---------------------------------------------------------------------------------
 
     def begin(self, step: Step, args: bytes) -> None:
         """Dispatch a step: waiting, ready, running and its request row, all at once."""
@@ -274,7 +274,7 @@ class DecisionBuilder:
         )
 
     def timer(self, step: Step, seconds: float) -> Step:
-        """Let the step rest for so many seconds; a ``retry`` message ends it."""
+        """Let the step rest for this many seconds; a ``retry`` message ends the rest."""
         idx = step.plan.idx
         self.out.timers[idx] = seconds
         if idx in self.out.dropped:
@@ -282,25 +282,28 @@ class DecisionBuilder:
         return self.put(replace(step, waiting=True))
 
     def drop_timer(self, step: Step) -> Step:
-        """Take the step's timer away: it has fired or is no longer wanted."""
+        """Remove the step's timer: it has fired or is no longer wanted."""
         idx = step.plan.idx
         self.out.timers.pop(idx, None)
         if idx < self._count and self.held.steps[idx].waiting:
             self.out.dropped.append(idx)
         return self.put(replace(step, waiting=False))
 
-    # -- counts, alerts ------------------------------------------------------------------------------------------------
+    # -- counts, alerts --------------------------------------------------------------------------------------
 
     def count(self, idx: int) -> None:
-        """Count one failure, of a step (-1: of the task alone): by + 1, so that the Supervisor's counting is
-        not overwritten.
+        """Count one failure of a step (-1: of the task alone).
+
+        It is written as an increment, so that the Supervisor's counting is not overwritten.
         """
         reset, increment = self.out.counted.get(idx, (False, 0))
         self.out.counted[idx] = (reset, increment + 1)
         self.task = replace(self.task, failure_count=self.task.failure_count + 1)
 
     def reset(self, idx: int) -> None:
-        """Let the step's failure count start at 0 in the store; what was just counted stays in the task's."""
+        """Restart the step's failure count at 0 in the store; failures just counted stay in the task's
+        count.
+        """
         _, counted = self.out.counted.get(idx, (False, 0))
         self.out.counted[idx] = (True, 0)
         if counted:

@@ -1,4 +1,4 @@
-"""What a Scheduler claims: pending tasks while it has room, and tasks at rest that an operator acts on."""
+"""A Scheduler's claims: pending tasks while it has room, and tasks at rest that an operator acts on."""
 
 import logging
 
@@ -39,9 +39,9 @@ class Claims:
         )
 
     def wanted(self, most: int | None) -> Claim | None:
-        """Return what to claim now: no more than there is room for, as far as one can know before it is read.
+        """Return what to claim now: no more than there is room for, as far as that is known before reading.
 
-        ``most``: tasks at once, None: as many as ever.
+        ``most``: tasks at once; None: the usual number.
         """
         if not self.open:
             self.at_rest = []
@@ -71,9 +71,9 @@ class Claims:
             self._wakeups.ring_pending()
 
     def _heeds_operators(self) -> bool:
-        """Return whether tasks that an operator acts on may come although there is no room.
+        """Return whether tasks that an operator acts on may be claimed although there is no room.
 
-        They have a limit of their own, as large.
+        Such tasks have a limit of their own, of the same size.
         """
         weights = self.tasks.weights
         self._called &= self.tasks.held.keys()

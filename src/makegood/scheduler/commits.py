@@ -88,7 +88,7 @@ class Commits:
             self._settle(decided, committed, turn)
             resend(self._agents, self._tasks.node, {task: taken.get(task, ()) for task in committed.lost})
 
-    # -- deciding ----------------------------------------------------------------------------------------------------------
+    # -- deciding --------------------------------------------------------------------------------------------
 
     def _decided(
         self, taken: Mapping[int, Sequence[TaskMessage]], turn: _Turn
@@ -137,7 +137,7 @@ class Commits:
                 refused[task] = unfit(task, defect)
         return found
 
-    # -- after the commit --------------------------------------------------------------------------------------------------
+    # -- after the commit ------------------------------------------------------------------------------------
 
     def _settle(
         self, decided: Sequence[tuple[HeldTask, Decision]], committed: Committed, turn: _Turn

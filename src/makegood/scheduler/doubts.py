@@ -1,4 +1,4 @@
-"""Exceptions that nobody expected: the Scheduler finds the task that causes them, and puts it to error."""
+"""Unexpected exceptions: the Scheduler finds the task that causes them, and puts it to error."""
 
 import logging
 from collections.abc import Sequence
@@ -16,7 +16,7 @@ _ALONE = 2
 """A task that fails its turn this often, each time alone, is the cause."""
 
 _CONDEMNED = 3
-"""So many tasks in a row are put to error without a commit between them; after that no task is the cause."""
+"""After this many tasks in a row were put to error without a commit between them, no task is the cause."""
 
 
 class Doubts:
@@ -94,7 +94,7 @@ class Doubts:
 
 
 def guilty(held: HeldTask, messages: Sequence[TaskMessage], defect: Exception) -> Decision:
-    """Return the Decision that puts a task to error because the rules could not decide it."""
+    """Return the Decision that puts to error a task that the rules could not decide."""
     shown = show(held.task.id)
     log.error("task %s goes to error, it cannot be decided", shown, exc_info=defect, extra={"task": shown})
     text = f"the rules could not decide: {words(defect)}"[:1000]

@@ -82,7 +82,7 @@ class EagerSubmissions:
         return self._expected
 
     def open(self) -> None:
-        """Note on which loop the Scheduler runs: to ask for it costs a call of the system each time."""
+        """Note on which loop the Scheduler runs: asking for it costs a system call each time."""
         self._loop = asyncio.get_running_loop()
 
     async def close(self) -> None:
@@ -92,8 +92,8 @@ class EagerSubmissions:
     async def submit(self, draft: Submission) -> Submitted:
         """Submit a task, as ``Tasks.submit`` does.
 
-        It is left for anybody to claim when the Scheduler is full or stops, or when other tasks may wait
-        already.
+        The task is left for any Scheduler to claim when this one is full or stops, or when other tasks may
+        wait already.
         """
         if not self._claims.takes(self._expected):
             (answer,) = await self._store.submit([draft])
@@ -114,7 +114,7 @@ class EagerSubmissions:
         batch.add(_Prepared(replace(draft, holder=self._tasks.node, first=first), held, slots, answered))
         return await answered
 
-    # -- before it is written ----------------------------------------------------------------------------------------------
+    # -- before it is written --------------------------------------------------------------------------------
 
     def _begun(self, draft: Submission) -> tuple[HeldTask, Decision | None]:
         """Return a task as it is to be held, and its first Decision if that can be written with it."""
@@ -142,7 +142,7 @@ class EagerSubmissions:
         slots.rollback({})  # others need not wait for them until it is written
         return False
 
-    # -- writing -----------------------------------------------------------------------------------------------------------
+    # -- writing ---------------------------------------------------------------------------------------------
 
     async def _write(self, batch: _Batch) -> list[Submitted | Exception]:
         """Submit a batch; returns what became of each."""
@@ -162,10 +162,13 @@ class EagerSubmissions:
             answer for draft in drafts for answer in await self._submitted([draft])
         ]  # only the guilty fails
 
-    # -- afterwards --------------------------------------------------------------------------------------------------------
+    # -- afterwards ------------------------------------------------------------------------------------------
 
     def _settle(self, batch: _Batch, work: asyncio.Task[list[Submitted | Exception]]) -> None:
-        """Hold what was created, and tell the callers. A batch whose writing was cancelled has no answers."""
+        """Hold what was created, and answer the callers.
+
+        A batch whose writing was cancelled has no answers.
+        """
         self._writing.discard(work)
         if batch is self._gathered:  # it was cancelled before it began
             self._gathered = None
@@ -196,7 +199,7 @@ class EagerSubmissions:
 
 
 def _tell(answered: asyncio.Future[Submitted], answer: Submitted | Exception | None) -> None:
-    """Tell a caller who still waits what became of a submission; None: its writing was cancelled."""
+    """Report the outcome of a submission to a caller that still waits; None: its writing was cancelled."""
     if answered.done():
         return
     if answer is None:

@@ -50,7 +50,7 @@ from makegood.telemetry.hooks import Watch
 log = logging.getLogger("makegood.scheduler")
 
 _IN_VAIN = 8
-"""After so many failed turns in a row the process ends, so that others get what it holds."""
+"""After this many failed turns in a row the process ends, so that others get the tasks that it holds."""
 
 _LAST_COMMITS = 5.0  # seconds that a drain may last beyond its limit, for giving back what is left
 
@@ -90,7 +90,7 @@ class Scheduler(Actor):
         self._clock = clock
         self._setbacks = Setbacks("scheduler", store.alerts, rng, most=_IN_VAIN)
 
-    # -- what others of the same process use -------------------------------------------------------------------------
+    # -- what others of the same process use -----------------------------------------------------------------
 
     @property
     def deliver(self) -> Callable[[int, TaskMessage, int], bool]:
@@ -110,7 +110,7 @@ class Scheduler(Actor):
         return self.tasks.weights.total
 
     def holds(self, task: int) -> bool:
-        """Return whether this Scheduler holds a task, and so tells of its end."""
+        """Return whether this Scheduler holds a task, and so reports its end."""
         return task in self.tasks.held
 
     def idle(self) -> bool:
@@ -118,7 +118,7 @@ class Scheduler(Actor):
         return not self.tasks.held and self._commits.writing == 0 and len(self._eager) == 0
 
     def renamed(self, node: int) -> None:
-        """Begin anew as ``node``: this process was declared dead, what it held belongs to others now."""
+        """Restart as ``node``: this process was declared dead, so the tasks it held belong to others now."""
         tasks = self.tasks
         if tasks.node:
             log.warning(
@@ -128,7 +128,7 @@ class Scheduler(Actor):
         tasks.renamed(node)
         self.wakeups.look_again()
 
-    # -- life ----------------------------------------------------------------------------------------------------------
+    # -- life ------------------------------------------------------------------------------------------------
 
     async def run(self) -> None:
         """Advance tasks until cancelled; call ``drain`` first for an orderly end."""
@@ -157,10 +157,10 @@ class Scheduler(Actor):
             await self._eager.close()
 
     async def drain(self, limit: float) -> None:
-        """Claim nothing more and give tasks back.
+        """Claim nothing more and release tasks.
 
-        Tasks of which nothing runs in this process go at once, the others when their attempt has been
-        answered, or after ``limit`` seconds.
+        Tasks without a running attempt in this process are released at once; the others when their attempt
+        has been answered, or after ``limit`` seconds.
         """
         self.turns.claims.open = False
         end = self._clock.monotonic() + limit
@@ -173,7 +173,7 @@ class Scheduler(Actor):
             await asyncio.sleep(0.02)
 
     async def _turn(self) -> bool:
-        """Look, take, decide, commit, dispatch. Returns whether there was anything to do."""
+        """Run one turn: read, take, decide, commit, dispatch. Returns whether there was anything to do."""
         wakeups, tasks, turns = self.wakeups, self.tasks, self.turns
         wakeups.event.clear()
         if turns.doubts.unfit:

@@ -1,4 +1,4 @@
-"""What a Scheduler reads of its tasks: their inbox, and the tasks themselves when memory may be wrong."""
+"""The Scheduler's reads: the inbox of its tasks, and the tasks themselves when memory may be wrong."""
 
 from makegood import saga
 from makegood.actor.slot_pool import SlotPool, in_memory, resend
@@ -25,7 +25,9 @@ class StoreReader:
         self._tasks = turns.tasks
 
     async def read_inbox(self) -> None:
-        """Read the inbox; what turns under way have taken is still there, and left out."""
+        """Read the inbox, except the messages that turns under way have taken: they are still in the
+        store.
+        """
         self._tasks.wakeups.inbox = False
         tasks, taken = self._tasks, self._turns.inbox_rows()
         inbox = await self._store.inbox(tasks.node, 10_000, tasks.weights.portion)
@@ -42,7 +44,7 @@ class StoreReader:
         self._tasks.wakeups.inbox = self._tasks.wakeups.inbox or inbox.more
 
     async def read_again(self) -> None:
-        """Read tasks again that memory may be wrong about; let go of those that are no longer ours."""
+        """Read tasks again that memory may be wrong about; release those that no longer belong to us."""
         tasks = self._tasks
         wanted = set(tasks.portion())
         tasks.reload -= wanted

@@ -1,6 +1,8 @@
-"""What tasks take of a Scheduler's memory: the bytes of their inputs, results and texts, and a little for each task and step.
+"""Memory accounting: how many bytes of a Scheduler's memory its tasks take.
 
-Nothing is measured: each part is counted where it comes in (a claim, a submission, a reply), so a step costs one comparison.
+A task counts the bytes of its inputs, results and texts, and a little for itself and each step. Nothing is
+measured: each part is counted where it arrives (in a claim, a submission or a reply), so a step costs one
+comparison.
 """
 
 from collections.abc import Iterable, Sequence
@@ -14,13 +16,15 @@ from makegood.model.task import Step
 TASK: Final = KIB
 """Bytes that a task counts beside its values."""
 STEP: Final = 256
-"""Bytes that a step counts beside its values, and with them if they are small."""
+"""Bytes that a step counts besides its values; small values are included."""
 SMALL: Final = 128
 """Bytes of a reply's value up to which it counts as part of its step."""
 
 _PORTION: Final = (MIB, 16 * MIB)
-"""Bytes that are read in one go at most: a sixteenth of the limit between these. While it is read and decided it is in memory up to
-seven times."""
+"""Least and most bytes that are read in one go; between these it is a sixteenth of the limit.
+
+While a portion is read and decided, it is in memory up to seven times.
+"""
 
 
 def weigh(held: HeldTask, messages: Iterable[TaskMessage] = ()) -> int:
@@ -51,7 +55,10 @@ def weigh_added(steps: Sequence[Step]) -> int:
 
 
 class Weights:
-    """The tasks of a Scheduler and what each counts. ``most``: from how many bytes on nothing more is to come."""
+    """The tasks of a Scheduler and the bytes that each counts.
+
+    ``most``: from this many bytes on, no more tasks should be claimed.
+    """
 
     __slots__ = ("_heaviest", "_of", "most", "portion", "total")
 
@@ -63,7 +70,7 @@ class Weights:
         self._heaviest = 0  # since there was none
 
     def of(self, task: int) -> int:
-        """Return what a task counts; of one that is not known what the others count on average."""
+        """Return the bytes that a task counts; for an unknown task, the average of the others."""
         known = self._of.get(task)
         return self.mean if known is None else known
 
@@ -97,7 +104,7 @@ class Weights:
             self._heaviest = 0
 
     def portioned(self, tasks: Sequence[int]) -> Sequence[int]:
-        """Return the first of ``tasks`` that may be read or written in one go: at least one."""
+        """Return the first of ``tasks`` that may be read or written in one go: at least one task."""
         if len(tasks) * self._heaviest <= self.portion:
             return tasks  # nearly always
         read = 0

@@ -1,4 +1,4 @@
-"""The tasks that a Scheduler holds in memory, and what waits for each: messages, timers, being read again."""
+"""The tasks that a Scheduler holds in memory, and what waits for each: messages, timers, a fresh read."""
 
 import heapq
 from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -15,11 +15,12 @@ _REVIEW_EVERY, _REVIEW_MOST = 30.0, 1000
 
 
 class Review:
-    """Which of the tasks held are to be read again, in turn.
+    """Which of the held tasks to read again, in turn.
 
-    A Scheduler that was slow to answer may have been taken for deaf and its tasks freed. Of a task that
-    nobody has claimed since, it hears nothing more: no message comes, nothing is decided, so no commit tells.
-    It would hold that task for ever and, as it holds only so many, claim ever less.
+    A Scheduler that was slow to answer may have been taken for deaf, and its tasks freed. It hears nothing
+    more about a freed task that nobody has claimed since: no message arrives and nothing is decided, so no
+    commit fails. Without a review it would hold that task forever and, as it holds only a limited number,
+    claim ever fewer.
     """
 
     __slots__ = ("_due", "_last")
@@ -28,7 +29,7 @@ class Review:
         self._due, self._last = now + _REVIEW_EVERY, 0
 
     def some(self, held: Collection[int], busy: Collection[int], now: float) -> list[int]:
-        """Return the next of the tasks ``held`` that are not ``busy``; none before it is time again."""
+        """Return the next of the tasks ``held`` that are not ``busy``; none before the next review is due."""
         if now < self._due:
             return []
         self._due = now + _REVIEW_EVERY
@@ -40,7 +41,7 @@ class Review:
 
 
 class Timers:
-    """When steps that wait are due, on the monotonic clock. The latest word on a step counts."""
+    """When waiting steps are due, on the monotonic clock. The last time set for a step counts."""
 
     __slots__ = ("_due", "_heap")
 
@@ -85,7 +86,7 @@ class Timers:
 
 
 class TaskTable:
-    """The tasks of one Scheduler. ``memory``: bytes of them above which no more should come."""
+    """The tasks of one Scheduler. ``memory``: bytes of tasks above which no more should be claimed."""
 
     def __init__(self, clock: Clock, memory: int, wakeups: Wakeups) -> None:
         self.node = 0
@@ -142,7 +143,7 @@ class TaskTable:
             self.timers.set(task, idx, now + wait)
 
     def fire(self) -> None:
-        """Let steps go on whose timers are due."""
+        """Let steps continue whose timers are due."""
         for task, idx in self.timers.pop(self.clock.monotonic()):
             held = self.held.get(task)
             if held is not None and held.steps[idx].waiting:
@@ -153,7 +154,7 @@ class TaskTable:
         self.reload.update(self._review.some(self.held, self.messages, self.clock.monotonic()))
 
     def portion(self) -> Sequence[int]:
-        """Return the first of those that have to be read again, as many as may be read in one go."""
+        """Return the first tasks that must be read again, as many as may be read in one go."""
         return self.weights.portioned(sorted(self.reload))
 
     def forget(self, task: int) -> None:
@@ -165,7 +166,7 @@ class TaskTable:
             self.timers.drop(held)
 
     def renamed(self, node: int) -> dict[int, list[TaskMessage]]:
-        """Let all go and begin anew as ``node``; returns the messages that waited."""
+        """Release all tasks and restart as ``node``; returns the messages that waited."""
         self.node, waited, self.messages = node, self.messages, {}
         for task in self.held:
             self.weights.drop(task)

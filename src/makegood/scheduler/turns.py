@@ -48,7 +48,7 @@ class Listeners:
     watch: Watch | None = None
     """Told of each commit."""
     defect: Callable[[Exception], None] = lambda _fault: None
-    """Called for each exception that nobody expected; the Scheduler goes on."""
+    """Called for each unexpected exception; the Scheduler continues."""
 
 
 class Next(NamedTuple):

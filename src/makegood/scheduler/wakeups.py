@@ -1,4 +1,4 @@
-"""What wakes a Scheduler, and what it has to look at in the store then."""
+"""Wake-ups: the doorbells that wake a Scheduler, and what it must then read from the store."""
 
 import asyncio
 import random
@@ -14,13 +14,13 @@ class _Topics(Protocol):
 
 
 class Wakeups:
-    """The doorbells of one Scheduler. ``poll``: seconds between looks without a ring, None: never."""
+    """The doorbells of one Scheduler. ``poll``: seconds between reads without a ring, None: never."""
 
     def __init__(self, store: _Topics, clock: Clock, rng: random.Random, poll: float | None) -> None:
         self.pending = True
-        """Whether tasks may wait to be claimed. It stays true until somebody looks."""
+        """Whether tasks may wait to be claimed. It stays true until the Scheduler looks."""
         self.inbox = True
-        """Whether messages may wait for tasks that are held. It stays true until somebody looks."""
+        """Whether messages may wait for held tasks. It stays true until the Scheduler looks."""
         self.event = asyncio.Event()
         self._store = store
         self._clock = clock
@@ -57,7 +57,7 @@ class Wakeups:
         self.event.set()
 
     def look_again(self) -> None:
-        """Take everything for rung: what was heard before may be lost. Wakes nobody."""
+        """Treat every doorbell as rung, because earlier rings may be lost. Wakes nobody."""
         self.pending = self.inbox = True
 
     @property

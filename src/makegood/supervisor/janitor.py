@@ -1,14 +1,14 @@
 """The janitor: removes tasks that ended long ago, with their steps, history, alerts and audit, and messages
-nobody received.
+that nobody received.
 
-It runs beside the leading Supervisor and never removes what is not settled: a task in error, one that
-somebody has a message for, whose submitter is still to be told, or about which an alert stands or was not
-told. It looks through the tasks in the order in which they were submitted, a bounded window at a time, and
-rests in between, so that nobody waits for it. What it deletes is named again in the statement that deletes,
-hence two of them do no harm.
+It runs beside the leading Supervisor. It never removes a task that is in error, has an undecided message, has
+an unsent notice, or has an alert that is open or was not reported. It scans the tasks in the order of their
+submission, a bounded window at a time, and rests in between, so that nobody waits for it. The statement that
+deletes names the rows again, so two janitors do no harm.
 
-Queues it looks after more often: a queue that nobody reads grows with every task. What a client sends into a
-full one is refused; what a state change tells cannot be, so the oldest notices go, with an alert.
+It checks queues more often: a queue that nobody reads grows with every task. makegood refuses what a client
+sends to a full queue. It cannot refuse the notice of a state change, so it drops the oldest notices, with an
+alert.
 """
 
 import asyncio
@@ -37,11 +37,13 @@ QUEUES_EVERY = 30.0
 
 
 class Janitor(Actor):
-    """Removes tasks that ended more than ``keep`` seconds ago (None: never), every ``sweep`` seconds; and of
-    queues what was not received in time, and the oldest notices when more than ``most`` messages wait, or
-    ``most_bytes``.
+    """Removes old tasks, expired messages and excess notices.
 
-    ``leads``: asked before each window; another process does the work while it says no.
+    Tasks that ended more than ``keep`` seconds ago are removed (None: never), every ``sweep`` seconds. Queues
+    lose messages that were not received in time, and the oldest notices when more than ``most`` messages
+    wait, or ``most_bytes``.
+
+    ``leads``: asked before each window; while it says no, another process does the work.
     """
 
     def __init__(
@@ -92,8 +94,9 @@ class Janitor(Actor):
                 await self._rest()
 
     async def tasks(self, keep: float) -> int:
-        """Look through all tasks old enough, once; returns how many were removed. Ends early when it leads no
-        more.
+        """Scan all tasks that are old enough, once; returns how many were removed.
+
+        Ends early when this process no longer leads.
         """
         removed, after = 0, 0
         while self._leads():

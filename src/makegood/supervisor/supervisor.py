@@ -34,7 +34,7 @@ LEASE = "makegood/supervisor"
 """The lease that the leading Supervisor of a store holds."""
 
 DEAF_INTERVALS = 2
-"""A Scheduler that leaves ``expired`` unanswered for so many intervals loses the task's lock."""
+"""A Scheduler that leaves ``expired`` unanswered for this many intervals loses the task's lock."""
 
 
 @dataclass(slots=True)
@@ -42,12 +42,19 @@ class Pass:
     """What one pass did: counts, by kind."""
 
     judged: int = 0
+    """Attempts whose silence was judged."""
     released: int = 0
+    """Tasks of dead Schedulers that were freed."""
     deaf: int = 0
+    """Tasks of deaf Schedulers that were freed."""
     expired: int = 0
+    """Tasks past their complete-by."""
     starved: int = 0
+    """Requests found that no agent took in time."""
     full: bool = False
+    """More may be left than one pass does."""
     tasks: list[int] = field(default_factory=list)
+    """The freed tasks of dead Schedulers."""
 
     @property
     def done(self) -> int:
@@ -56,9 +63,11 @@ class Pass:
 
 
 class Supervisor(Actor):
-    """One instance. ``every``: seconds between passes at most; ``ttl``: the lease's; ``limit``: rows a
-    statement at most; ``starve``: seconds that a request may wait for an agent before an alert;
-    ``outage_after``: that a circuit may be open.
+    """One instance.
+
+    ``every``: seconds between passes at most. ``ttl``: the lease's length. ``limit``: rows a statement at
+    most. ``starve``: seconds that a request may wait for an agent before an alert. ``outage_after``: seconds
+    that a circuit may be open before an alert.
     """
 
     def __init__(
@@ -90,9 +99,9 @@ class Supervisor(Actor):
                     self.leading = None
 
     async def single(self, wait: float) -> Pass | None:
-        """Take the lease, watch for one interval, make one pass, give the lease back: for cron.
+        """Take the lease, watch for one interval, make one pass, and release the lease: for cron.
 
-        Returns None when somebody else still leads after ``wait`` seconds.
+        Returns None when another Supervisor still leads after ``wait`` seconds.
         """
         async with aclosing(self._election.terms()) as terms:
             try:
@@ -106,8 +115,9 @@ class Supervisor(Actor):
         return made[0] if made else None
 
     async def lead(self, term: Term, passes: int | None = None) -> list[Pass]:
-        """Supervise within a term: first a full interval of watching, then pass after pass (``passes`` of
-        them at most).
+        """Supervise within a term: first a full interval of watching, then pass after pass.
+
+        ``passes``: how many passes at most.
         """
         done: list[Pass] = []
         watched, setbacks = False, Setbacks("supervisor", self._store.alerts, self._rng)
@@ -135,9 +145,10 @@ class Supervisor(Actor):
         return done
 
     async def _rest(self, last: Pass) -> float:
-        """Return in how many seconds to look again: at once if there was more to do than one pass does, for
-        the tasks of a dead Scheduler wait for nothing else. What is due and cannot be done is not looked for
-        all the time.
+        """Return in how many seconds to make another pass.
+
+        At once if one pass could not do all: the tasks of a dead Scheduler wait for nothing else. Rows that
+        are due but cannot be handled do not cause an immediate pass.
         """
         least = self._every / 20
         if last.full:
@@ -146,9 +157,10 @@ class Supervisor(Actor):
 
     async def _writes_at_once(self, term: Term) -> bool:
         """Write to the store; False when that took so long that heartbeats and replies may have been held up
-        as well.
+        too.
 
-        Judging without this look would find every heartbeat run out in the first moment after an outage.
+        Without this check, a judgement in the first moment after an outage would find every heartbeat run
+        out.
         """
         began = self._clock.monotonic()
         if not await self._store.leases.renew(term.grant):

@@ -1,4 +1,4 @@
-"""The inputs of a workflow: what a call passes becomes JSON that is held to the function's annotations."""
+"""The inputs of a workflow: the values of a call become JSON that must fit the function's annotations."""
 
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -12,9 +12,10 @@ from makegood.workflow.promise import Promise
 
 
 class WorkflowInputs:
-    """What a workflow's function takes, and what it returns. ``names``: for annotations that name something
-    local. Raises ``DefinitionError`` for annotations whose JSON does not keep what they hold, as far as they
-    can be evaluated by now.
+    """What a workflow's function takes and returns.
+
+    ``names``: for annotations that name something local. Raises ``DefinitionError`` for annotations whose
+    JSON does not keep what they hold, as far as they can be evaluated by now.
     """
 
     def __init__(
@@ -72,7 +73,10 @@ class WorkflowInputs:
         return data
 
     def in_order(self, inputs: Sequence[Any]) -> tuple[list[Any], dict[str, Any]]:
-        """Decode all inputs in order; returns those by position and those by name. Raises ``PayloadError``."""
+        """Decode all inputs in order; returns those by position and those by name.
+
+        Raises ``PayloadError``.
+        """
         found = self._signature.parameters.values()
         if any(p.kind is p.VAR_KEYWORD for p in found):
             raise DefinitionError(

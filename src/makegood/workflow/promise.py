@@ -50,7 +50,7 @@ class Origin(msgspec.Struct, eq=False):
 
 
 class Promised(msgspec.Struct, eq=False):
-    """What a promise stands for: the result of a step, or an item of an ``each``."""
+    """What a promise represents: the result of a step, or an item of an ``each``."""
 
     origin: Origin
     annotation: Any
@@ -59,7 +59,7 @@ class Promised(msgspec.Struct, eq=False):
     path: tuple[str | int, ...] = ()
     """The way into the result."""
     item: bool = False
-    """It stands for one item of an ``each``."""
+    """It represents one item of an ``each``."""
 
     def __str__(self) -> str:
         name = f"item of {self.origin.name}" if self.item else self.origin.name

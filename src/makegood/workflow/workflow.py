@@ -1,7 +1,8 @@
 """Apps, workflows, and what a workflow function may call besides actions.
 
-``App`` is a value that users hold; it knows its agents, actions and workflows. A workflow is an ordinary ``def`` that is run
-once, with real inputs, when a task is submitted: it yields a ``Plan``. Nothing is replayed later.
+``App`` is a value that users hold; it knows its agents, actions and workflows. A workflow is an ordinary
+``def``. It runs once, with real inputs, when a task is submitted, and yields a ``Plan``. Nothing is replayed
+later.
 """
 
 import functools
@@ -31,7 +32,7 @@ R = TypeVar("R")
 
 _IMMUTABLE = (str, int, float, bool, bytes, type(None))
 _ORDERED = frozenset(_IMMUTABLE)
-"""Types whose JSON is the same however often it is written: it needs no sorting."""
+"""Types whose JSON is the same however often it is written, so it needs no sorting."""
 
 
 # -- workflows -----------------------------------------------------------------------------------------------
@@ -76,7 +77,10 @@ class Workflow(Generic[P, R]):
         return f"<workflow {self.address}>"
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
-        """Inside another workflow: record its steps there, under that one's options. Anywhere else: raise ``DefinitionError``."""
+        """Inside another workflow: record the steps there, under that workflow's options.
+
+        Anywhere else: raise ``DefinitionError``.
+        """
         planning = RECORDER.get()
         if not isinstance(planning, Planning):
             raise DefinitionError(
@@ -94,8 +98,8 @@ class Workflow(Generic[P, R]):
     def plan(self, *args: P.args, **kwargs: P.kwargs) -> Plan[R]:
         """Run the workflow function with these inputs and return its plan; nothing is submitted.
 
-        Raises ``DefinitionError`` or ``PromiseError`` for what a plan cannot hold, ``PayloadError`` for inputs that cannot be kept
-        or are too large, and whatever the function itself raises.
+        Raises ``DefinitionError`` or ``PromiseError`` for what a plan cannot hold, ``PayloadError`` for
+        inputs that cannot be kept or are too large, and whatever the function itself raises.
         """
         __tracebackhide__ = True  # pytest shows the line that called it, which is the one to mend
         by_name: dict[str, Any] = {}
@@ -138,10 +142,10 @@ class Workflow(Generic[P, R]):
         )  # fmt: skip
 
     def plan_from(self, inputs: Sequence[Any]) -> Plan[R]:
-        """Return the plan for all inputs in order, as JSON has them (``task show --json`` lists those of a task): each is decoded to
-        its annotation.
+        """Return the plan for all inputs in order, as JSON (``task show --json`` lists those of a task).
 
-        Raises ``PayloadError`` for inputs that do not fit, and what ``plan`` raises.
+        Each input is decoded to its annotation. Raises ``PayloadError`` for inputs that do not fit, and
+        whatever ``plan`` raises.
         """
         args, by_name = self._inputs.in_order(inputs)
         make: Callable[..., Plan[R]] = self.plan
@@ -156,7 +160,9 @@ class Workflow(Generic[P, R]):
         return literals(self._fn)
 
     def _fingerprint(self, inputs: list[object], encoded: tuple[bytes, ...]) -> bytes:
-        """Return what stands for the workflow and its inputs, whatever the order of dicts and sets in them."""
+        """Return a key for the workflow and its inputs, independent of the order of dicts and sets in
+        them.
+        """
         parts = [self._named]
         for n, data in enumerate(encoded):
             parts.append(data if type(inputs[n]) in _ORDERED else canonical(inputs[n]))

@@ -1,7 +1,8 @@
 """``makegood task cancel | undo | resubmit | settle``: an operator's acts.
 
-Each act is a message in the task's inbox; a Scheduler's rules decide it and the command shows their answer. With several
-ids each has its own line, and the highest of the exit codes 4, 5 and 6 that were met is returned.
+Each act is a message in the task's inbox. A Scheduler's rules decide it, and the command shows their answer.
+With several ids each has its own line, and the command returns the highest of the exit codes 4, 5 and 6 that
+were met.
 """
 
 import asyncio
@@ -49,7 +50,7 @@ timeout_option = click.option(
 
 
 def on_tasks(command: Command) -> Command:
-    """Give an act the arguments and options of all three: which tasks, why, and what to wait for."""
+    """Give an act the arguments and options that all three share: which tasks, why, and what to wait for."""
     options = (
         click.argument("task_ids", metavar="[ID]...", nargs=-1),
         filter_options,
@@ -220,10 +221,11 @@ def settle(
 
 @dataclass(frozen=True, slots=True)
 class RequestedAct:
-    """What an act was asked to do, to which tasks. ``end``: the state that is success with ``wait``; ``corrects``: with other inputs."""
+    """What an act was asked to do, and to which tasks."""
 
     kind: BulkKind
     end: str
+    """The state that counts as success with ``wait``."""
     task_ids: tuple[str, ...]
     chosen: Filter | None
     limit: int | None
@@ -234,6 +236,7 @@ class RequestedAct:
     wait: bool
     timeout: float
     corrects: bool = False
+    """The act is a resubmission with other inputs."""
 
     def __post_init__(self) -> None:
         """Refuse what cannot be meant."""
@@ -280,8 +283,9 @@ def _on_all(cli: Cli, asked: RequestedAct, chosen: Filter) -> None:
 def _carry_out(
     cli: Cli, task_ids: Sequence[str], act: Act, *, wait: float | None, wanted: str, dry: bool = False
 ) -> None:
-    """Do an act on each task, one after the other; ``wait``: then wait so long for the end, ``wanted`` counts as success; ``dry``: the
-    act changes nothing.
+    """Do an act on each task, one after the other.
+
+    ``wait``: then wait this long for the end; ``wanted`` counts as success. ``dry``: the act changes nothing.
     """
     code = asyncio.run(_each(cli, task_ids, act, wait=wait, wanted=wanted, dry=dry))
     click.get_current_context().exit(code)
@@ -328,8 +332,10 @@ async def _each(
 async def _one(
     cli: Cli, client: Client, task_id: str, act: Act, *, wait: float | None, wanted: str
 ) -> tuple[int, dict[str, Any], TaskDetail | None]:
-    """Do an act on one task. Returns the exit code, what came of it, and the task where more is to be said of it: it did not
-    come to the end that was wanted, or waits for an operator.
+    """Do an act on one task.
+
+    Returns the exit code, the outcome, and the task if there is more to report: it did not come to the wanted
+    end, or waits for an operator.
     """
     task = client.task(task_id)
     await task.status()  # raises when there is no such task

@@ -1,4 +1,4 @@
-"""``makegood agents``: what runs."""
+"""``makegood agents``: the running processes and their agents."""
 
 import asyncio
 from collections.abc import Mapping
@@ -53,7 +53,9 @@ def agents(cli: Cli, /, *, everything: bool) -> None:
 
 
 def agent_rows(views: list[NodeView], waiting: Mapping[str, int]) -> list[tuple[object, ...]]:
-    """Return a row per agent and process; agents with waiting requests that no process runs have one as well."""
+    """Return a row per agent and process, and one for each agent with waiting requests that no process
+    runs.
+    """
     rows: list[tuple[object, ...]] = [
         (
             info.agent, view.id, f"{info.used}/{info.slots}", info.calls,

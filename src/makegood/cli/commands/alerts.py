@@ -102,7 +102,10 @@ def alerts(
 
 
 def _look(cli: Cli, task_id: str | None, read: Callable[[Client], Awaitable[list[View]]]) -> list[View]:
-    """Return what is read of all tasks, or of one: nothing at all is an error when there is no such task."""
+    """Return what a query finds about all tasks, or about one.
+
+    Finding nothing is an error when there is no such task.
+    """
 
     async def look() -> list[View]:
         async with looking(cli) as client:
@@ -115,7 +118,10 @@ def _look(cli: Cli, task_id: str | None, read: Callable[[Client], Awaitable[list
 
 
 def _step(view: AlertView) -> str:
-    """Return what an alert is about within its task, or instead of one; a test's mark is only what it is found again by."""
+    """Return the subject of an alert within its task, or instead of a task.
+
+    A test alert has no subject: its mark only serves to find it again.
+    """
     return "" if view.kind == "test" else view.step
 
 
@@ -149,7 +155,10 @@ async def _acknowledge(cli: Cli, wanted: tuple[int, ...], who: str | None, why: 
 
 
 async def _test(cli: Cli, asks: str | None, limit: float) -> int:
-    """Raise a test alert and see which ways it takes. Where no process runs that tells, this one does."""
+    """Raise a test alert and see which ways it takes.
+
+    If no process runs that reports alerts, this one does.
+    """
     async with connect(cli) as client:
         mark = uuid.uuid4().hex[:8]
         who = client.acts.new(asks, "").who
@@ -181,7 +190,10 @@ async def _test(cli: Cli, asks: str | None, limit: float) -> int:
 
 
 def _posted(view: AlertView, limit: float, *, alone: bool, known: bool) -> str:
-    """Say what became of the webhook, as far as the store knows; ``alone``: no process tells, so this command did, if it ``known`` where."""
+    """Return the outcome of the webhook, as far as the store knows.
+
+    ``alone``: no process reports alerts, so this command did. ``known``: it knew the address.
+    """
     if view.told:
         return "sent and taken"
     if alone and not known:
@@ -207,7 +219,9 @@ async def _tell(cli: Cli, client: Client) -> None:
 
 
 async def _told(client: Client, mark: str, limit: float, *, webhook: bool) -> AlertView:
-    """Return the test alert once it was told, or refused, in all ways that may be, or as it is when the time is over."""
+    """Return the test alert once it was reported, or refused, in all possible ways, or as it is at the
+    timeout.
+    """
     now = asyncio.get_running_loop().time
     end = now() + limit
     while True:

@@ -1,8 +1,9 @@
-"""``makegood check APP``: is what APP declares whole, and can the steps that wait in the store run on it?
+"""``makegood check APP``: checks APP's declarations, and whether the waiting steps in the store can run on
+it.
 
-Nothing is replayed, so a deploy strands a running task only when an action loses its name, or takes other arguments: this
-finds the steps whose action, undo or probe the code no longer has, or whose stored arguments it could not read. Tasks that
-ended well are not looked at.
+Nothing is replayed, so a deployment strands a running task only when an action loses its name or takes other
+arguments. The command finds the steps whose action, undo or probe the code no longer has, or whose stored
+arguments it could not read. It does not examine tasks that ended well.
 """
 
 import asyncio
@@ -38,28 +39,31 @@ Needs = Literal["action", "undo", "probe"]
 
 
 class Need(NamedTuple):
-    """What a step may still need of the code; ``args``: its arguments, as far as the plan knows them."""
+    """What a step may still need from the code."""
 
     agent: str
     action: str
     needs: Needs
     args: Template | None = None
+    """Its arguments, as far as the plan knows them."""
 
 
 @dataclass(slots=True)
 class Stranded:
-    """Steps that the code cannot run: ``needs`` is "action", "undo" or "probe"; ``tasks`` are some of their tasks, at most five.
-
-    ``parameter`` and ``why``: what of the stored arguments does not fit; "" when the code has no such action, undo or probe.
-    """
+    """Steps that the code cannot run."""
 
     agent: str
     action: str
     needs: Needs
+    """"action", "undo" or "probe"."""
     parameter: str = ""
+    """The stored argument that does not fit; "" when the code has no such action, undo or probe."""
     why: str = ""
+    """Why the argument does not fit."""
     steps: int = 0
+    """How many steps."""
     tasks: list[str] = field(default_factory=list)
+    """Some of their tasks, at most five."""
 
     def sentence(self) -> str:
         """Say what is stranded and what to do."""
@@ -190,7 +194,10 @@ def _action(action: Action[Any, Any]) -> dict[str, Any]:
 
 
 def problems_of(app: App) -> Iterator[str]:
-    """Yield what is wrong with the declarations. (Most mistakes are refused where they are made, at import.)"""
+    """Yield the problems of the declarations.
+
+    Most mistakes raise an error where they are made, at import.
+    """
     for agent in app.agents.values():
         if not agent.actions:
             yield f"agent {agent.name!r} declares no action: give it one, or drop it"
@@ -210,11 +217,14 @@ def problems_of(app: App) -> Iterator[str]:
 
 @dataclass(slots=True)
 class OpenTasks:
-    """What a look at open tasks found: how many there are, what they need that the app has not, which do not read and why."""
+    """The result of a scan of open tasks."""
 
     tasks: int = 0
+    """How many there are."""
     stranded: list[Stranded] = field(default_factory=list)
+    """What they need that the app does not have."""
     unreadable: list[tuple[str, str]] = field(default_factory=list)
+    """Which of them cannot be read, and why."""
 
 
 async def _look(cli: Cli, app: App, limit: int) -> OpenTasks:
@@ -251,7 +261,10 @@ async def _look(cli: Cli, app: App, limit: int) -> OpenTasks:
 
 
 def _faults(step: StepView, stored: Stored, find: Find) -> Iterator[tuple[Need, Fault]]:
-    """Yield what the code lacks of what a step may still need. What fits the action fits its undo and probe, which take no more."""
+    """Yield what a step may still need and the code does not have.
+
+    Arguments that fit the action fit its undo and probe, which take no more.
+    """
     for need in needed(step):
         action = find(need.agent, need.action)
         if action is None or not _has(action, need.needs):
@@ -283,7 +296,7 @@ async def _open_tasks(client: Client, app: str, limit: int) -> AsyncIterator[tup
 
 
 def needed(step: StepView) -> Iterator[Need]:
-    """Yield what a step may still need. A waiting ``each`` needs what its body does."""
+    """Yield what a step may still need. A waiting ``each`` needs what its body needs."""
     plan = step.plan
     if step.kind == "each" and plan is not None and step.state in ("waiting", "ready"):
         yield from _of_body(plan)

@@ -46,9 +46,10 @@ def demo(cli: Cli, /, *, postgres: bool, keep: bool, **numbers: int | None) -> N
 
 
 def examples() -> Path:
-    """Return the folder that holds the package ``orders``: inside the installed package, or beside ``src`` in a checkout.
+    """Return the folder that holds the package ``orders``.
 
-    Raises ``ConfigError`` when there is neither.
+    It is inside the installed package, or beside ``src`` in a checkout. Raises ``ConfigError`` when there is
+    neither.
     """
     package = Path(str(files("makegood")))
     for folder in (package / "examples", package.parent.parent / "examples"):

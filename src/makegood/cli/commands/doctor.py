@@ -1,6 +1,6 @@
-"""``makegood doctor``: is the store what makegood needs, does everything run, and where does each setting come from?
+"""``makegood doctor``: checks the store, the running processes, and where each setting comes from.
 
-It looks, and commits a few empty writes to see how long that takes; it changes nothing.
+It reads, and commits a few empty writes to measure how long that takes; it changes nothing.
 """
 
 import asyncio
@@ -68,7 +68,7 @@ def doctor(cli: Cli, /, *, strict: bool) -> None:
 
 
 def lines_of(finding: Finding) -> list[Line]:
-    """Return a finding as people read it; the remedy stands below."""
+    """Return a finding as people read it, with the remedy below."""
     lines: list[Line] = [
         ((f"{finding.severity:<7}", _STYLE[finding.severity]), (f"  {finding.check:<12}  {finding.what}", ""))
     ]
@@ -100,7 +100,10 @@ def settings_of(cli: Cli) -> list[dict[str, Any]]:
 
 
 async def examined(url: str) -> tuple[list[Finding], int]:
-    """Examine the store at ``url``; returns the findings and the exit code of what kept it from being opened, 0 for nothing."""
+    """Examine the store at ``url``.
+
+    Returns the findings, and the exit code of the error that kept the store from being opened, 0 for none.
+    """
     store = open_store(url)
     found: list[Finding] = []
     try:
@@ -127,7 +130,9 @@ async def examined(url: str) -> tuple[list[Finding], int]:
 
 
 async def _allowed(check: str, look: Awaitable[Sequence[Finding]]) -> Sequence[Finding]:
-    """Return what a look finds, or that the role of this connection may not look: the other checks go on."""
+    """Return the findings of a check, or that this connection's role may not make it: the other checks
+    continue.
+    """
     try:
         return await look
     except MakegoodError as fault:
@@ -137,7 +142,7 @@ async def _allowed(check: str, look: Awaitable[Sequence[Finding]]) -> Sequence[F
 
 
 async def _measured(store: Store) -> list[Finding]:
-    """Measure the clock's skew, by the quickest of some looks at it, a look into the store and a commit."""
+    """Measure the clock's skew, by the quickest of several reads of it, a read of the store, and a commit."""
     best = (float("inf"), 0.0)
     for _ in range(_TIMES):
         wall, began = time.time(), time.perf_counter()
@@ -163,7 +168,10 @@ async def _measured(store: Store) -> list[Finding]:
 
 
 async def _timed(ask: Callable[[], Awaitable[object]]) -> list[float]:
-    """Return how many seconds something took, some times; the first, which opens a connection, does not count."""
+    """Return how many seconds each of several runs took.
+
+    The first run, which opens a connection, does not count.
+    """
     await ask()
     taken = []
     for _ in range(_TIMES):
@@ -174,7 +182,7 @@ async def _timed(ask: Callable[[], Awaitable[object]]) -> list[float]:
 
 
 async def _running(store: Store) -> list[Finding]:
-    """See who runs, who leads, and what nobody does."""
+    """Check which processes run, which of them lead, and which work no process does."""
 
     async def processes() -> list[Finding]:
         return await _processes(store)

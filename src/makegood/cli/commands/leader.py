@@ -1,4 +1,7 @@
-"""``makegood leader`` and ``makegood election run``: who leads, who led, and a command that runs only while leading."""
+"""``makegood leader`` and ``makegood election run``: who leads, who led, and commands bound to leading.
+
+``makegood election run`` runs a command only while this process leads.
+"""
 
 import asyncio
 import contextlib
@@ -26,7 +29,10 @@ from makegood.errors import ConfigError, StoreUnavailableError, WaitExpiredError
 from makegood.supervisor.supervisor import LEASE
 
 LAST = 1.0
-"""Seconds by which ``--wait`` may be exceeded: for a last look at the store, and to give back what an unanswered request may have got."""
+"""Seconds by which ``--wait`` may be exceeded.
+
+They are for a last read of the store, and for releasing a lease that an unanswered request may have won.
+"""
 
 
 @click.command()
@@ -62,7 +68,11 @@ async def _shown(cli: Cli, name: str | None, *, watch: bool, past: bool, limit: 
 
 @asynccontextmanager
 async def _leases(cli: Cli, name: str | None) -> AsyncIterator[LeaseStore]:
-    """The Supervisor's lease is in the state store; those of others are where --store says, in tables of their own."""
+    """Open the leases for a name.
+
+    The Supervisor's lease is in the state store. Those of other elections are where --store says, in tables
+    of their own.
+    """
     if name is None:
         async with looking(cli) as client:
             yield client.store.leases
@@ -127,7 +137,10 @@ def _ending(term: TermView) -> str | None:
 
 
 class Led(click.Command):
-    """A command that is followed by another one, after ``--``: what is before it is ours, also when it is misspelt."""
+    """A command that is followed by another one, after ``--``.
+
+    Everything before ``--`` is ours, even if it is misspelt.
+    """
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         """Parse ours, and leave the other one as it is."""
@@ -199,7 +212,7 @@ def run(
 
 
 def _verify(store: str, ttl: float, grace: float) -> None:
-    """Raise ``ConfigError`` for what cannot be sound, in the words of this command."""
+    """Raise ``ConfigError`` for unsound values, in the words of this command."""
     if store.partition(":")[0] == "memory":
         raise ConfigError(
             "--store memory: is in this process alone and excludes nobody: use a file or a server"
@@ -249,7 +262,10 @@ class _Runner:
         return exits.DONE
 
     async def _next(self, terms: Any, leases: LeaseStore, wait: float | None) -> Term | None:
-        """Return the next term, None when told to stop. Raises ``WaitExpiredError``, ``StoreUnavailableError``."""
+        """Return the next term, None when asked to stop.
+
+        Raises ``WaitExpiredError`` and ``StoreUnavailableError``.
+        """
         if wait is None or self._command.runs:
             following: Term | None = await anext(terms, None)
             return following

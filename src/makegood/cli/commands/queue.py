@@ -1,4 +1,8 @@
-"""``makegood queue send | receive | ack | list | replay | drop`` and ``makegood notices list | retry | drop``."""
+"""Commands for queues and notices.
+
+``makegood queue send | receive | ack | list | replay | drop`` and ``makegood notices list | retry |
+drop``.
+"""
 
 import asyncio
 import shlex
@@ -34,7 +38,7 @@ limit_option = click.option(
 )
 
 
-# -- send --------------------------------------------------------------------------------------------------------------
+# -- send ----------------------------------------------------------------------------------------------------
 
 
 @click.command()
@@ -91,7 +95,7 @@ def _json(value: str) -> msgspec.Raw:
         ) from wrong
 
 
-# -- receive, ack ------------------------------------------------------------------------------------------------------
+# -- receive, ack --------------------------------------------------------------------------------------------
 
 
 @click.command()
@@ -150,7 +154,7 @@ async def _receive(
 
 
 async def _write(cli: Cli, queue: Queue, messages: Sequence[QueueMessage], *, no_ack: bool) -> None:
-    """Write messages and acknowledge them; those that could not be written go back."""
+    """Write messages and acknowledge them; those that could not be written are released."""
     written = 0
     try:
         for message in messages:
@@ -170,7 +174,7 @@ async def _write(cli: Cli, queue: Queue, messages: Sequence[QueueMessage], *, no
 
 
 def one_line(body: bytes) -> str:
-    """Return a body as text on one line; of JSON the value stays what it is."""
+    """Return a body as text on one line; if it is JSON, its value stays the same."""
     return visible_json(body.decode(errors="replace"))
 
 
@@ -203,7 +207,7 @@ def ack(cli: Cli, /, *, name: str, receipts: tuple[str, ...]) -> None:
     click.get_current_context().exit(exits.DONE if all(said) else exits.REFUSED)
 
 
-# -- list, replay, drop ------------------------------------------------------------------------------------------------
+# -- list, replay, drop --------------------------------------------------------------------------------------
 
 
 @click.command("list")
@@ -270,7 +274,7 @@ def _which(chosen: tuple[str, ...], *, everything: bool, what: str) -> None:
 
 
 def _of_many(what: str, all_of_them: str) -> Callable[[Callable[..., None]], Callable[..., None]]:
-    """Make a function an operator's act on those that are named, or on all: it takes ``chosen`` and ``everything``."""
+    """Make a function an operator's act on named items, or on all: it takes ``chosen`` and ``everything``."""
     named = click.argument("chosen", metavar=f"[{what}]...", nargs=-1)
     every = click.option("--all", "everything", is_flag=True, help=all_of_them)
     return lambda act: named(every(by_operator(common(pass_cli(act)))))
@@ -362,7 +366,7 @@ async def _with(cli: Cli, work: Any) -> list[str]:
 
 
 def _said(cli: Cli, found: list[str], chosen: Sequence[str], what: str, *, drop: bool) -> None:
-    """Write what became of those that were chosen; exit 3 when one of them was not there."""
+    """Write the outcome for each chosen item; exit 3 when one of them did not exist."""
     missing = [one for one in chosen if one not in found]
     if cli.json:
         cli.out.document({"dropped" if drop else "again": found, "missing": missing})
@@ -376,7 +380,7 @@ def _said(cli: Cli, found: list[str], chosen: Sequence[str], what: str, *, drop:
     click.get_current_context().exit(exits.NOT_FOUND if missing else exits.DONE)
 
 
-# -- notices -----------------------------------------------------------------------------------------------------------
+# -- notices -------------------------------------------------------------------------------------------------
 
 
 @click.command("list")

@@ -1,7 +1,8 @@
-"""``makegood store restored``: an operator says that the store comes from a backup, and a new generation begins.
+"""``makegood store restored``: declares that the store was restored from a backup; a new generation begins.
 
-What was acknowledged after the backup is missing in it, and services may have been called for what it does not know. Each
-token that they are sent from here on bears the new generation, so it is newer than any that they were sent before.
+The store lacks what was acknowledged after the backup, and services may have been called for steps that it
+does not know. Each token that they are sent from now on carries the new generation, so it is newer than any
+token that they were sent before.
 """
 
 import asyncio

@@ -1,6 +1,7 @@
-"""``makegood run | scheduler | agent | supervisor | inbox``: processes that run the actors until SIGTERM or Ctrl-C, then drain.
+"""``makegood run | scheduler | agent | supervisor | inbox``: processes that run the actors.
 
-Logs go to stderr. With ``--json`` one object on stdout says that the process has started, another that it has stopped.
+They run until SIGTERM or Ctrl-C, then drain. Logs go to stderr. With ``--json`` one object on stdout reports
+that the process has started, another that it has stopped.
 """
 
 import asyncio
@@ -171,7 +172,10 @@ def supervisor(cli: Cli, /, *, once: bool) -> None:
 
 
 async def _supervise_once(cli: Cli) -> Pass | None:
-    """Make one pass, None when another Supervisor leads; while that may give up its lease there is a wait, so it is said first."""
+    """Make one pass, None when another Supervisor leads.
+
+    The command waits while the other one may give up its lease, and announces that wait first.
+    """
     wait = cli.settings.options.number("lease") * 1.5
     async with looking(cli) as client:
         view = await client.store.leases.read(LEASE)
@@ -198,7 +202,7 @@ def _serve(
     agents: tuple[str, ...] | None,
     outbox: str | None = None,
 ) -> None:
-    """Run a node until it is told to stop."""
+    """Run a node until it is asked to stop."""
     set_up_logs(cli)
     telemetry = telemetry_of(cli)
     node = Node(

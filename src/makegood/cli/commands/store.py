@@ -39,7 +39,10 @@ def with_store(cli: Cli, work: Callable[[Store], Awaitable[T]]) -> T:
 
 
 async def set_up(cli: Cli, store: Store, *, empty: bool = False) -> list[str]:
-    """Migrate a store and return what was applied; ``empty``: only an empty one. Says when others keep tables in it."""
+    """Migrate a store and return what was applied; ``empty``: only an empty one.
+
+    Warns when others keep tables in it.
+    """
     found = await store.admin.schema()
     if empty and found.version > 0:
         return []
@@ -121,7 +124,7 @@ def status(cli: Cli) -> None:
 
 
 def _tell(cli: Cli, found: SchemaStatus) -> None:
-    """Say where a store stands, in words."""
+    """Print a store's address and the state of its schema."""
     cli.out.text(f"store    {masked(cli.settings.store)}")
     state = "up to date" if not found.missing else f"needs {found.needed}: run `makegood store migrate`"
     if found.version > found.needed:

@@ -45,7 +45,7 @@ timeout_option = click.option(
 )
 
 
-# -- submit ------------------------------------------------------------------------------------------------------------
+# -- submit --------------------------------------------------------------------------------------------------
 
 
 @click.command()
@@ -145,7 +145,8 @@ async def _outcome(
 def read_inputs(workflow: Workflow[..., Any], texts: Sequence[str], *, named: bool) -> dict[str, Any]:
     """Return the workflow's arguments by name, each decoded to its annotated type.
 
-    Raises ``click.UsageError`` for too many or too few, and for a text that is no JSON or does not fit its type.
+    Raises ``click.UsageError`` for too many or too few, and for a text that is not JSON or does not fit its
+    type.
     """
     signature = inspect.signature(workflow.fn)
     hints = typing.get_type_hints(workflow.fn, include_extras=True)
@@ -193,7 +194,10 @@ def read(text: str) -> str:
 
 
 def utf8(text: str, name: str = "") -> str:
-    """Return a text that was given as a value, or stands in ``name``, if it was UTF-8; Python hands on the bytes of any other."""
+    """Return a text that was given as a value, or is in ``name``, if it was UTF-8.
+
+    Python passes on the bytes of any other text.
+    """
     try:
         text.encode()
     except UnicodeEncodeError as wrong:
@@ -222,7 +226,7 @@ def _converted(value: bytes, hint: Any, name: str) -> Any:
         raise click.UsageError(str(wrong)) from wrong
 
 
-# -- list, show, history -----------------------------------------------------------------------------------------------
+# -- list, show, history -------------------------------------------------------------------------------------
 
 
 @click.command("list")
@@ -270,7 +274,10 @@ def list_(cli: Cli, /, *, chosen: Filter | None, before: str | None, limit: int)
 
 
 def _why(view: TaskView, found: TaskDetail | None) -> str:
-    """Return the cause as the list shows it; of a task that goes, or went, backward with what is wrong with its undo."""
+    """Return the cause as the list shows it.
+
+    For a task that goes, or went, backward it includes the problem of its undo.
+    """
     return view.cause if found is None else next_commands.reasons(found)
 
 
@@ -362,7 +369,7 @@ def history(cli: Cli, /, *, task_id: str, follow: bool) -> None:
     asyncio.run(tell())
 
 
-# -- watch -------------------------------------------------------------------------------------------------------------
+# -- watch ---------------------------------------------------------------------------------------------------
 
 
 @click.command()

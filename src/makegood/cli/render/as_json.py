@@ -1,6 +1,7 @@
-"""Records as ``--json`` shows them: the API's field names, ids as people write them, points in time as ISO 8601 in UTC.
+"""Records as ``--json`` shows them.
 
-Results and inputs are spliced in as the JSON that they are.
+Names are the API's field names, ids have the form for people, points in time are ISO 8601 in UTC. Results and
+inputs are spliced in as the JSON that they are.
 """
 
 from collections.abc import Mapping
@@ -210,7 +211,10 @@ def rate(failed: int, calls: int) -> float | None:
 
 
 def waiting(views: list[NodeView], depths: Mapping[str, int]) -> Mapping[str, int]:
-    """Return how many requests wait per agent ("APP/AGENT"): agents that processes run, and those in whose queue something is."""
+    """Return how many requests wait per agent ("APP/AGENT").
+
+    It lists the agents that processes run, and those with requests in their queue.
+    """
     return {info.agent: 0 for view in views for info in view.info.agents} | dict(depths)
 
 
@@ -263,8 +267,10 @@ def mail(view: MessageView) -> Shape:
 
 
 def queue(view: QueueView) -> Shape:
-    """Return a queue. ``oldest``: seconds for which its oldest message that can be received has waited; ``read``: one of its
-    messages was given to a receiver; ``bytes``: of the values of its messages, dead letters aside.
+    """Return a queue.
+
+    ``oldest``: seconds for which its oldest receivable message has waited. ``read``: whether one of its
+    messages was given to a receiver. ``bytes``: of the values of its messages, without dead letters.
     """
     return {
         "queue": view.queue,
@@ -279,7 +285,7 @@ def queue(view: QueueView) -> Shape:
 
 
 def listener(view: ListenerView) -> Shape:
-    """Return a webhook that is still to be told of a task. ``due``: seconds until the next try."""
+    """Return a webhook with unsent notices of a task. ``due``: seconds until the next try."""
     return {
         "task": ids.show(view.task),
         "to": notices.shown(view.url),
@@ -293,7 +299,7 @@ def listener(view: ListenerView) -> Shape:
 
 
 def _json(body: bytes) -> msgspec.Raw | str:
-    """Return a body for splicing in; one that is no JSON as text."""
+    """Return a body for splicing in; a body that is not JSON as text."""
     try:
         msgspec.json.decode(body)
     except UNREADABLE:

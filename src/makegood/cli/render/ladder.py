@@ -1,7 +1,8 @@
-"""The ladder: a task drawn as its steps, one rung each, going up while it goes forward and unwinding while it is undone.
+"""The ladder: a task drawn as its steps, one rung each.
 
-Pure functions from records to styled lines; ``tasks`` fetches the records and ``output`` writes the lines. What goes
-forward is green or cyan, what is taken back magenta, what needs somebody red or yellow::
+It goes up while the task goes forward, and unwinds while the task is undone. These are pure functions from
+records to styled lines: ``tasks`` fetches the records and ``output`` writes the lines. Forward steps are
+green or cyan, steps that are taken back magenta, and those that need somebody red or yellow::
 
     shop.place_order 0csdx3m2k0a4v  undoing  4.2s  card refused
       ↶ reserve  stock     undoing  undo, attempt 2, at web-7, 3.1s left
@@ -27,7 +28,7 @@ MARKS: Mapping[str, tuple[str, str]] = {
 """The mark of each state of a step: for terminals that show all of Unicode, and for the others."""
 
 QUIET = ("waiting", "done", "skipped", "undone", "kept")
-"""States of steps that may be folded together when a ladder is higher than the terminal."""
+"""States of steps that may be folded together when a ladder is taller than the terminal."""
 
 HIDDEN = ("merge", "gather")
 """Control steps that only join what others decided: they are no rung."""
@@ -35,13 +36,15 @@ HIDDEN = ("merge", "gather")
 
 @dataclass(frozen=True, slots=True)
 class Rung:
-    """One step as drawn: ``where`` is its agent, ``notes`` what is to be said of it besides its state."""
+    """One step as drawn."""
 
     mark: str
     name: str
     where: str
+    """Its agent."""
     state: str
     notes: str
+    """Remarks besides its state."""
 
 
 def ladder(
@@ -54,8 +57,8 @@ def ladder(
 ) -> list[Line]:
     """Return a task as styled lines: a head, then its rungs in order.
 
-    ``now``: the store's clock. ``nodes``: names of processes by number. ``unicode``: False for plain ASCII marks.
-    ``height``: fold quiet steps together so that it fits into so many lines, as far as that is possible.
+    ``now``: the store's clock. ``nodes``: names of processes by number. ``unicode``: False for plain ASCII
+    marks. ``height``: fold quiet steps together to fit into this many lines, as far as that is possible.
     """
     drawn = [rung(step, nodes or {}, unicode=unicode) for step in in_order(found.steps)]
     head = _head(found.task, now)
@@ -66,7 +69,10 @@ def ladder(
 
 
 def in_order(steps: Iterable[StepView]) -> list[StepView]:
-    """Return the steps that are rungs, in the order of the plan; the items of an ``each`` follow it, item by item."""
+    """Return the steps that are rungs, in the order of the plan.
+
+    The items of an ``each`` follow it, item by item.
+    """
 
     def place(step: StepView) -> tuple[tuple[int, int], ...]:
         each = -1 if step.plan is None else owner(step.plan)

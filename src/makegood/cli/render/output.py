@@ -1,7 +1,7 @@
 """Results on stdout: tables for people, aligned text for pipes, JSON for machines.
 
-JSON is written by plain ``print``, never through rich, which would wrap and mark it up. What is text of others is written
-``visible``: here, so that no command can forget it.
+JSON is written by plain ``print``, never through rich, which would wrap and mark it up. Text from elsewhere
+is made ``visible`` here, so that no command can forget it.
 """
 
 import json
@@ -64,9 +64,10 @@ class Output:
     def table(
         self, heads: Sequence[str], rows: Iterable[Sequence[object]], *, empty: str, folds: bool = True
     ) -> None:
-        """Write a table. Numbers stand to the right; cells that are states are coloured for people. ``empty``: what to
-        say, on stderr, when there are no rows. ``folds``: whether the last column may take several lines of a terminal; False
-        for a list whose rows can be looked at one by one.
+        """Write a table. Numbers are right-aligned; cells that are states are coloured for people.
+
+        ``empty``: the message for stderr when there are no rows. ``folds``: whether the last column may take
+        several lines of a terminal; False for a list whose rows can be opened one by one.
         """
         cells = [[shown(cell) for cell in row] for row in rows]
         if not cells:
@@ -85,14 +86,19 @@ class Output:
                 self.text(plain(line))
 
     def drawing(self, lines: Iterable[Line]) -> None:
-        """Write styled lines that end in an ellipsis where a person's terminal is too narrow for them; a pipe gets them whole."""
+        """Write styled lines; where a person's terminal is too narrow they end in an ellipsis.
+
+        A pipe gets them whole.
+        """
         if self.fancy:
             self._pretty().lines(list(lines), colored=self.colored, cut=True)
         else:
             self.lines(lines)
 
     def live(self) -> Any:
-        """Return a context manager whose ``show(lines)`` draws lines over the last ones; for people only."""
+        """Return a context manager whose ``show(lines)`` draws lines over the previous ones; for people
+        only.
+        """
         return self._pretty().Live(colored=self.colored)
 
     def _pretty(self) -> Any:
@@ -100,7 +106,10 @@ class Output:
 
 
 def _on_stdout(text: str) -> str:
-    """Return a JSON text as it is shown, in JSON's escapes if stdout's encoding lacks a letter of it; other text shows those as Python does."""
+    """Return a JSON text in a form that stdout's encoding can carry.
+
+    Characters that the encoding lacks become JSON escapes; in other text Python's own escapes replace them.
+    """
     text = visible_json(text)
     try:
         text.encode(sys.stdout.encoding or "ascii")
@@ -171,14 +180,17 @@ def clock_time(seconds: float) -> str:
 
 
 def date_time(seconds: float | None) -> str:
-    """Return a point in time with its date, local time to the second; "-" for none."""
+    """Return a point in time with its date, local time to the second; "-" for None."""
     if seconds is None:
         return "-"
     return datetime.fromtimestamp(seconds, UTC).astimezone().strftime("%Y-%m-%d %H:%M:%S")
 
 
 def recent(seconds: float, now: float) -> str:
-    """Return a point in time for a narrow column: the local time alone when it is of today, with its date otherwise."""
+    """Return a point in time for a narrow column.
+
+    The local time alone when it is today, with its date otherwise.
+    """
     at = date_time(seconds)
     return at[11:] if at[:10] == date_time(now)[:10] else at[:16]
 

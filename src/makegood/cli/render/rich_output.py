@@ -1,4 +1,4 @@
-"""What a person at a terminal sees: tables and live drawings, with rich. Loaded only when somebody looks."""
+"""Output for a person at a terminal: tables and live drawings, with rich. Loaded only when needed."""
 
 from collections.abc import Collection, Mapping, Sequence
 from types import TracebackType
@@ -14,10 +14,14 @@ from makegood.base.terminal_text import visible
 from makegood.cli.render.style import STYLES, Line, to_the_right
 
 CUTS = (16, 12, 8)
-"""Widths of a column that may be cut, where the terminal is too narrow for the table; the first that leaves room to read."""
+"""Widths of a column that may be cut when the terminal is too narrow: the first that leaves room to read."""
 
 READABLE, LEAST = 16, 8
-"""The last column folds where it has so much room, else it is cut; where it has not even the least, one before it is left out."""
+"""Widths of the last column.
+
+It folds if it has at least ``READABLE``, else it is cut. If it has less than ``LEAST``, a column before it is
+left out.
+"""
 
 PADDING = 3
 """Blanks between two columns."""
@@ -35,9 +39,9 @@ def _console(*, colored: bool) -> Console:
 def table(heads: Sequence[str], rows: Sequence[Sequence[str]], *, colored: bool, folds: bool = True) -> None:
     """Draw a table; a cell that is the name of a state has that state's colour.
 
-    Columns without any value are left out. The first column (what one copies), numbers and states are never cut, the last one
-    (what one reads) folds, if it may. Where the terminal is too narrow those between are cut, then the last one, then columns before it
-    are left out.
+    Columns without any value are left out. The first column (which people copy), numbers and states are never
+    cut. The last column (which people read) folds, if ``folds`` allows. Where the terminal is too narrow, the
+    columns between are cut first, then the last one; then columns before it are left out.
     """
     kept = [n for n in range(len(heads)) if n == 0 or any(row[n] != "-" for row in rows)]
     widest = {n: max(len(heads[n]), *(len(row[n]) for row in rows)) for n in kept}
@@ -69,7 +73,10 @@ def table(heads: Sequence[str], rows: Sequence[Sequence[str]], *, colored: bool,
 def _fitted(
     before: Sequence[int], widest: Mapping[int, int], whole: Collection[int], width: int, wanted: int
 ) -> tuple[dict[int, int], int]:
-    """Return the widths of all columns but the last, cut no more than leaves ``wanted`` to that, and what is left to it."""
+    """Return the widths of all columns except the last, and the width left to the last.
+
+    Columns are cut only as far as needed to leave ``wanted`` to the last one.
+    """
     widths: dict[int, int] = {}
     room = 0
     for cut in (width, *CUTS):

@@ -1,9 +1,14 @@
-"""How results look, for a pipe as for a terminal: styled text, the colour of each state, columns of numbers."""
+"""The look of results in a pipe and at a terminal: styled text, the colour of each state, columns of
+numbers.
+"""
 
 from collections.abc import Mapping, Sequence
 
 Span = tuple[str, str]
-"""A piece of text and its style ("" for none), such as ("undoing", "yellow"): rich's words, which only ``pretty`` draws with."""
+"""A piece of text and its style ("" for none), such as ("undoing", "yellow").
+
+Styles are rich's words; only ``rich_output`` draws with them.
+"""
 
 Line = Sequence[Span]
 
@@ -12,11 +17,11 @@ STYLES: Mapping[str, str] = {
     "in_doubt": "bold yellow", "undoing": "magenta", "undone": "magenta", "undo_failed": "bold red", "kept": "blue",
     "waiting": "dim", "skipped": "dim", "alive": "green", "dead": "bold red", "stopped": "dim",
 }  # fmt: skip
-"""The colour of each state. What goes backwards is magenta, whatever it is."""
+"""The colour of each state. States of going backwards are magenta."""
 
 
 def is_number(text: str) -> bool:
-    """Whether a cell stands to the right: digits, perhaps with a sign, a point, a unit or a slash.
+    """Whether a cell is right-aligned: digits, perhaps with a sign, a point, a unit or a slash.
 
     >>> is_number("12"), is_number("3.5 %"), is_number("2/10"), is_number("stock")
     (True, True, True, False)
@@ -44,7 +49,7 @@ COUNTS = frozenset(
 
 
 def to_the_right(head: str, cells: Sequence[str]) -> bool:
-    """Whether a column stands to the right: numbers only; one without any value where its values will stand.
+    """Whether a column is right-aligned: numbers only. A column without any value follows its heading.
 
     >>> to_the_right("n", ["1", "-"]), to_the_right("key", ["-"]), to_the_right("failures", ["-"])
     (True, False, True)

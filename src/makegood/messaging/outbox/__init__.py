@@ -1,8 +1,9 @@
-"""An outbox in an application's own database: orders that are written there with the application's own rows, for a store elsewhere.
+"""An outbox in an application's own database, for orders to a store elsewhere.
 
-The application inserts into the table ``makegood_outbox`` in its own transaction; a relay (``makegood inbox --from URL``) puts each
-entry into a queue of the store and then deletes it. Nothing spans the two databases: a relay that dies in between sends the entry
-once more, and the queue knows its key.
+The application inserts into the table ``makegood_outbox`` in the transaction of its own rows. A relay
+(``makegood inbox --from URL``) puts each entry in a queue of the store and then deletes it. No transaction
+spans the two databases: after a relay dies in between, the entry is sent once more, and the queue knows its
+key.
 
 ``sqlite:///relative/path.db``, ``sqlite:////absolute/path.db``, ``postgresql://user@host/database``.
 """
@@ -65,7 +66,9 @@ def ddl(url: str) -> str:
 
 
 def open_outbox(url: str) -> Outbox:
-    """Return the outbox in the database that ``url`` names, ``@FILE``: the URL in that file; nothing is opened yet.
+    """Return the outbox in the database that ``url`` names; nothing is opened yet.
+
+    ``@FILE``: the URL in that file.
 
     Raises ``ConfigError`` for another URL, or when the extra for it is not installed.
     """

@@ -1,4 +1,7 @@
-"""An outbox in a PostgreSQL database. The entries that one relay sends are locked meanwhile; others take the next ones."""
+"""An outbox in a PostgreSQL database.
+
+The entries that one relay sends are locked meanwhile; other relays take the next ones.
+"""
 
 import asyncio
 import contextlib
@@ -23,9 +26,10 @@ _LIMIT = 10.0
 
 EQ = "operator(pg_catalog.=)"
 
-# Another role may make an operator or a function in a schema of the application's search path, and behind a proxy each transaction may
-# have another session. So the path is asked once, where the table is, and each name here is the server's own. What is sent is text:
-# for arrays the driver would ask the server with statements of its own.
+# Another role may make an operator or a function in a schema of the application's search path, and behind a
+# proxy each transaction may have another session. So the search path is read once, to find the table, and
+# each name here is the server's own. Parameters are sent as text: for arrays the driver would query the
+# server with statements of its own.
 _WHERE = f"""
 select pg_catalog.format('%I.%I', n.nspname, c.relname) from pg_catalog.pg_class c
     join pg_catalog.pg_namespace n on n.oid {EQ} c.relnamespace
@@ -112,7 +116,7 @@ class PostgresOutbox:
 
     @asynccontextmanager
     async def take(self, limit: int, without: Sequence[str]) -> AsyncIterator[_Taking]:
-        """Give the oldest entries that no other relay has, and hold them until it is left."""
+        """Return the oldest entries that no other relay has, and hold them until the context is left."""
         connection = await self._dialled()
         try:
             async with asyncio.timeout(_LIMIT):
@@ -133,7 +137,7 @@ class PostgresOutbox:
             raise
 
     def _told(self, fault: BaseException) -> MakegoodError | None:
-        """Return a fault of the database as an error of the family, None for any other."""
+        """Return a database fault as an error of makegood's family, None for any other fault."""
         if isinstance(fault, pg.UndefinedTableError):
             return ConfigError(MISSING.format(where=self.where))
         if isinstance(fault, _WRONG):
@@ -160,7 +164,7 @@ class PostgresOutbox:
         return self._connection
 
     async def _found(self, connection: Connection) -> str:
-        """Return the table's name with its schema, as the role's own search path has it."""
+        """Return the table's name with its schema, found through the role's own search path."""
         found: str | None = await connection.fetchval(_WHERE)
         if found is None:
             raise ConfigError(MISSING.format(where=self.where))

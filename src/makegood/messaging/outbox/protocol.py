@@ -1,4 +1,4 @@
-"""What a relay needs of an outbox, whatever database it is in."""
+"""What a relay needs from an outbox, in any database."""
 
 from collections.abc import Sequence
 from contextlib import AbstractAsyncContextManager
@@ -10,12 +10,14 @@ from makegood.base.sizes import MIB
 
 
 class Entry(msgspec.Struct, frozen=True):
-    """A row of the outbox. ``payload``: JSON as text; ``key``: what the queue knows it by, for ever."""
+    """A row of the outbox."""
 
     seq: int
     key: str
+    """The key by which the queue knows the entry, forever."""
     queue: str
     payload: str
+    """JSON as text."""
     reply_to: str | None
     correlation_id: str | None
 
@@ -25,33 +27,41 @@ MOST_BYTES: Final = 4 * MIB
 
 
 class TakenEntries(Protocol):
-    """Entries that are about to be relayed. ``more``: there may be others behind them."""
+    """Entries that are about to be relayed."""
 
     entries: Sequence[Entry]
     more: bool
+    """There may be others behind them."""
 
     async def settle(self, done: Sequence[int], refused: Sequence[tuple[int, str]]) -> None:
-        """Delete the entries ``done``; set those aside that can never be relayed, each with the reason. By ``seq``."""
+        """Delete the entries ``done``, and set aside those that can never be relayed, each with the reason.
+
+        Both name entries by ``seq``.
+        """
         ...
 
 
 class Outbox(Protocol):
-    """The table ``makegood_outbox`` in some database. ``where``: for messages, without a password.
+    """The table ``makegood_outbox`` in some database.
 
-    All raise ``StoreUnavailableError`` when the database is away, and ``ConfigError`` when it is none, or has no such table.
+    All methods raise ``StoreUnavailableError`` when the database is unavailable, and ``ConfigError`` when
+    there is no such database, or no such table in it.
     """
 
     where: str
+    """The database's name for messages, without a password."""
 
     async def open(self) -> None:
-        """See that it can be read."""
+        """Check that it can be read."""
         ...
 
     def take(self, limit: int, without: Sequence[str]) -> AbstractAsyncContextManager[TakenEntries]:
-        """Give the oldest entries, but those for the queues ``without`` and those set aside: at most ``limit``, and no further one
-        once their payloads have ``MOST_BYTES``.
+        """Return the oldest entries, except those for the queues ``without`` and those set aside.
 
-        Several relays may be given the same ones: what they do must come to the same when done twice.
+        At most ``limit`` entries, and no further one once their payloads have ``MOST_BYTES``.
+
+        Several relays may be given the same entries: relaying one twice must have the effect of relaying it
+        once.
         """
         ...
 

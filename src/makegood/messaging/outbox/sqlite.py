@@ -1,5 +1,7 @@
-"""An outbox in a SQLite file. It is opened anew each time, and nothing is locked while the entries are sent: relays that are
-given the same entries say the same twice, and who comes second deletes what is gone already.
+"""An outbox in a SQLite file.
+
+The file is opened again for each use, and nothing is locked while the entries are sent. Relays that are given
+the same entries send them twice; the second one deletes rows that are already gone.
 """
 
 import asyncio
@@ -50,7 +52,7 @@ class _Taking:
 
 
 def _legible(text: bytes) -> str:
-    """Return a text that may be no UTF-8: what is wrong with it is found out where it is read as JSON, or as a name."""
+    """Return a text that may not be UTF-8; the fault is found where it is read as JSON, or as a name."""
     return text.decode(errors="backslashreplace")
 
 
