@@ -156,10 +156,10 @@ class Telemetry:
         assert self._process is not None  # a Scheduler or an agent asks, hence a Node
         return self._process.store.identity.store_id
 
-        """Refresh the store figures regularly, for a registry that is read in another thread."""
+    # -- answering -----------------------------------------------------------------------------------
 
     async def _look(self) -> None:
-        """Keep what is read from the store fresh, for a registry that is read in another thread."""
+        """Keep the figures from the store fresh, for a registry that is read in another thread."""
         while True:
             await self._gauges.refresh()
             await asyncio.sleep(_LOOK)
