@@ -1,7 +1,7 @@
-"""What an Agent needs of the messages between it and the Schedulers.
+"""The channel protocol: how an Agent exchanges messages with the Schedulers.
 
-Whatever carries them, the record stands in the store before a request is seen by anybody, so a channel may lose,
-repeat or reorder messages: complete-by finds what is lost, the attempt refuses what is late.
+Each request is recorded in the store before any agent sees it. So a channel may lose, repeat or reorder
+messages: the deadline detects lost ones, and the attempt number refuses late ones.
 """
 
 from collections.abc import Callable, Sequence
@@ -15,25 +15,32 @@ class Channel(Protocol):
     """Requests in, replies out. All methods are idempotent for the same request and node."""
 
     async def take(self, node: int, offers: Sequence[Offer], *, alone: bool = False) -> Taken:
-        """Return requests that this node may run now, at most the free slots of each offer, and no more than its rate allows."""
+        """Return requests that this node may run now: at most each offer's free slots, and no more than its
+        rate allows.
+        """
         ...
 
     async def answer(self, node: int, replies: Sequence[tuple[int, TaskMessage]]) -> list[bool]:
-        """Hand over replies (task, message); True for each that came in time."""
+        """Deliver replies (task, message). Returns True for each reply that came in time."""
         ...
 
     async def extend(self, node: int, task: int, idx: int, attempt: int, seconds: float) -> bool:
-        """Move an attempt's complete-by to ``seconds`` from now; False: it is no longer this node's."""
+        """Move an attempt's deadline to ``seconds`` from now.
+
+        Returns False if it is no longer this node's.
+        """
         ...
 
     async def give_back(self, node: int, requests: Sequence[tuple[int, int, int]]) -> None:
-        """Return requests (task, idx, attempt) that were taken but not begun."""
+        """Release requests (task, idx, attempt) that were taken but not begun."""
         ...
 
     async def excuse(self, node: int, requests: Sequence[tuple[int, int, int]]) -> None:
-        """Say of requests (task, idx, attempt) under way that their silence is not to be counted as a failure."""
+        """Mark requests (task, idx, attempt) under way whose silence must not be counted as a failure."""
         ...
 
     def subscribe(self, agent: str, ring: Callable[[], None]) -> Callable[[], None]:
-        """Call ``ring`` when a request may wait for the agent of this address; returns what ends the subscription."""
+        """Call ``ring`` when a request may wait for the agent of this address; returns a function that ends
+        this.
+        """
         ...

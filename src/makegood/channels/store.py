@@ -8,13 +8,13 @@ from makegood.store.records import Offer, Taken
 
 
 class StoreChannel:
-    """Carries requests and replies as rows of the state store: nothing else to install, durable by themselves."""
+    """Carries requests and replies as rows of the store: durable, with nothing else to install."""
 
     def __init__(self, store: Store) -> None:
         self._store = store
 
     async def take(self, node: int, offers: Sequence[Offer], *, alone: bool = False) -> Taken:
-        """Take waiting request rows; their complete-by starts now."""
+        """Take waiting request rows; their deadlines start now."""
         return await self._store.requests.take(node, offers, alone=alone)
 
     async def answer(self, node: int, replies: Sequence[tuple[int, TaskMessage]]) -> list[bool]:
@@ -22,15 +22,15 @@ class StoreChannel:
         return await self._store.requests.answer(node, replies)
 
     async def extend(self, node: int, task: int, idx: int, attempt: int, seconds: float) -> bool:
-        """Move the request row's complete-by."""
+        """Move the request row's deadline."""
         return await self._store.requests.extend(node, task, idx, attempt, seconds)
 
     async def give_back(self, node: int, requests: Sequence[tuple[int, int, int]]) -> None:
-        """Clear ``taken_by`` of request rows not begun."""
+        """Clear ``taken_by`` of request rows that were not begun."""
         await self._store.requests.give_back(node, requests)
 
     async def excuse(self, node: int, requests: Sequence[tuple[int, int, int]]) -> None:
-        """Mark request rows whose silence is not to be counted."""
+        """Mark request rows whose silence must not be counted as a failure."""
         await self._store.requests.excuse(node, requests)
 
     def subscribe(self, agent: str, ring: Callable[[], None]) -> Callable[[], None]:

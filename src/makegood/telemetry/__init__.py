@@ -1,7 +1,9 @@
-"""Watching: probes and metrics over HTTP, traces, structured logs. All of it optional, and nothing of it costs when not asked for.
+"""Telemetry: probes and metrics over HTTP, traces, structured logs. All of it is optional, and costs nothing
+if unused.
 
-A process that runs roles is watched when it is given a ``Telemetry``; the roles themselves do not know this package. Metrics need
-prometheus-client (the extra ``prometheus``), traces opentelemetry-api (``otel``; ``otlp`` brings an SDK too); probes need nothing.
+A process that runs roles is watched if it is given a ``Telemetry``. The roles themselves do not know this
+package. Metrics need prometheus-client (the extra ``prometheus``). Traces need opentelemetry-api (the extra
+``otel``; ``otlp`` includes an SDK). Probes need nothing.
 """
 
 from makegood.base.lazy import names

@@ -1,7 +1,8 @@
-"""Every metric, with what it means: one table, which the reference in the docs repeats and a test compares.
+"""The table of all metrics and their meanings. The reference in the docs repeats it, and a test compares the
+two.
 
-Labels hold declared names (apps, workflows, agents, actions) and fixed words only, so that their number is bounded: never a task's
-id or key, and never the text of an error.
+Labels hold only declared names (apps, workflows, agents, actions) and fixed words, never a task's id or key
+or the text of an error. So the number of label values is bounded.
 """
 
 from typing import Literal, NamedTuple
@@ -15,16 +16,22 @@ _SIZE = (1.0, 2.0, 5.0, 10.0, 20.0, 50.0, 100.0, 200.0, 500.0, 1000.0)
 
 
 class Metric(NamedTuple):
-    """One metric. ``step`` in ``labels`` is the action's declared name, whatever the steps of a task that call it are called.
-    ``buckets``: upper bounds, of a histogram. ``known``: values of a counter's only label, which begin at 0. ``text`` says what is counted, and with which words in its labels.
-    """
+    """One metric."""
 
     name: str
+    """Its name in Prometheus."""
     kind: Kind
+    """Its type in Prometheus."""
     labels: tuple[str, ...]
+    """The names of its labels; ``step`` is the declared name of the action, whatever the task's steps are
+    called.
+    """
     text: str
+    """What it counts, and the words in its labels."""
     buckets: tuple[float, ...] = ()
+    """The upper bounds of a histogram's buckets."""
     known: tuple[str, ...] = ()
+    """Values of a counter's only label that begin at 0."""
 
 
 TASKS_ENDED = Metric(

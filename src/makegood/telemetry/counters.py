@@ -1,6 +1,7 @@
-"""Counting: numbers by labels, plain enough for a commit's thousand decisions. They become metrics when somebody asks.
+"""Counts numbers by labels, cheaply enough for a commit's thousand Decisions. They become metrics when they
+are read.
 
-Counted on the event loop alone. They may be read in another thread: a copy of a dict is made in one go.
+Only the event loop counts. Another thread may read: copying a dict is atomic.
 """
 
 from bisect import bisect_left
@@ -12,7 +13,7 @@ Labels = tuple[str, ...]
 
 
 class Spread:
-    """How often a value fell into each bucket, and the sum of all."""
+    """A histogram: how many values fell into each bucket, and the sum of all values."""
 
     __slots__ = ("counts", "total")
 
@@ -21,7 +22,7 @@ class Spread:
         self.total = 0.0
 
     def rising(self) -> Iterator[int]:
-        """Yield for each bucket how many values were at most its bound; for the last how many there are."""
+        """Yield for each bucket the number of values within its bound; for the last, of all values."""
         seen = 0
         for count in list(self.counts):
             seen += count
@@ -29,7 +30,7 @@ class Spread:
 
 
 class Counters:
-    """What this process has counted since it began."""
+    """The counts of this process since it started."""
 
     def __init__(self) -> None:
         self._counts: dict[str, dict[Labels, float]] = {
@@ -40,12 +41,12 @@ class Counters:
         }
 
     def count(self, metric: Metric, *labels: str, by: float = 1.0) -> None:
-        """Count ``by`` more."""
+        """Add ``by`` to a counter."""
         known = self._counts[metric.name]
         known[labels] = known.get(labels, 0.0) + by
 
     def observe(self, metric: Metric, value: float, *labels: str) -> None:
-        """Note a value; below 0 it counts as 0 (two machines' clocks differ)."""
+        """Record a value. A value below 0 counts as 0 (two machines' clocks differ)."""
         known = self._spreads[metric.name]
         spread = known.get(labels)
         if spread is None:

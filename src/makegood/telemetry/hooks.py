@@ -1,8 +1,8 @@
-"""What may watch a process that runs roles, and what it is told: the hooks that ``makegood.telemetry`` hangs in.
+"""The hooks for watching a process that runs roles; ``makegood.telemetry`` implements them.
 
-Nobody watches unless somebody was handed in. The actors do not know what is done with what they tell; where nothing watches,
-a Scheduler asks that once for each commit, and the store and the agents not at all: a watched process is given other objects in
-their place, which pass everything on.
+Nothing watches unless an observer was passed in. The actors do not know what an observer does with their
+reports. Without an observer, a Scheduler makes one check for each commit, and the store and the agents make
+none: a watched process gets other objects in their place, which pass everything on.
 """
 
 from collections.abc import Mapping, Sequence
@@ -20,7 +20,7 @@ from makegood.store.views import AgentInfo
 
 
 class Answering(Protocol):
-    """Runs the functions of attempts: ``trying.AttemptRunner``."""
+    """Runs the functions of attempts: ``attempt_runner.AttemptRunner``."""
 
     async def answer(self, attempt: Attempt, action: Action[..., Any]) -> TaskMessage | None:
         """Return the answer of one attempt, or None for silence."""
@@ -28,7 +28,7 @@ class Answering(Protocol):
 
 
 class Watch(Protocol):
-    """What a Scheduler tells of its commits."""
+    """Receives a Scheduler's commits."""
 
     def decided(
         self,
@@ -36,14 +36,16 @@ class Watch(Protocol):
         decided: Sequence[tuple[HeldTask, Decision]],
         committed: Committed,
     ) -> None:
-        """Hear of a commit, before memory is brought up to it: by task the messages, what was decided on those that were held,
-        what came of it.
+        """Receive a commit, before the Scheduler's memory is updated.
+
+        ``heard``: messages by task. ``decided``: Decisions on the tasks that were held. ``committed``: the
+        outcome.
         """
         ...
 
 
 class Process(Protocol):
-    """What can be asked of a process that runs roles: ``Node``."""
+    """A process that runs roles: ``Node``."""
 
     @property
     def name(self) -> str:
@@ -52,7 +54,7 @@ class Process(Protocol):
 
     @property
     def roles(self) -> Sequence[str]:
-        """What it runs."""
+        """The roles that it runs."""
         ...
 
     @property
@@ -61,19 +63,19 @@ class Process(Protocol):
         ...
 
     def dead(self) -> str:
-        """Return what of it has died, "" when all of it lives."""
+        """Return which part of it has died, "" if all parts are alive."""
         ...
 
     def unready(self) -> str:
-        """Return why nothing should be sent to it, "" when it is ready."""
+        """Return why nothing should be sent to it, "" if it is ready."""
         ...
 
     def infos(self) -> tuple[AgentInfo, ...]:
-        """Return what is to be said of its agents."""
+        """Return the state of its agents."""
         ...
 
     def leads(self) -> bool | None:
-        """Return whether its Supervisor leads; None when it runs none."""
+        """Return whether its Supervisor leads; None if it runs none."""
         ...
 
 

@@ -1,11 +1,13 @@
-"""A few pages over HTTP, for probes and scrapers: /livez, /readyz, /startupz, /metrics.
+"""Serves a few pages over HTTP, for probes and scrapers: /livez, /readyz, /startupz, /metrics.
 
-Small on purpose: GET and HEAD, one request for each connection, everything bounded (a head's length, the time that it may take, how
-many connections there are, how many pages are being made). It lives on the event loop of the roles: when that loop does not turn,
-nobody answers, and that is the point of /livez. Requests are not logged.
+The server is small on purpose: GET and HEAD, one request per connection, and everything bounded (the length
+of a head, the time for a request, the number of connections, the number of pages in preparation). It runs on
+the event loop of the roles. If that loop is blocked, nothing answers, which is the point of /livez. Requests
+are not logged.
 
-Strangers who reach the port can open connections and say nothing. So where there is no room the oldest one that has sent no head makes room
-for the next (``connections``), nothing that is refused is kept, and /livez waits for no other page.
+Strangers who reach the port can open connections and send nothing. So when there is no room, the oldest
+connection that has sent no head is closed for the next one (``accepted_connections``). Nothing that is
+refused is kept, and /livez waits for no other page.
 """
 
 import asyncio
@@ -21,13 +23,13 @@ from makegood.errors import ConfigError
 log = logging.getLogger("makegood.telemetry")
 
 MOST_HEAD: Final = 16_384
-"""Bytes of a request's head at most."""
+"""The most bytes in the head of a request."""
 MOST_AT_ONCE: Final = 128
-"""Connections at the same time."""
+"""The most connections at the same time."""
 MOST_PAGES: Final = 16
-"""Pages that are being made, or that their askers have not taken yet; a probe is none of them."""
+"""The most pages in preparation or not yet read by their clients; /livez is not counted."""
 PATIENCE: Final = 5.0
-"""Seconds within which a request must have come and its answer must have gone."""
+"""Seconds within which a request must have arrived and its answer must have been sent."""
 
 _PROBE: Final = "/livez"
 _END: Final = b"\r\n\r\n"
@@ -50,7 +52,7 @@ Answer = Callable[[str, Mapping[str, str]], Awaitable[Page]]
 
 
 class Server:
-    """Answers on ``listen``, "HOST:PORT". Raises ``ConfigError`` for one that cannot be meant."""
+    """An HTTP server on ``listen``, "HOST:PORT". Raises ``ConfigError`` if that is not a valid address."""
 
     def __init__(self, listen: str, answer: Answer) -> None:
         self._listen = listen
@@ -64,14 +66,17 @@ class Server:
 
     @property
     def address(self) -> str:
-        """The address that is listened on, "http://127.0.0.1:43121"; "" before ``begin``."""
+        """The server's address, such as "http://127.0.0.1:43121"; "" before ``begin``."""
         if self._server is None or not self._server.sockets:
             return ""
         host, port = self._server.sockets[0].getsockname()[:2]
         return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
 
     async def begin(self) -> None:
-        """Listen. Raises ``ConfigError`` when that cannot be: the port is taken, the host is not of this machine."""
+        """Start listening.
+
+        Raises ``ConfigError`` if the port is taken or the host is not one of this machine.
+        """
         loop = asyncio.get_running_loop()
         try:
             self._server = await loop.create_server(
@@ -86,7 +91,7 @@ class Server:
         queue_more(self._server)
 
     async def end(self) -> None:
-        """Listen no more; connections are cut off."""
+        """Stop listening, and cut off all connections."""
         if self._server is not None:
             self._server.close()
             self._server = None
@@ -96,7 +101,7 @@ class Server:
         await asyncio.gather(*self.serving, return_exceptions=True)
 
     async def page(self, path: str, headers: Mapping[str, str]) -> Page:
-        """Return the page for a request; of one that cannot be made, that it cannot."""
+        """Return the page for a request, or an error page if it cannot be made."""
         if path != _PROBE and len(self.pages) > MOST_PAGES:
             return Page(503, b"too many requests\n")
         try:
@@ -180,7 +185,10 @@ class _Asker(asyncio.Protocol):
         self._say(_written(page, body=method == "GET"))
 
     def _say(self, written: bytes) -> None:
-        """Answer; then the other end closes, or the time is up, or another connection takes the place."""
+        """Send the answer.
+
+        The connection then ends when the client closes it, on timeout, or if its place is needed.
+        """
         self._transport.write(written)
         if self._transport.can_write_eof():
             self._transport.write_eof()

@@ -1,9 +1,10 @@
-"""Lines of logs with their parts as fields: which task, step and attempt a line is about, for people and for machines.
+"""Log lines with fields for people and machines: the task, step and attempt of each line, and its trace if
+there is one.
 
-(And, where somebody traces, which trace it belongs to.) A line that is written inside an action, an undo or a probe is given the task, step and attempt of the call that it is part of, be it
-ours, the user's or a library's: ``CallFields`` takes them from ``current_call()``, at the moment and in the thread in which the line is
-written. Lines of the engine about a task name it as a field themselves. Payloads (inputs, arguments, results) are no part of
-any line of ours; what a user's own line says is the user's.
+A line written inside an action, an undo or a probe gets the task, step and attempt of that call, whether the
+line is ours, the user's or a library's. ``CallFields`` takes them from ``current_call()``, at the time and in
+the thread in which the line is written. The engine's own lines about a task set the field themselves. Our
+lines never contain payloads (inputs, arguments, results); users decide on the content of their own lines.
 
     stream = logging.StreamHandler()
     stream.addFilter(CallFields())
@@ -22,7 +23,7 @@ from makegood.base.text import kept
 from makegood.declare.call import known_call
 
 FIELDS: Final = ("task", "step", "attempt")
-"""What a line may be about, as people write it: the task's id, the step's name, the attempt's number."""
+"""The subject of a line, as people write it: the task's id, the step's name, the attempt's number."""
 
 _PLAIN: Final = frozenset(logging.makeLogRecord({}).__dict__) | {
     "message",
@@ -30,14 +31,14 @@ _PLAIN: Final = frozenset(logging.makeLogRecord({}).__dict__) | {
     "color_message",
     "taskName",
 }
-"""What every record has: all others are fields."""
+"""Attributes that every record has. All others are fields."""
 
 
 class CallFields(logging.Filter):
-    """Gives records the task, step and attempt of the call in which they are written. It keeps none back."""
+    """Adds the task, step and attempt of the current call to records. It drops no record."""
 
     def filter(self, record: logging.LogRecord) -> bool:
-        """Add the fields that the record does not have."""
+        """Add the fields that the record does not have yet."""
         call = known_call()
         if call is not None:
             for name, value in zip(FIELDS, (call.task_id, call.step, call.attempt), strict=True):
@@ -48,7 +49,9 @@ class CallFields(logging.Filter):
 
 
 class JsonLines(logging.Formatter):
-    """One JSON object a line: time (UTC), level, logger, message, then the fields, and ``exception`` with its traceback."""
+    """One JSON object a line: time (UTC), level, logger, message, then the fields, and ``exception`` with its
+    traceback.
+    """
 
     def format(self, record: logging.LogRecord) -> str:
         """Return a record as JSON."""
@@ -71,7 +74,7 @@ class JsonLines(logging.Formatter):
 
 
 class TextLines(logging.Formatter):
-    """A line for people. Those of others than makegood end with the call that they were written in."""
+    """A line for people. Lines that are not makegood's own end with the call in which they were written."""
 
     def __init__(self) -> None:
         super().__init__("%(asctime)s %(levelname)-7s %(name)s: %(message)s")
@@ -88,7 +91,7 @@ class TextLines(logging.Formatter):
         return f"{first} [{' '.join(f'{name}={value}' for name, value in about.items())}]{newline}{rest}"
 
     def formatMessage(self, record: logging.LogRecord) -> str:  # noqa: N802 - logging's name
-        """Return a record's line. What our messages quote of others begins no line of its own."""
+        """Return a record's line. Foreign text that our messages quote cannot start a new line."""
         if _ours(record):
             record.message = visible(record.message)
         return super().formatMessage(record)
@@ -111,7 +114,10 @@ def _writable(value: Any) -> Any:
 
 
 def fields(record: logging.LogRecord) -> dict[str, Any]:
-    """Return what a record says beside its message: task, step and attempt first; what is not known is left out."""
+    """Return a record's fields besides its message: task, step and attempt first.
+
+    Unknown ones are left out.
+    """
     others = {
         name: value
         for name, value in record.__dict__.items()

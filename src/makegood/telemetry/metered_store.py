@@ -1,4 +1,6 @@
-"""What a watched process is given in place of its store and of what runs its attempts: both pass everything on, and count."""
+"""Replaces the store and the attempt runner of a watched process by wrappers that pass everything on, and
+count.
+"""
 
 from collections import OrderedDict
 from collections.abc import Iterator, Sequence
@@ -31,28 +33,28 @@ from makegood.telemetry.counters import Counters
 from makegood.telemetry.hooks import Answering
 
 _REMEMBERED: Final = 10_000
-"""Attempts of which it is known whose they are until the store has taken their replies."""
+"""The most attempts whose agent is remembered until the store has accepted their replies."""
 
 
 class Whose:
-    """Knows to whose agent (app, agent) an attempt belongs, for as long as it may be asked; the oldest are forgotten."""
+    """Remembers the agent (app, agent) of each attempt until its reply; the oldest attempts are forgotten."""
 
     def __init__(self) -> None:
         self._known: OrderedDict[tuple[int, int, int], tuple[str, str]] = OrderedDict()
 
     def note(self, request: Request) -> None:
-        """Remember to whom a request was given."""
+        """Remember the agent of a request."""
         self._known[request.task, request.idx, request.attempt] = request.app, request.agent
         if len(self._known) > _REMEMBERED:
             self._known.popitem(last=False)
 
     def of(self, task: int, message: TaskMessage) -> tuple[str, str]:
-        """Return (app, agent) of a reply, forgetting it; ("", "") when it is not known any more."""
+        """Return (app, agent) of a reply and forget it; ("", "") if it is no longer known."""
         return self._known.pop((task, message.idx, message.attempt), ("", ""))
 
 
 class CountedAttempts:
-    """Times attempts; see ``observing.Answering``."""
+    """Times attempts; see ``hooks.Answering``."""
 
     def __init__(self, inner: Answering, tally: Counters, clock: Clock) -> None:
         self._inner = inner
@@ -60,7 +62,7 @@ class CountedAttempts:
         self._clock = clock
 
     async def answer(self, attempt: Attempt, action: Action[..., Any]) -> TaskMessage | None:
-        """Return the answer of one attempt, having timed it."""
+        """Time one attempt, and return its answer."""
         request, began = attempt.request, self._clock.monotonic()
         labels = request.app, request.agent, request.action
         self._tally.observe(catalogue.START_SECONDS, request.waited + began - attempt.began, *labels)
@@ -91,7 +93,7 @@ class _Timed:
 
 
 class _Meter:
-    """Times and counts what is asked of a store."""
+    """Times and counts the calls of a store."""
 
     def __init__(self, tally: Counters, clock: Clock, whose: Whose) -> None:
         self.tally = tally
@@ -103,7 +105,7 @@ class _Meter:
         return _Timed(self.tally, self.clock, op)
 
     def wrote(self, op: str, size: int) -> None:
-        """Count a commit, and how much was in it."""
+        """Count a commit and its size."""
         if size:
             self.tally.count(catalogue.COMMITS, op)
             self.tally.observe(catalogue.BATCH, float(size), op)
@@ -242,7 +244,7 @@ class _WatchedSupervision:
 
 
 class WatchedStore:
-    """A store some of whose slices are timed and counted: what writes much, or tells that the store is slow."""
+    """A store with timed and counted calls: those that write much, or show that the store is slow."""
 
     def __init__(self, inner: Store, tally: Counters, clock: Clock, whose: Whose) -> None:
         meter = _Meter(tally, clock, whose)

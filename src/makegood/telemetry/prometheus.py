@@ -1,7 +1,7 @@
-"""Numbers as Prometheus wants them: a collector for a registry of prometheus-client, an optional extra.
+"""Exports metrics to Prometheus: a collector for a registry of prometheus-client, an optional extra.
 
-What this process counts is read from its tally, what it holds from its agents; what belongs to the store as a whole is said by the
-process whose Supervisor leads, and by no other, so that a sum over all processes is right.
+A process's counts come from its ``Counters``, and its slots and circuits from its agents. Figures of the
+store as a whole come only from the process whose Supervisor leads, so that a sum over all processes is right.
 """
 
 import asyncio
@@ -22,12 +22,13 @@ CIRCUITS: Final[Mapping[str, float]] = {"closed": 0.0, "half-open": 1.0, "releas
 _TAKEN: Final = frozenset(metric.name for metric in METRICS if metric.kind == "gauge")
 
 FRESH: Final = 1.0
-"""Seconds for which what was read from the store is good enough, and longer where reading it took long: at most a twentieth of the
-store's time goes into it.
+"""Seconds for which figures from the store are reused.
+
+If reading them takes long, they are reused for longer: reading takes at most a twentieth of the store's time.
 """
 _SHARE: Final = 20.0
 PATIENCE: Final = 2.0
-"""Seconds that reading it may take, or the page goes without."""
+"""The most seconds for reading the figures; after that the page omits them."""
 
 
 def prometheus() -> Any:
@@ -42,7 +43,9 @@ def prometheus() -> Any:
 
 
 class Gauges:
-    """What is so at this moment: slots, circuits, who leads, and what the leader has read from the store."""
+    """The current values of gauges: slots, circuits, who leads, and the figures that the leader read from the
+    store.
+    """
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
@@ -51,11 +54,11 @@ class Gauges:
         self._next = 0.0
 
     def begin(self, process: Process) -> None:
-        """Say whom to ask."""
+        """Set the process whose values are read."""
         self._process = process
 
     async def refresh(self) -> None:
-        """Read from the store what only the leader says, unless it was read a moment ago."""
+        """Read the figures that only the leader reports from the store, unless they are fresh."""
         process, now = self._process, self._clock.monotonic()
         if process is None or not process.leads():
             self._figures = None
@@ -144,8 +147,9 @@ class Collector:
 
 
 def written(registry: Any, accepted: str) -> tuple[str, bytes]:
-    """Return the content type and the text of a registry's metrics, in the newest form that the asker accepts; in the usual one when
-    what it accepts cannot be read.
+    """Return the content type and the text of a registry's metrics.
+
+    The format is the newest that the client accepts, or the usual one if its Accept header cannot be read.
     """
     choose = prometheus().exposition.choose_encoder
     try:

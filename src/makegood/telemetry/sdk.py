@@ -1,8 +1,10 @@
-"""What goes with OpenTelemetry's SDK: its source of ids, and the command line's own set-up. It needs the extra ``otlp``.
+"""Support for OpenTelemetry's SDK: a source of ids, and the set-up of the command line. It needs the extra
+``otlp``.
 
-The command line's spans go by OTLP over HTTP to where OTEL_EXPORTER_OTLP_ENDPOINT says. A program that has set a provider of its own (or was
-started by ``opentelemetry-instrument``) keeps it. All else is said with the variables of OpenTelemetry: OTEL_SERVICE_NAME,
-OTEL_RESOURCE_ATTRIBUTES, OTEL_TRACES_SAMPLER, OTEL_EXPORTER_OTLP_HEADERS and so on.
+The command line sends its spans by OTLP over HTTP to OTEL_EXPORTER_OTLP_ENDPOINT. A program that has set its
+own provider (or was started by ``opentelemetry-instrument``) keeps it. All other settings are OpenTelemetry's
+variables: OTEL_SERVICE_NAME, OTEL_RESOURCE_ATTRIBUTES, OTEL_TRACES_SAMPLER, OTEL_EXPORTER_OTLP_HEADERS and so
+on.
 """
 
 import os
@@ -26,19 +28,25 @@ _PATIENCE: Final = (
 
 
 class TaskIds(SettledIds, IdGenerator):
-    """A source of ids for a program's own provider, ``TracerProvider(id_generator=TaskIds())``: random, but for the spans of tasks, whose
-    ids every process can tell, so that attempts of different processes are linked.
+    """A source of ids for a program's own provider: ``TracerProvider(id_generator=TaskIds())``.
+
+    The ids are random, except for the spans of tasks: every process can compute these, so that attempts of
+    different processes are linked.
     """
 
 
 def inherit(environ: Mapping[str, str]) -> None:
-    """Let what this process does be part of the span that TRACEPARENT names, if it does: for a command that some other program calls."""
+    """Make this process's spans children of the span in TRACEPARENT, if set: for a command that another
+    program runs.
+    """
     carrier = {name.lower(): environ[name] for name in ("TRACEPARENT", "TRACESTATE") if environ.get(name)}
     context.attach(TraceContextTextMapPropagator().extract(carrier))
 
 
 def provider(instance: str) -> api.TracerProvider:
-    """Return the provider of the process's spans, having set it for all when there was none; ``instance`` names the process."""
+    """Return the global provider of spans, after setting one if there was none; ``instance`` names the
+    process.
+    """
     known = api.get_tracer_provider()
     if not isinstance(known, api.ProxyTracerProvider):
         return known

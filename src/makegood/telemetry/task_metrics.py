@@ -1,7 +1,8 @@
-"""From a Scheduler's commits to numbers: what became of attempts, what followed on failures, which tasks came to rest and how.
+"""Counts a Scheduler's commits: how attempts ended, what followed on failures, which tasks came to rest and
+how.
 
-It looks at Decisions that were committed, with the messages that they were made of: nothing is counted that was not written, and
-nothing twice when a commit was overtaken and made again.
+It uses committed Decisions and the messages that led to them. So nothing is counted that was not written, and
+nothing is counted twice if a commit was overtaken and repeated.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -23,7 +24,7 @@ OUTCOMES: Final[Mapping[str, str]] = {
     "done": "ok", "happened": "ok", "not_happened": "ok", "gave_up": "transient", "permanent": "permanent", "refused": "permanent",
     "later": "later", "expired": "timeout",
 }  # fmt: skip
-"""How an attempt ended, by what was said of it; a silence whose process is dead is ``lost``."""
+"""How an attempt ended, by the kind of its message. The silence of a dead process is ``lost`` instead."""
 
 _TURNS: Final = frozenset(
     {"pending", "processing", "processed", "error"}
@@ -36,7 +37,10 @@ _CERTAIN: Final = frozenset({"permanent", "refused"})
 def told(
     held: HeldTask, decision: Decision, messages: Iterable[TaskMessage]
 ) -> list[tuple[Step, TaskMessage]]:
-    """Return the messages that ended an attempt, with the step as it was: what was late or superseded is left out."""
+    """Return the messages that ended an attempt, each with the step before it.
+
+    Late and superseded ones are left out.
+    """
     used = set(decision.consumed)
     found: list[tuple[Step, TaskMessage]] = []
     for message in messages:
@@ -56,12 +60,12 @@ def outcome(message: TaskMessage) -> str:
 
 
 def ended(decision: Decision) -> bool:
-    """Return whether the task came to rest with this Decision."""
+    """Whether the task came to rest with this Decision."""
     return decision.task.state in AT_REST and decision.before.state != decision.task.state
 
 
 def cause_of_undo(decision: Decision, messages: Iterable[TaskMessage]) -> str:
-    """Return why the task turned to undo with this Decision, "" when it did not."""
+    """Return why the task turned to undo with this Decision, "" if it did not."""
     turned = ((why, was) for name, was, to, why in decision.moves if (name, to) == ("task", "undoing"))
     why = next((why for why, was in turned if was in _TURNS), "claimed")
     if why == "claimed":  # nothing turned, or its undo began before, under another Scheduler
@@ -77,7 +81,7 @@ def cause_of_undo(decision: Decision, messages: Iterable[TaskMessage]) -> str:
 
 
 class Accounts:
-    """Hears of commits and counts; see ``observing.Watch``."""
+    """Counts commits; see ``hooks.Watch``."""
 
     def __init__(self, tally: Counters, clock: Clock) -> None:
         self._tally = tally
@@ -89,7 +93,7 @@ class Accounts:
         decided: Sequence[tuple[HeldTask, Decision]],
         committed: Committed,
     ) -> None:
-        """Count what was committed."""
+        """Count a commit."""
         if committed.lost:
             self._tally.count(catalogue.FENCED, "scheduler", by=len(committed.lost))
         gone = committed.lost | {task for task, _ in committed.guilty}
@@ -124,7 +128,7 @@ class Accounts:
             tally.observe(catalogue.TASK_SECONDS, lasted, task.app, task.workflow, task.state)
 
     def _followed(self, decision: Decision, failed: Sequence[Step]) -> None:
-        """Count what followed on failures: for each step a further try, or one verdict on the task."""
+        """Count what followed on failures: another attempt for each step, or one verdict on the task."""
         before, task = decision.before, decision.task
         for step in failed:
             if step.idx in decision.timers:

@@ -1,4 +1,4 @@
-"""``Telemetry``: what a process is given to be watched by; it puts the parts of this package together."""
+"""``Telemetry``: the object that watches a process, made from the parts of this package."""
 
 import asyncio
 import logging
@@ -25,17 +25,20 @@ log = logging.getLogger("makegood.telemetry")
 
 
 class Telemetry:
-    """Watches one Node: ``Node(app, url, telemetry=Telemetry(listen="127.0.0.1:9464"))``. One for each Node.
+    """Watches one Node: ``Node(app, url, telemetry=Telemetry(listen="127.0.0.1:9464"))``. Make one for each
+    Node.
 
-    ``listen``: "HOST:PORT" on which to answer /livez, /readyz, /startupz and, with the extra ``prometheus``, /metrics; port 0 takes any
-    that is free (``address`` says which). ``registry``: a ``CollectorRegistry`` of prometheus-client, such as its ``REGISTRY``, that is
-    to have the metrics as well, for a program that serves its own page of them.
+    ``listen``: "HOST:PORT" on which to serve /livez, /readyz, /startupz and, with the extra ``prometheus``,
+    /metrics. Port 0 takes any free port (``address`` says which). ``registry``: a ``CollectorRegistry`` of
+    prometheus-client, such as its ``REGISTRY``, that also gets the metrics, for a program that serves its own
+    metrics page.
 
-    ``traces``: True = make spans with the tracer provider that the program has set, or a ``TracerProvider``; with the extra ``otel``.
-    For traces a ``Client`` takes a Telemetry as well (the same one, or one of its own).
+    ``traces``: True = make spans with the tracer provider that the program has set, or a ``TracerProvider``.
+    This needs the extra ``otel``. For traces a ``Client`` takes a Telemetry as well (the same one, or one of
+    its own).
 
-    Raises ``ConfigError`` for an address that cannot be meant, for a ``registry`` without prometheus-client and for ``traces`` without
-    opentelemetry-api.
+    Raises ``ConfigError`` for an invalid address, for a ``registry`` without prometheus-client, and for
+    ``traces`` without opentelemetry-api.
 
     >>> Telemetry(listen="127.0.0.1:0").address
     ''
@@ -80,14 +83,14 @@ class Telemetry:
 
     @property
     def address(self) -> str:
-        """Where it listens, "http://127.0.0.1:43121"; "" when it does not, or not yet."""
+        """The address that it listens on, such as "http://127.0.0.1:43121"; "" if it does not, or not yet."""
         return "" if self._server is None else self._server.address
 
-    # -- observing.Observer ------------------------------------------------------------------------------------------------
+    # -- hooks.Observer ----------------------------------------------------------------------------
 
     @property
     def watch(self) -> Watch | None:
-        """Who is told of a Scheduler's commits."""
+        """The watch that is notified of a Scheduler's commits; None if there is none."""
         watches: list[Watch] = []
         if self._tally is not None:
             watches.append(Accounts(self._tally, self._clock))
@@ -96,31 +99,31 @@ class Telemetry:
         return _All(watches) if watches else None
 
     def watched(self, store: Store) -> Store:
-        """Return what the roles are to use in place of the store."""
+        """Return the store that the roles must use instead of ``store``."""
         if self._tally is None:
             return store
         return WatchedStore(store, self._tally, self._clock, self._whose)
 
     def answering(self, runner: Answering) -> Answering:
-        """Return what the agents are to use in place of ``runner``."""
+        """Return the runner that the agents must use instead of ``runner``."""
         if self._tally is not None:
             runner = CountedAttempts(runner, self._tally, self._clock)
         return runner if self._traces is None else TracedAttempts(runner, self._traces)
 
     def submitted(self, draft: Submission) -> Submission:
-        """Return a submission as it is to be written: with the trace that it belongs to."""
+        """Return a submission with the trace that it belongs to, ready to be written."""
         return draft if self._traces is None else self._traces.submitted(draft)
 
     def sent(self, headers: Mapping[str, str] | None) -> Mapping[str, str] | None:
-        """Return a message's headers as they are to be sent: with the trace under way."""
+        """Return a message's headers with the current trace, ready to be sent."""
         return headers if self._traces is None else self._traces.sent(headers)
 
     def receiving(self, headers: Mapping[str, str]) -> AbstractContextManager[object]:
-        """Return a context in which what is done belongs to the trace that a message's headers name."""
+        """Return a context whose work belongs to the trace that a message's headers name."""
         return nullcontext() if self._traces is None else self._traces.receiving(headers)
 
     async def begin(self, process: Process) -> None:
-        """Begin to watch, before the store is opened. Raises ``ConfigError`` when it cannot listen."""
+        """Start watching, before the store is opened. Raises ``ConfigError`` if it cannot listen."""
         if self._process is not None:
             raise ConfigError("this Telemetry watches a Node already: make one for each")
         if self._server is not None:
@@ -153,10 +156,10 @@ class Telemetry:
         assert self._process is not None  # a Scheduler or an agent asks, hence a Node
         return self._process.store.identity.store_id
 
-    # -- answering -----------------------------------------------------------------------------------------------------------
+    # -- answering -----------------------------------------------------------------------------------
 
     async def _look(self) -> None:
-        """Keep what is read from the store fresh, for a registry that is read in another thread."""
+        """Keep the figures from the store fresh, for a registry that is read in another thread."""
         while True:
             await self._gauges.refresh()
             await asyncio.sleep(_LOOK)
@@ -183,11 +186,14 @@ class Telemetry:
         return Page(200, text, kind)
 
 
-_LOOK = 5.0  # seconds between looks for a registry that others read
+_LOOK = 5.0  # seconds between refreshes for a registry that others read
 
 
 class _All:
-    """Tells several of the same; a defect in one of them is told, and stops nobody."""
+    """Notifies several watches.
+
+    An error in one of them is logged, and does not stop the others or the work.
+    """
 
     def __init__(self, watches: Sequence[Watch]) -> None:
         self._watches = watches
@@ -198,11 +204,11 @@ class _All:
         decided: Sequence[tuple[HeldTask, Decision]],
         committed: Committed,
     ) -> None:
-        """Tell each of a commit."""
+        """Notify each watch of a commit."""
         for watch in self._watches:
             try:
                 watch.decided(heard, decided, committed)
-            except Exception:  # whoever only watches must not stop the work
+            except Exception:  # a watch must not stop the work
                 log.exception("%s could not take in a commit; the work goes on", type(watch).__name__)
 
 

@@ -1,16 +1,19 @@
-"""Traces after OpenTelemetry: one for each task, over all processes, with a span for each attempt of a step.
+"""OpenTelemetry traces: one trace for each task, across all processes, with a span for each attempt of a
+step.
 
-A task belongs to the trace in which it was submitted: the submission's ``traceparent`` is stored with it, and travels with every
-request. What every process knows stands in for it where nobody traced the submission: the trace's id is then made of the store's and
-the task's, so that all processes agree without a word.
+A task belongs to the trace in which it was submitted. The submission's ``traceparent`` is stored with the
+task and travels with every request. If the submission was not traced, the trace's id is made from the store's
+id and the task's id, so that all processes agree without communicating.
 
-Every attempt is a child of the submission, never of another attempt: between two attempts lie waits of seconds or of days, and a
-parent is thought of as waiting for its children. So an attempt that follows on another *links* to that one. For the link, one must
-know the other span's id, which another process may have drawn; with ``sdk.TaskIds`` as the provider's source of ids it is made of task,
-step and attempt, and known to all. With other sources only attempts of the same process are linked.
+Every attempt is a child of the submission, never of another attempt: between two attempts there may be
+seconds or days, and a parent span is expected to wait for its children. So an attempt *links* to the attempt
+before it. A link needs the id of the other span, which another process may have drawn. With ``sdk.TaskIds``
+as the provider's source of ids, the id is made from task, step and attempt, and every process knows it. With
+other sources, only attempts of the same process are linked.
 
-Only opentelemetry-api is needed, an optional extra; which SDK records the spans is the program's choice (``sdk`` is the command
-line's). Attributes are called ``makegood.*``; inputs, arguments and results are no part of them.
+Only opentelemetry-api is needed, an optional extra. The program chooses the SDK that records the spans
+(``sdk`` is the one of the command line). Attributes are called ``makegood.*``; they never contain inputs,
+arguments or results.
 """
 
 import asyncio
@@ -46,7 +49,7 @@ _WIDTHS: Final = (32, 16)
 
 
 class SpanRef(NamedTuple):
-    """A span as others name it: the ids of its trace and of itself, and whether it is recorded."""
+    """A reference to a span: the ids of its trace and of itself, and whether it is recorded."""
 
     trace: int
     span: int
@@ -54,7 +57,7 @@ class SpanRef(NamedTuple):
 
     @property
     def traceparent(self) -> str:
-        """The W3C's header.
+        """The W3C ``traceparent`` header.
 
         >>> Place(1, 2).traceparent
         '00-00000000000000000000000000000001-0000000000000002-01'
@@ -63,7 +66,7 @@ class SpanRef(NamedTuple):
 
 
 def place_of(traceparent: str | None) -> SpanRef | None:
-    """Return what a ``traceparent`` names, None for none and for one that cannot be read.
+    """Return the span that a ``traceparent`` names; None if there is none or it cannot be read.
 
     >>> place_of(Place(1, 2).traceparent) == Place(1, 2), place_of("a-b-c")
     (True, None)
@@ -79,34 +82,37 @@ def place_of(traceparent: str | None) -> SpanRef | None:
 
 
 def made_of(*words: object, size: int) -> int:
-    """Return an id that is the same wherever it is made of these words, never 0; ``size`` in bytes."""
+    """Return an id that depends only on these words, and is never 0; ``size`` in bytes."""
     digest = hashlib.blake2b("/".join(map(str, words)).encode(), digest_size=size).digest()
     return int.from_bytes(digest) or 1
 
 
 class SettledIds:
-    """A source of ids: random, but for the spans of tasks, whose ids every process can tell. (``sdk.TaskIds`` is one as the SDK wants it.)"""
+    """A source of ids: random, except for the spans of tasks, whose ids every process can compute.
+
+    ``sdk.TaskIds`` is such a source for the SDK.
+    """
 
     def __init__(self, rng: random.Random | None = None) -> None:
         self._rng = rng or random.SystemRandom()
         self._trace = self._span = 0
 
     def settle(self, span: int, trace: int = 0) -> None:
-        """Let the span that is started next, right after this, have these ids."""
+        """Set the ids of the next span, which must be started right after this call."""
         self._span, self._trace = span, trace
 
     def generate_trace_id(self) -> int:
-        """Return a trace's id, as the SDK asks."""
+        """Return the id of a trace, for the SDK."""
         trace, self._trace = self._trace, 0
         return trace or self._rng.getrandbits(128) or 1
 
     def generate_span_id(self) -> int:
-        """Return a span's id, as the SDK asks."""
+        """Return the id of a span, for the SDK."""
         span, self._span, self._trace = self._span, 0, 0
         return span or self._rng.getrandbits(64) or 1
 
     def is_trace_id_random(self) -> bool:
-        """Return that a sampler may go by a part of the trace's id."""
+        """Return True: a sampler may decide by a part of the trace's id."""
         return True
 
 
@@ -122,9 +128,10 @@ def opentelemetry() -> Any:
 
 
 class Traces:
-    """Makes the spans of one process; ``provider``: None = the one that the program has set for all.
+    """Makes the spans of one process.
 
-    ``store_id``: of the store, once it is open.
+    ``provider``: the tracer provider; None = the one that the program has set globally. ``store_id``: returns
+    the id of the store, once it is open.
     """
 
     def __init__(self, provider: Any, clock: Clock, store_id: Callable[[], str]) -> None:
@@ -138,15 +145,18 @@ class Traces:
 
     @property
     def _ids(self) -> SettledIds | None:
-        """The provider's source of ids, where it is ours. The program may set its provider at any time."""
+        """The provider's source of ids, if it is ours; else None.
+
+        The program may set its provider at any time.
+        """
         provider = self._api.get_tracer_provider() if self._provider is None else self._provider
         source = getattr(provider, "id_generator", None)
         return source if isinstance(source, SettledIds) else None
 
-    # -- messages ----------------------------------------------------------------------------------------------------------
+    # -- messages -----------------------------------------------------------------------------------
 
     def sent(self, headers: Mapping[str, str] | None) -> Mapping[str, str] | None:
-        """Return a message's headers with the ``traceparent`` of the span under way, unless they have one."""
+        """Return a message's headers with the ``traceparent`` of the current span, unless they have one."""
         found = self._api.get_current_span().get_span_context()
         return {"traceparent": _place(found).traceparent, **(headers or {})} if found.is_valid else headers
 
@@ -159,10 +169,10 @@ class Traces:
         found: AbstractContextManager[object] = self._api.use_span(span)
         return found
 
-    # -- submission --------------------------------------------------------------------------------------------------------
+    # -- submission ---------------------------------------------------------------------------------
 
     def submitted(self, draft: Submission) -> Submission:
-        """Return a submission with the trace that it belongs to: that of the span under way, or a new one."""
+        """Return a submission with the trace that it belongs to: that of the current span, or a new one."""
         if draft.trace is not None:
             return draft
         span = self._tracer.start_span(
@@ -178,7 +188,7 @@ class Traces:
         found = span.get_span_context()
         return replace(draft, trace=_place(found).traceparent) if found.is_valid else draft
 
-    # -- attempts ----------------------------------------------------------------------------------------------------------
+    # -- attempts -----------------------------------------------------------------------------------
 
     def begun(self, request: Request) -> Any:
         """Start the span of an attempt."""
@@ -208,7 +218,7 @@ class Traces:
         return span
 
     def answered(self, span: Any, message: TaskMessage | None) -> None:
-        """Say in a span how its attempt ended; ``message``: its answer, None for silence."""
+        """Record in a span how its attempt ended; ``message``: its answer, None for silence."""
         word = "timeout" if message is None else outcome(message)
         span.set_attribute("makegood.outcome", word)
         if message is not None and message.kind in ("refused", "not_happened"):
@@ -218,13 +228,13 @@ class Traces:
             span.set_status(self._api.Status(self._api.StatusCode.ERROR, text))
 
     def using(self, span: Any) -> Any:
-        """Return a context in which the span is the one under way: what is called from there are its children."""
+        """Return a context in which the span is current: spans started there are its children."""
         return self._api.use_span(
             span, end_on_exit=True, record_exception=False, set_status_on_exception=False
         )
 
     def _before(self, request: Request, origin: SpanRef) -> Any:
-        """Return the span of the attempt before, None when there was none, or nobody knows it."""
+        """Return the span of the attempt before; None if there was none or it is unknown."""
         if request.attempt <= 1:
             return None
         if self._ids is None:
@@ -232,7 +242,7 @@ class Traces:
         span = _span_of(request.task, request.step, request.attempt - 1)
         return self._remote(SpanRef(origin.trace, span, origin.flags))
 
-    # -- tasks ---------------------------------------------------------------------------------------------------------------
+    # -- tasks --------------------------------------------------------------------------------------
 
     def decided(
         self,
@@ -240,7 +250,9 @@ class Traces:
         decided: Sequence[tuple[HeldTask, Decision]],
         committed: Committed,
     ) -> None:
-        """Make a span of each task that came to rest, from its submission (or from when it left its rest) until now."""
+        """Make a span for each task that came to rest, from its submission (or since it left its rest) until
+        now.
+        """
         gone = committed.lost | {task for task, _ in committed.guilty}
         made = [decision for _, decision in decided if decision.task.id not in gone]
         for decision in [*made, *(decision for _, decision in committed.claimed)]:
@@ -253,7 +265,10 @@ class Traces:
                     self._left.popitem(last=False)
 
     def _ended(self, task: TaskRecord, left: float | None) -> None:
-        """Make the span. It is the root of a trace that nobody began, if its ids can be chosen."""
+        """Make the span of a task.
+
+        It is the root of the trace if nobody traced the submission and its ids can be set.
+        """
         origin, rooted = self._origin(task.id, task.trace), False
         if task.trace is None and left is None and self._ids is not None:
             self._ids.settle(origin.span, origin.trace)
@@ -277,10 +292,12 @@ class Traces:
             span.set_status(self._api.Status(self._api.StatusCode.ERROR))
         span.end(_nanoseconds(self._clock.wall()))
 
-    # -- contexts --------------------------------------------------------------------------------------------------------------
+    # -- contexts -----------------------------------------------------------------------------------
 
     def _origin(self, task: int, trace: str | None) -> SpanRef:
-        """Return where a task's trace begins: its submission, or what all processes make of its id."""
+        """Return the origin of a task's trace: its submission, or ids that all processes derive from the
+        task's id.
+        """
         known = place_of(trace)
         if known is not None:
             return known
@@ -296,14 +313,17 @@ class Traces:
 
 
 class TracedAttempts:
-    """Runs each attempt in a span of its own; see ``observing.Answering``."""
+    """Runs each attempt in a span of its own; see ``hooks.Answering``."""
 
     def __init__(self, inner: Answering, traces: Traces) -> None:
         self._inner = inner
         self._traces = traces
 
     async def answer(self, attempt: Attempt, action: Action[..., Any]) -> TaskMessage | None:
-        """Return the answer of one attempt, with its span under way: for the action's own spans, and for ``call.headers``."""
+        """Return the answer of one attempt.
+
+        Its span is current for the action's own spans and for ``call.headers``.
+        """
         traces = self._traces
         span = traces.begun(attempt.request)
         with traces.using(span):
@@ -324,7 +344,7 @@ def _place(context: Any) -> SpanRef:
 
 
 def _span_of(task: int, step: str, attempt: int) -> int:
-    """Return the id of an attempt's span: within one trace, it is made of what names the attempt."""
+    """Return the id of an attempt's span, made from the task, the step and the attempt number."""
     return made_of(task, step, attempt, size=8)
 
 

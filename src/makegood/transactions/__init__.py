@@ -1,8 +1,8 @@
-"""Transactions that somebody else began and will end: those of the caller of ``submit(..., connection=...)``.
+"""The caller's transactions, which the caller of ``submit(..., connection=...)`` begins and ends.
 
-What is written into one is written as a plain ``async def`` that asks a ``Caller`` (``caller.py``); whether the driver
-behind it blocks or is awaited, it is the same code. The drivers and libraries are told apart, without importing any of
-them, in ``recognise.py``.
+Code that writes into one is a plain ``async def`` that uses a ``Caller`` (``caller.py``). The code is the
+same whether the driver blocks or is awaited. ``recognise.py`` distinguishes drivers and libraries without
+importing any of them.
 """
 
 from makegood.transactions.caller import Caller, Work, at_once

@@ -1,7 +1,7 @@
-"""A transaction of somebody else, as a store sees it.
+"""The caller's transaction, as a store uses it.
 
-Nobody here begins, commits or rolls back: what is asked is carried out in the transaction that is open, by the caller's
-own driver and, when that blocks, in the caller's own thread.
+Nothing here begins, commits or rolls back. Statements run in the transaction that is open, on the caller's
+own driver and, if that blocks, in the caller's own thread.
 """
 
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
@@ -18,20 +18,24 @@ MARKS: dict[str, Callable[[int], str]] = {
     "numeric": lambda n: f":{n}",
     "numeric_dollar": lambda n: f"${n}",
 }
-"""How drivers write the place of the n-th value, under the names of PEP 249."""
+"""How drivers write the placeholder of the n-th value, by the names of PEP 249."""
 
 
 class Caller:
-    """One transaction of somebody else, on one kind of connection.
+    """One transaction of the caller, on one kind of connection.
 
-    ``dialect``: "sqlite" or "postgres", "" for a database that is neither. ``style``: how its driver writes the places of
-    values. ``blocks``: what it is asked is done before the call returns, nothing has to be awaited. ``ours``: the store itself
-    began it, so nothing has to be verified, and it rings for ``topics`` once it is committed.
+    ``dialect``: "sqlite" or "postgres"; "" for any other database. ``style``: how its driver writes
+    placeholders.
     """
 
     kind = ""
+    """What the connection is called in messages."""
     blocks = True
+    """Whether statements are done when the call returns, so that nothing has to be awaited."""
     ours = False
+    """Whether the store itself began the transaction: then nothing is verified, and it rings for ``topics``
+    on commit.
+    """
 
     def __init__(self, connection: Any, *, dialect: str, style: str) -> None:
         self.connection = connection
@@ -40,10 +44,16 @@ class Caller:
         self.topics: set[str] = set()
 
     async def check(self) -> None:
-        """Make ready what is not written yet. Raises ``TransactionError`` when what is written would be committed at once."""
+        """Send what is not written yet, and verify the transaction.
+
+        Raises ``TransactionError`` if each statement would be committed at once.
+        """
 
     async def execute(self, sql: str, values: Sequence[Any] = ()) -> list[Row]:
-        """Execute a statement as the driver takes it; returns all its rows, none when it has none."""
+        """Execute a statement in the driver's own style.
+
+        Returns all its rows, an empty list if it has none.
+        """
         raise NotImplementedError
 
     async def ask(self, sql: str, *values: Any) -> list[Row]:
@@ -51,13 +61,13 @@ class Caller:
         return await self.execute(spelled(sql, self.style), values)
 
     async def perform(self, work: "Work[T]") -> T:
-        """Do ``work`` in the transaction, once it was checked."""
+        """Check the transaction, then run ``work`` in it."""
         await self.check()
         return await work(self)
 
 
 Work: TypeAlias = Callable[[Caller], Awaitable[T]]
-"""What is done in a transaction. It asks nothing but its caller, so that it never waits where that one blocks."""
+"""Work in a transaction. It awaits only its ``Caller``, so that it never waits if the driver blocks."""
 
 
 @lru_cache(maxsize=200)

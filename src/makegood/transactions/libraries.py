@@ -10,7 +10,7 @@ from makegood.transactions.drivers import commits_at_once
 T = TypeVar("T")
 
 DIALECTS = {"sqlite": "sqlite", "postgresql": "postgres"}
-"""What the libraries call the databases, and what we do."""
+"""Our names of the databases, by the names in the libraries."""
 
 
 class SQLAlchemyConnection(Caller):
@@ -23,7 +23,7 @@ class SQLAlchemyConnection(Caller):
         super().__init__(connection, dialect=DIALECTS.get(dialect.name, ""), style=dialect.paramstyle)
 
     async def check(self) -> None:
-        """Refuse a connection of SQLite in autocommit mode; on PostgreSQL the store finds that out by itself."""
+        """Refuse a connection of SQLite in autocommit mode; on PostgreSQL the store itself finds out."""
         if self.dialect != "sqlite":
             return
         if not self.connection.in_transaction():
@@ -41,7 +41,7 @@ class SQLAlchemyConnection(Caller):
 
 
 class SQLAlchemySession(Caller):
-    """A ``Session`` of SQLAlchemy, or a ``scoped_session``: what it holds back is written first."""
+    """A ``Session`` of SQLAlchemy, or a ``scoped_session``. Its pending changes are flushed first."""
 
     kind = "a SQLAlchemy Session"
 
@@ -55,7 +55,7 @@ class SQLAlchemySession(Caller):
 
 
 class AsyncSQLAlchemy(Caller):
-    """An ``AsyncConnection`` or ``AsyncSession``: ``run_sync`` hands us the blocking one inside, on its own terms."""
+    """An ``AsyncConnection`` or ``AsyncSession``: ``run_sync`` passes us the blocking one inside."""
 
     kind = "a SQLAlchemy AsyncConnection or AsyncSession"
     blocks = False
@@ -89,7 +89,7 @@ class Django(Caller):
         super().__init__(connection, dialect=DIALECTS.get(connection.vendor, ""), style="format")
 
     async def check(self) -> None:
-        """Refuse a connection outside of ``atomic()``, and one whose block will be rolled back whatever comes."""
+        """Refuse a connection outside ``atomic()``, and one whose block is certain to be rolled back."""
         if not self.connection.in_atomic_block and self.connection.get_autocommit():
             raise TransactionError(
                 "this Django connection is outside of a transaction and would commit each statement by itself: submit inside "

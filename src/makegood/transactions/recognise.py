@@ -1,4 +1,4 @@
-"""Telling connections apart by the names of their classes: no driver and no library is imported for that."""
+"""Recognises connections by the names of their classes, so that no driver or library has to be imported."""
 
 from collections.abc import Callable
 from typing import Any
@@ -46,9 +46,9 @@ _NEARLY = {
 
 
 def recognise(connection: Any) -> Caller:
-    """Return the transaction that is open on a connection of one of the known kinds.
+    """Return the open transaction of a connection of a known kind.
 
-    Raises ``TransactionError`` for any other: nothing is known of how it would be committed.
+    Raises ``TransactionError`` for any other kind, since it is unknown how that would commit.
     """
     if isinstance(connection, Transaction):
         return connection.caller

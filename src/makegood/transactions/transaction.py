@@ -1,4 +1,4 @@
-"""The open transaction as user code sees it."""
+"""The open transaction, as user code sees it."""
 
 import asyncio
 from collections.abc import Coroutine, Sequence
@@ -26,11 +26,13 @@ _ENDING = frozenset(
 
 
 class Transaction:
-    """A transaction of the store that is open: what is executed in it stands or falls with the task that it is about.
+    """An open transaction of the store: its statements are committed or rolled back together with the task's
+    change.
 
-    It takes statements as the store's driver does: ``?`` stands for a value on SQLite, ``$1``, ``$2`` and so on for PostgreSQL.
-    In a plain function use ``execute``; in an ``async def`` await ``execute_async``. ``submit(..., connection=tx)`` takes it, too.
-    It is committed by whoever began it: statements that would end it are refused.
+    Statements are in the style of the store's driver: placeholders are ``?`` for SQLite, and ``$1``, ``$2``
+    and so on for PostgreSQL. In a plain function use ``execute``; in an ``async def`` await
+    ``execute_async``. ``submit(..., connection=tx)`` accepts it, too. Its owner commits it: statements that
+    would end it are refused.
     """
 
     def __init__(
@@ -39,21 +41,28 @@ class Transaction:
         loop: asyncio.AbstractEventLoop | None = None,
         message: QueueMessage | None = None,
     ) -> None:
-        """``loop``: where the connection lives when it is an awaited one; ``execute`` may then be called in other threads."""
+        """``loop``: the event loop of a connection that is awaited; ``execute`` may then be called in other
+        threads.
+        """
         self.caller = caller
         self._loop = loop
         self._message = message
 
     @property
     def message(self) -> QueueMessage:
-        """The message that an inbox takes in this transaction. Raises ``TransactionError`` outside of an inbox."""
+        """The message that an inbox takes in this transaction.
+
+        Raises ``TransactionError`` outside an inbox.
+        """
         if self._message is None:
             raise TransactionError("this transaction takes no message: tx.message is there in an inbox")
         return self._message
 
     def execute(self, sql: str, values: Sequence[Any] = ()) -> list[Row]:
-        """Execute a statement and return all its rows. Raises what the driver raises, ``TransactionError`` when it would have
-        to wait in the thread of the event loop.
+        """Execute a statement and return all its rows.
+
+        Raises the driver's errors, and ``TransactionError`` if it would have to wait in the event loop's
+        thread.
         """
         work = self._work(sql, values)
         if self.caller.blocks:
@@ -70,7 +79,7 @@ class Transaction:
         return asyncio.run_coroutine_threadsafe(work, self._loop).result()
 
     async def execute_async(self, sql: str, values: Sequence[Any] = ()) -> list[Row]:
-        """As ``execute``, for an ``async def``."""
+        """Do the same as ``execute``, in an ``async def``."""
         return await self._work(sql, values)
 
     def _work(self, sql: str, values: Sequence[Any]) -> Coroutine[Any, Any, list[Row]]:

@@ -1,4 +1,7 @@
-"""Claiming: which tasks a Scheduler gets. Nothing is written here: the lock goes with the task's first Decision."""
+"""Claiming: selects the tasks that a Scheduler gets.
+
+Nothing is written here. The lock is written with the task's first Decision.
+"""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -9,7 +12,7 @@ from makegood.store.sqlite.load import COLUMNS, Raw, read
 from makegood.store.sqlite.transaction import Row, WriteTransaction, are_numbers
 
 MOST_LOST = 3
-"""A task that lost its Scheduler so many times in a row is claimed alone: it may be what kills them."""
+"""A task that lost its Scheduler this many times in a row is claimed alone: it may be what kills them."""
 
 PENDING = f"""
 select {COLUMNS} from makegood_task where state = 'pending' and locked_by is null
@@ -35,17 +38,22 @@ _NUMBERS = (7, _PRIORITY, 9, _WITHIN, _COMPLETE_BY, 14, _LOST)
 
 @dataclass(slots=True)
 class Claimed:
-    """What was found to claim: ``complete_by`` of those whose time begins now, and what could not be read."""
+    """The tasks that a claim found."""
 
     tasks: list[Loaded] = field(default_factory=list)
+    """The tasks that can be claimed."""
     complete_by: dict[int, float] = field(default_factory=dict)
+    """By task, the deadline of those whose time begins now."""
     unreadable: list[tuple[int, str]] = field(default_factory=list)
+    """Tasks that cannot be read, each with the reason."""
     more: bool = False
+    """Whether there are more tasks to claim."""
     left: bool = False
+    """Whether tasks were left out because their large values did not fit in the claim's room."""
 
 
 def find(tx: WriteTransaction, claim: Claim, ageing: Ageing) -> Claimed:
-    """Return the tasks that ``claim`` gets, with their epoch already raised."""
+    """Return the tasks that ``claim`` gets, with their epochs already raised."""
     found = Claimed()
     rest = {row[0]: row for row in _sound(tx.among(_AT_REST, claim.at_rest), found)}
     pending = _pending(tx, claim.limit + 1, ageing)
@@ -72,7 +80,10 @@ def find(tx: WriteTransaction, claim: Claim, ageing: Ageing) -> Claimed:
 
 
 def _sound(rows: Sequence[Row], found: Claimed) -> list[Row]:
-    """Return the rows whose numbers are numbers; the others cannot be claimed."""
+    """Return the rows whose number columns hold numbers.
+
+    The others cannot be claimed, and are recorded as unreadable.
+    """
     sound = [row for row in rows if are_numbers(*[row[n] for n in _NUMBERS])]
     if len(sound) < len(rows):
         here = {row[0] for row in sound}
@@ -85,7 +96,7 @@ def _sound(rows: Sequence[Row], found: Claimed) -> list[Row]:
 
 
 def _pending(tx: WriteTransaction, limit: int, ageing: Ageing) -> list[Row]:
-    """Return at most so many pending tasks, those first that are to be claimed first."""
+    """Return at most ``limit`` pending tasks, in the order in which they should be claimed."""
     step = ageing.step
     oldest: float | None = None
     if step is None or not ageing.due("pending", tx.now):
@@ -95,7 +106,9 @@ def _pending(tx: WriteTransaction, limit: int, ageing: Ageing) -> list[Row]:
 
         def aged(row: Row) -> float:
             sound = are_numbers(row[_PRIORITY], row[-1])
-            return rank(row[_PRIORITY], row[-1], step * 1e6) if sound else 0.0  # it is put to error next
+            return (
+                rank(row[_PRIORITY], row[-1], step * 1e6) if sound else 0.0
+            )  # this task is put to error next
 
         known.sort(key=aged)
         found = [row[:-1] for row in known[:limit]]

@@ -1,8 +1,10 @@
-"""A Scheduler's batch: fences, claims, and the search for a Decision whose values the database refuses.
+"""Commits a Scheduler's batch: fences, claims, and the search for a Decision whose values the database
+refuses.
 
-The whole batch is one transaction. Consumed request rows are deleted with one statement and the total is compared; only
-when it is short are the losers looked for, and the rest is written without them. A refused value is found by
-bisection under savepoints; its task is put to error, since the same Decision would be refused for ever.
+The whole batch is one transaction. One statement for each step and attempt deletes the consumed request rows,
+and the number of rows deleted is checked. Only if it is too small does the store search for the Decisions
+that lost, and write the rest without them. A refused value is found by bisection under savepoints. Its task
+is put to error, since the same Decision would be refused forever.
 """
 
 import logging
@@ -27,7 +29,7 @@ from makegood.store.sqlite.transaction import DATA_FAULTS, CarefullyError, Write
 
 log = logging.getLogger("makegood.store")
 
-# The plus keeps SQLite from going through the index on holders, which is the longer way.
+# The plus keeps SQLite from using the index on holders, which is slower.
 _EPOCHS = "select id, epoch from makegood_task where +locked_by = ? and id in ({marks})"
 _THERE = "select task, idx, attempt from makegood_request where kind <> 'timer' and task in ({marks})"
 
@@ -52,7 +54,7 @@ _ALL_CONSUMED = "delete from makegood_inbox where task = ?"
 
 
 def commit(tx: WriteTransaction, batch: Batch, ageing: Ageing) -> Committed:
-    """Write Decisions, claim tasks and write what ``batch.decide`` makes of them."""
+    """Write Decisions, claim tasks, and write the Decisions that ``batch.decide`` makes on these."""
     return _Commit(tx, batch, ageing, Committed()).run()
 
 
@@ -82,7 +84,7 @@ class _Commit:
                 put_to_error(tx, batch.node, task, reason)
                 done.guilty.append((task, reason))
         self.claimed = frozenset(decided)
-        stale = done.lost & self.claimed  # decided on before, under an older epoch, and now claimed anew
+        stale = done.lost & self.claimed  # decided before, under an older epoch, and now claimed again
         done.lost -= stale
         self.apply([*decisions, *(decision for _, decision in decided.values())])
         guilty = {task for task, _ in done.guilty}
@@ -102,7 +104,7 @@ class _Commit:
         return decided
 
     def _held(self, decisions: list[Decision]) -> list[Decision]:
-        """Return the Decisions whose task is locked by this node under their epoch; the others are lost."""
+        """Return the Decisions whose task this node has locked under their epoch; record the others as lost."""
         if not decisions:
             return decisions
         epochs: dict[int, int] = dict(self.tx.among(_EPOCHS, [d.task.id for d in decisions], self.batch.node))
@@ -112,7 +114,10 @@ class _Commit:
         return kept
 
     def apply(self, decisions: Sequence[Decision]) -> None:
-        """Write Decisions whose locks hold; losers and guilty ones go their own ways."""
+        """Write Decisions whose locks hold.
+
+        Those that lost are recorded, those with a refused value end in error.
+        """
         if not decisions:
             return
         try:
@@ -143,8 +148,10 @@ class _Commit:
         return writing.withdrawn
 
     def _fences(self, decisions: Sequence[Decision], held: Mapping[int, Sequence[int]]) -> list[Change]:
-        """Return what has to be so: this node holds the tasks, ``held`` among them by epoch, and nobody has judged the requests that
-        replies have used up.
+        """Return the fences of the batch.
+
+        This node must hold the tasks of ``decisions`` and those in ``held``, listed there by epoch. The
+        Supervisor must not have judged the requests that replies have consumed.
         """
         under: defaultdict[int, list[int]] = defaultdict(list)
         for epoch, of in held.items():
@@ -183,9 +190,10 @@ def put_to_error(
     seqs: Sequence[int] | None = None,
     held: bool = False,
 ) -> None:
-    """Put a task that cannot be decided to error, with an alert, nothing in flight and the messages ``seqs`` (None: all) gone.
+    """Put a task that cannot be decided to error, with an alert.
 
-    Steps in flight are in doubt, for nobody will hear their replies. ``held``: only if ``node`` still has the lock.
+    Its requests are deleted, and its messages ``seqs`` (None: all). Steps in flight become in doubt, since
+    nobody will read their replies. ``held``: do this only if ``node`` still has the lock.
     """
     reason = kept(reason)
     found = tx.rows(_STATE, (task,))

@@ -1,4 +1,6 @@
-"""Opening the file: durability set and verified, errors turned into ours with the remedy in the message."""
+"""Opens the file: sets and verifies durability, and turns SQLite's errors into ours, with a remedy in the
+message.
+"""
 
 import contextlib
 import os
@@ -14,14 +16,14 @@ from makegood.base.sqlite_readonly import READ_ONLY, Glance, denied, may_write, 
 from makegood.errors import ConfigError, StoreError, StoreUnavailableError
 
 Connect = Callable[[str], sqlite3.Connection]
-"""Opens a connection to a ``file:`` URI in autocommit mode; tests hand in one that counts or fails."""
+"""Opens a connection to a ``file:`` URI in autocommit mode. Tests pass one that counts or fails."""
 
 _OLDEST = (3, 35, 0)  # RETURNING
 _BUSY_SECONDS = 5.0
 _SWITCH_TRIES, _SWITCH_PAUSE = 1000, 0.005
-_STATEMENTS = 256  # more than makegood has, so that each is compiled once per connection
+_STATEMENTS = 256  # more than makegood has, so that each is compiled only once per connection
 _CACHE_KIB = 32 * 1024
-_CHECKPOINT_PAGES = 4000  # 16 MiB: at most so much is written twice between two looks at the main file
+_CHECKPOINT_PAGES = 4000  # 16 MiB: the most that is written twice between two checkpoints
 WAL_LIMIT = 64 * 1024 * 1024
 _FULL = 2
 _CLOSED = "it cannot be opened: give this user read and write access to the file and its folder"
@@ -48,12 +50,12 @@ REMOTE = frozenset(
         "coda",
     }
 )
-"""File systems on which several machines may change a file: SQLite's locks do not hold there."""
+"""File systems on which several machines may change a file: SQLite's locks are not safe there."""
 _ESCAPED = re.compile(r"\\([0-7]{3})")
 
 
 def connect(uri: str, *, factory: type[sqlite3.Connection] = sqlite3.Connection) -> sqlite3.Connection:
-    """Open ``uri`` without any transaction handling by the driver; locks are waited for up to 5 s."""
+    """Open ``uri`` without transaction handling by the driver. A statement waits for a lock for up to 5 s."""
     return sqlite3.connect(
         uri,
         uri=True,
@@ -66,12 +68,15 @@ def connect(uri: str, *, factory: type[sqlite3.Connection] = sqlite3.Connection)
 
 
 def uri_of(path: Path, *, create: bool) -> str:
-    """Return the URI of a file; without ``create`` a missing file stays missing."""
+    """Return the URI of a file. Without ``create``, opening it does not create a missing file."""
     return f"{path.absolute().as_uri()}?mode={'rwc' if create else 'rw'}"
 
 
 def filesystem(path: Path, mounts: str) -> str:
-    """Return the type of the file system that holds ``path``, by the text of ``/proc/self/mountinfo``; "" if unknown."""
+    """Return the type of the file system that holds ``path``; "" if unknown.
+
+    ``mounts``: the text of ``/proc/self/mountinfo``.
+    """
     best, kind = -1, ""
     above = {str(folder) for folder in (path, *path.parents)}
     for line in mounts.splitlines():
@@ -86,7 +91,7 @@ def filesystem(path: Path, mounts: str) -> str:
 
 
 def examine(path: Path) -> None:
-    """Refuse a place where no store can be; raises ``ConfigError``."""
+    """Verify that a store can be at this path. Raises ``ConfigError``."""
     if sqlite3.sqlite_version_info < _OLDEST:
         raise ConfigError(
             f"this Python has SQLite {sqlite3.sqlite_version}; makegood needs 3.35 or newer: use a newer Python"
@@ -100,7 +105,7 @@ def examine(path: Path) -> None:
         raise ConfigError(
             f"{path} is a folder; name a file in it, such as {path}/makegood.db (--store or MAKEGOOD_STORE)"
         )
-    with contextlib.suppress(OSError):  # no such file system table here: nothing can be told
+    with contextlib.suppress(OSError):  # this system has no mount table: the type stays unknown
         kind = filesystem(path.resolve(), Path("/proc/self/mountinfo").read_text(encoding="utf-8"))
         if kind in REMOTE:
             raise ConfigError(
@@ -112,9 +117,10 @@ def examine(path: Path) -> None:
 def opened(
     path: Path, connect: Connect, *, create: bool = False, glance: Glance | None = None
 ) -> sqlite3.Connection:
-    """Return a connection that is set up. A file that this user may not write is opened only to be read, as ``glance`` says.
+    """Return a connection that is set up.
 
-    Without one that is refused before SQLite is asked, which would make a log that the file's owner may not write.
+    A file that this user may not write is opened read-only, as ``glance`` says. Without a ``glance`` it is
+    refused before SQLite opens it, since SQLite would create a log that the file's owner may not write.
     """
     there = path.exists()
     if there and not os.access(path, os.R_OK, effective_ids=EFFECTIVE):
@@ -140,12 +146,16 @@ def opened(
 
 
 def set_up(connection: sqlite3.Connection, path: Path, *, busy: float, still: bool = False) -> None:
-    """Set what durability and speed need, and verify it; ``busy``: seconds that a statement waits for a lock; ``still``: the
-    file was opened as one that nobody changes, where SQLite does not know of a log.
+    """Apply the settings that durability and speed need, and verify them.
 
-    Raises ``ConfigError`` when the file cannot be what we need it to be.
+    ``busy``: seconds that a statement waits for a lock. ``still``: the file was opened as one that nobody
+    changes, so that SQLite ignores any log.
+
+    Raises ``ConfigError`` if the file cannot meet these requirements.
     """
-    connection.execute("select count(*) from sqlite_master").fetchall()  # not a database: found out here
+    connection.execute(
+        "select count(*) from sqlite_master"
+    ).fetchall()  # fails here if the file is not a database
     try:
         connection.execute("select x.value from json_each('[]') x").fetchall()
     except sqlite3.OperationalError as failure:
@@ -179,8 +189,10 @@ def set_up(connection: sqlite3.Connection, path: Path, *, busy: float, still: bo
 
 
 def _ahead(connection: sqlite3.Connection) -> str:
-    """Switch to the write-ahead log and return the journal mode. Two that switch a new file at once would wait for each
-    other, so SQLite tells one of them at once that it is locked, without waiting.
+    """Switch to the write-ahead log and return the journal mode.
+
+    Two processes that switch a new file at the same time would deadlock. So SQLite reports to one of them,
+    without waiting, that the file is locked; it tries again here.
     """
     last = sqlite3.OperationalError("database is locked")
     for _ in range(_SWITCH_TRIES):
@@ -196,7 +208,7 @@ def _ahead(connection: sqlite3.Connection) -> str:
 
 
 def fsync_folder(path: Path) -> None:
-    """Make a file's name durable: without it a power cut may take the whole new file away."""
+    """Make a file's name durable. Without this, a power cut may remove a new file completely."""
     folder = os.open(path.parent, os.O_RDONLY)
     try:
         os.fsync(folder)
@@ -205,14 +217,14 @@ def fsync_folder(path: Path) -> None:
 
 
 def is_garbled(failure: sqlite3.Error) -> bool:
-    """Return whether a column holds a text that is no UTF-8."""
+    """Whether a column holds a text that is not UTF-8."""
     return isinstance(failure, sqlite3.OperationalError) and str(failure).startswith(
         "Could not decode to UTF-8"
     )
 
 
 def legible(text: bytes) -> str:
-    r"""Return a text that may be no UTF-8 as what can be shown of it.
+    r"""Return a text that may not be UTF-8, with each undecodable byte escaped.
 
     >>> print(legible(b"a\xff"))
     a\xff
@@ -221,12 +233,12 @@ def legible(text: bytes) -> str:
 
 
 def is_busy(error: sqlite3.Error) -> bool:
-    """Whether another connection holds the lock that was wanted."""
+    """Whether another connection holds the lock that was requested."""
     return _primary(error) in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED)
 
 
 def is_broken(error: sqlite3.Error) -> bool:
-    """Whether the connection must not be used again: the disk failed, or the file is not what it was."""
+    """Whether the connection must not be used again: the disk failed, or the file cannot be trusted."""
     return _primary(error) in (
         sqlite3.SQLITE_IOERR,
         sqlite3.SQLITE_CORRUPT,
@@ -237,7 +249,7 @@ def is_broken(error: sqlite3.Error) -> bool:
 
 
 def is_damaged(error: sqlite3.Error) -> bool:
-    """Whether the file's own structure is broken."""
+    """Whether the file's structure is damaged."""
     return _primary(error) == sqlite3.SQLITE_CORRUPT
 
 
@@ -247,7 +259,7 @@ def _primary(error: sqlite3.Error) -> int:
 
 
 def translated(error: sqlite3.Error, path: Path) -> StoreError | ConfigError:
-    """Return our error for one of SQLite's, with what to do about it."""
+    """Return our error for an error of SQLite, with a remedy."""
     code = _primary(error)
     if code == sqlite3.SQLITE_NOTADB:
         return ConfigError(

@@ -1,4 +1,4 @@
-"""One SQLite file as the slices see it: opened and checked, with a thread that writes and one that reads."""
+"""One SQLite file for the slices of the store: opened and checked, with a writing and a reading thread."""
 
 import asyncio
 import sqlite3
@@ -27,13 +27,14 @@ T = TypeVar("T")
 P = ParamSpec("P")
 
 _BUSY = 5.0
-_HEAVY = 64 * KIB  # bytes of a call that count as much as another call, when calls share a transaction
+_HEAVY = 64 * KIB  # bytes that weigh as much as one item, when calls share a transaction
 
 
 class Database:
     """The file, its clock and identity, and the two threads.
 
-    ``open_connection``: makes connections, for tests that count or fail. ``line``: makes the two threads.
+    ``open_connection``: opens connections; tests pass one that counts or fails. ``line``: creates the two
+    threads.
     """
 
     def __init__(
@@ -65,13 +66,13 @@ class Database:
         await self.apart(partial(self._prepare, migrate=migrate, looking=looking))
 
     async def start(self, bell: Bell, announce: Callable[[set[str]], None]) -> None:
-        """Start the threads; ``announce`` is told the topics of each commit."""
+        """Start the threads; ``announce`` is called with the topics of each commit."""
         loop = asyncio.get_running_loop()
         self.writer = self._line("writer", loop, busy=0.0, bell=bell, announce=announce)
         self.reader = self._line("reader", loop, busy=_BUSY, bell=None, announce=None)
         await self.reader.ask(
             data_version
-        )  # now, not when it is first needed; the writer would wait for the lock
+        )  # connect now, not at the first use: the writer would wait for the lock
 
     def _line(
         self,
@@ -110,7 +111,10 @@ class Database:
         return connection
 
     def _prepare(self, *, migrate: bool, looking: bool) -> None:
-        """Verify that the file can be what we need; create it when we may."""
+        """Verify that the file meets our requirements.
+
+        With ``migrate``, create or migrate it first if needed.
+        """
         examine(self.path)
         if not self.path.exists():
             if not migrate:
@@ -120,9 +124,7 @@ class Database:
         def look(glance: Glance | None) -> tuple[float, records.Identity]:
             with closing(opened(self.path, self.connect, glance=glance)) as connection:
                 version = upkeep.version(connection, str(self.path))
-                if migrate and version != migrations.needed(
-                    "sqlite"
-                ):  # looked at without asking for the lock
+                if migrate and version != migrations.needed("sqlite"):  # checked without asking for the lock
                     self._migrate()
                     version = upkeep.version(connection, str(self.path))
                 migrations.verify("sqlite", version, str(self.path))
@@ -142,7 +144,7 @@ class Database:
         return applied
 
     async def close(self) -> None:
-        """Finish what was asked for, then let go of the file."""
+        """Finish the operations asked for, then close the file."""
         writer, reader = self.writer, self.reader
         self.writer = self.reader = None
         for line in (writer, reader):
@@ -150,7 +152,7 @@ class Database:
                 await line.stop()
 
     async def apart(self, action: Callable[[], T]) -> T:
-        """Run something with a connection of its own, outside of the two threads."""
+        """Run an action that opens its own connection, outside the two threads."""
         try:
             return await asyncio.get_running_loop().run_in_executor(None, action)
         except sqlite3.Error as failure:
@@ -165,37 +167,41 @@ class Database:
         return line
 
     async def write(self, action: Action[T], *, weight: int = 1, again: bool = False) -> T:
-        """Do ``action`` in the writing thread, in a transaction shared with what else is asked for meanwhile."""
+        """Run ``action`` in the writing thread, in a transaction shared with the other operations of the
+        moment.
+        """
         return cast("T", await self._open(self.writer).ask(action, weight=weight, again=again))
 
     async def together(
         self, action: Callable[..., list[T]], items: Sequence[object], *, octets: int = 0, again: bool = False
     ) -> list[T]:
-        """Do ``action`` once for the items of all callers of this moment."""
+        """Run ``action`` once for the items of all callers of the moment."""
         weight = len(items) + octets // _HEAVY
         return cast("list[T]", await self._open(self.writer).ask(action, items, weight=weight, again=again))
 
     async def read(self, action: Action[T]) -> T:
-        """Do ``action`` in the reading thread, which sees one moment."""
+        """Run ``action`` in the reading thread, where it sees one moment."""
         return cast("T", await self._open(self.reader).ask(action))
 
     async def written(self, work: Work[T]) -> T:
-        """Do a verb that is written once for every store."""
+        """Run an operation that is written once for all stores."""
 
         def act(tx: WriteTransaction) -> T:
             return at_once(work(SharedTx(tx)))
 
-        act.__name__ = getattr(work, "func", work).__name__  # for those who watch transactions
+        act.__name__ = getattr(
+            work, "func", work
+        ).__name__  # the name that shows when transactions are watched
         return await self.write(act)
 
     async def looked(self, work: Work[T]) -> T:
-        """Do a verb that is written once for every store, and only reads."""
+        """Run an operation that is written once for all stores and only reads."""
         return await self.read(lambda tx: at_once(work(SharedTx(tx))))
 
-    # What needs no store that is open
+    # Operations that do not need an open store
 
     async def schema(self) -> views.SchemaStatus:
-        """Return where the schema stands."""
+        """Return the status of the schema."""
 
         def look(glance: Glance | None) -> views.SchemaStatus:
             with closing(opened(self.path, self.connect, glance=glance)) as connection:
@@ -211,11 +217,11 @@ class Database:
         return await self.apart(there)
 
     async def migrate(self) -> list[str]:
-        """Apply missing migrations."""
+        """Apply missing migrations. Returns their names."""
         return await self.apart(self._migrate)
 
     async def check(self) -> list[str]:
-        """Verify integrity and durability settings."""
+        """Verify integrity and durability settings. Returns findings."""
 
         def look(glance: Glance | None) -> list[str]:
             try:
@@ -240,7 +246,7 @@ def data_version(tx: WriteTransaction) -> int:
 
 
 class Slice(Verbs):
-    """Verbs over one database."""
+    """A group of the store's operations on one database."""
 
     def __init__(self, database: Database) -> None:
         super().__init__(database)
@@ -250,7 +256,7 @@ class Slice(Verbs):
 def writes(
     function: Callable[Concatenate[WriteTransaction, P], T], *, again: bool = False
 ) -> Callable[Concatenate[Slice, P], Coroutine[Any, Any, T]]:
-    """Make a method of a transaction that writes. ``again``: it can be done again after it was rolled back."""
+    """Make a method from a transaction that writes. ``again``: it can be repeated after a rollback."""
     bind = bound(function)
 
     @wraps(function)
@@ -263,7 +269,7 @@ def writes(
 def reads(
     function: Callable[Concatenate[WriteTransaction, P], T],
 ) -> Callable[Concatenate[Slice, P], Coroutine[Any, Any, T]]:
-    """Make a method of a transaction that reads."""
+    """Make a method from a transaction that reads."""
 
     @wraps(function)
     async def method(self: Slice, /, *args: P.args, **kwargs: P.kwargs) -> T:

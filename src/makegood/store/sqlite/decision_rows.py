@@ -1,6 +1,7 @@
-"""A Decision as rows: collected for a whole batch, then written with one statement per table.
+"""Turns Decisions into rows: collects them for a whole batch, then writes them with one statement per table.
 
-What nearly all Decisions change, and that in few ways, is collected by what it has in common: see ``alike``.
+Nearly all Decisions make the same few changes. These are grouped by the values that they share: see
+``bulk_change``.
 """
 
 from collections import defaultdict
@@ -23,7 +24,7 @@ ENDED: tuple[TaskState, ...] = ("processed", "undone")
 AT_REST: tuple[TaskState, ...] = ("processed", "undone", "error")
 
 CHANGES = {
-    # Fences: the tasks that are held, and the requests that are used up.
+    # Fences: the tasks that this node holds, and the requests that replies have consumed.
     "held": f"""
 select raise(fail, '{OVERTAKEN}') where ?5 <> (
     select count(*) from makegood_task where +locked_by = ?3 and epoch = ?4 and id in (select x.value from json_each(?1) x)
@@ -34,7 +35,8 @@ delete from makegood_request
 where task in (select x.value from json_each(?1) x) and idx = ?3 and attempt = ?4 and kind <> 'timer';
 select raise(fail, '{OVERTAKEN}') where changes() <> ?5
 """,  # noqa: S608
-    # The two changes of a task that nearly all tasks see, and no others: naming fewer columns spares most of the indexes.
+    # The only two changes that nearly all tasks go through. Naming fewer columns leaves most indexes
+    # untouched.
     "claimed": """
 update makegood_task set state = 'processing', locked_by = ?3, epoch = ?4, lost = ?5, complete_by = coalesce(?6, complete_by)
 where id in (select x.value from json_each(?1) x)
@@ -44,7 +46,7 @@ update makegood_task set state = 'processed', locked_by = null, result = {SPAN},
 from json_each(?1) x where makegood_task.id = cast(x.key as integer)
 """,  # noqa: S608
     "rested": "delete from makegood_request where task in (select x.value from json_each(?1) x)",
-    # Steps that were never in trouble, which are nearly all: sent, and done.
+    # Steps that never had a failure, which are nearly all: sent, and done.
     "sent": """
 update makegood_step set state = 'running', attempt = ?4, result = null,
     round = 1, asked = 0, deaths = 0, flags = 0, late = null, error = null
@@ -55,7 +57,7 @@ update makegood_step set state = 'done', attempt = ?4, result = {SPAN},
     round = 1, asked = 0, deaths = 0, flags = 0, late = null, error = null
 from json_each(?1) x where task = cast(x.key as integer) and idx = ?3
 """,  # noqa: S608
-    # Handed over in memory: a do, which nearly all are.
+    # Handed over in memory: only "do" requests, which nearly all are.
     "handed": """
 insert into makegood_request (task, idx, attempt, kind, agent, action, priority, isolate, starved, sent_at, taken_by, within,
     complete_by, answered, body)
@@ -79,16 +81,17 @@ insert into makegood_step (task, idx, kind, name, agent, action, state, attempt,
     spec)
 select x.value, ?3, ?4, ?5, ?6, ?7, ?8, ?9, 1, 0, 0, 0, 0, ?10 from json_each(?1) x
 """,
-    # Steps of tasks each of which has its own.
+    # Steps of tasks that each have their own shape.
     "own_step": f"""
 insert into makegood_step (task, idx, kind, name, agent, action, state, attempt, round, failure_count, asked, deaths, flags,
     spec)
 select cast(x.key as integer), ?3, ?4, ?5, ?6, ?7, ?8, ?9, 1, 0, 0, 0, 0, {SPAN} from json_each(?1) x
 """,  # noqa: S608
 }
-"""What is handed over as ``alike`` says."""
+"""The statement of each kind of change, for ``bulk_change``."""
 
-# Of what changes less often, rows that are alike but for their task go together, one statement for each kind.
+# Less frequent changes: rows that differ only in their task are written together, one statement for each
+# kind.
 _TASKS = """
 update makegood_task set state = ?, goal = ?, cause = ?, submission = ?, failure_count = failure_count + ?, lost = ?,
     result = ?, locked_by = ?, epoch = ?,
@@ -120,7 +123,7 @@ insert into makegood_request (task, idx, attempt, kind, agent, action, priority,
     complete_by, answered, body)
 values (?, ?, ?, ?, ?, ?, ?, ?, 0, ?, null, ?, null, 0, ?)
 """
-# Handed over in memory, but for a do: see above.
+# Handed over in memory, all except "do" requests: for those see "handed".
 _LOCAL = """
 insert into makegood_request (task, idx, attempt, kind, agent, action, priority, isolate, starved, sent_at, taken_by, within,
     complete_by, answered, body)
@@ -154,7 +157,7 @@ READY = "update makegood_ready set last = max(last + ?, ?) returning last"
 
 @lru_cache(maxsize=1000)
 def encoded(*moves: Move) -> bytes:
-    """Return moves as the database takes them. Most tasks make the same ones: what was encoded last is kept."""
+    """Return moves in the encoding of the database. Most tasks make the same moves, so results are cached."""
     return rows.moves(list(moves))
 
 
@@ -167,24 +170,35 @@ def _some() -> defaultdict[Row, list[tuple[int, bytes]]]:
 
 
 def draw_ready(tx: WriteTransaction, count: int) -> int:
-    """Return the first of ``count`` fresh numbers for tasks that become pending: rising, near the present microsecond."""
+    """Return the first of ``count`` new numbers for tasks that become pending.
+
+    The numbers rise and are close to the current time in microseconds.
+    """
     last: int = tx.rows(READY, (count, round(tx.now * 1_000_000)))[0][0]
     return last - count + 1
 
 
 @dataclass(slots=True)
 class Writing:
-    """The rows of one batch of at most ``most`` Decisions. ``claimed``: tasks whose lock is taken now; ``complete_by``:
-    those whose time begins now.
+    """The rows of one batch of Decisions.
+
+    The other attributes collect rows or their values; ``_changes`` and ``write`` say which statement takes
+    them.
     """
 
     tx: WriteTransaction
     node: int | None
+    """The node that holds the tasks; None: nobody."""
     claimed: frozenset[int]
+    """Tasks whose lock is taken now."""
     complete_by: dict[int, float]
+    """By task, the deadline of those whose time begins now."""
     most: int
+    """The most Decisions in the batch."""
     ready_seq: int = 0
+    """The number drawn last for a task that becomes pending; 0 before the first."""
     withdrawn: list[tuple[int, int, int]] = field(default_factory=list)
+    """Requests (task, idx, attempt) that ``write`` withdrew, because nobody had taken them."""
     claims: defaultdict[Row, list[int]] = field(default_factory=_few)
     processed: defaultdict[Row, list[tuple[int, bytes]]] = field(default_factory=_some)
     tasks: defaultdict[Row, list[int]] = field(default_factory=_few)
@@ -215,11 +229,14 @@ class Writing:
 
     @classmethod
     def of(cls, tx: WriteTransaction, node: int | None) -> "Writing":
-        """Return one for the first Decisions of tasks that are being submitted, held by ``node``."""
+        """Return a ``Writing`` for the first Decisions of tasks that are being submitted, held by ``node``."""
         return cls(tx, node, frozenset(), {}, 0)
 
     def begin(self, first: Decision) -> None:
-        """Turn the first Decision of a task that is being submitted into rows; its steps are written with the task."""
+        """Turn the first Decision of a task that is being submitted into rows.
+
+        Its steps are written with the task.
+        """
         self._requests(first)
         self.moved[self.tx.now, self.node, encoded(*first.moves)].append(first.task.id)
 
@@ -301,7 +318,7 @@ class Writing:
             )
 
     def _rare(self, decision: Decision) -> None:
-        """Collect what most Decisions do not have."""
+        """Collect the changes that most Decisions do not make."""
         id_, now = decision.task.id, self.tx.now
         for idx, (reset, more) in decision.counted.items():
             if idx >= 0 and idx not in decision.steps:
@@ -327,7 +344,7 @@ class Writing:
             self.inputs.append((rows.static(task.inputs, task.returns, task.reply), id_))
 
     def _task(self, decision: Decision) -> None:
-        """Collect the task's own row, if anything of it changes."""
+        """Collect the task's own row, if it changes."""
         before, task, claimed = decision.before, decision.task, decision.task.id in self.claimed
         failures = sum(more for _, more in decision.counted.values())
         straight = (
@@ -359,7 +376,9 @@ class Writing:
         self.claims[self.node, epoch, task.lost, self._complete_by(decision)].append(task.id)
 
     def _complete_by(self, decision: Decision) -> float | None:
-        """Return the complete-by of a task whose time begins now: it is claimed, or was held from the beginning."""
+        """Return the deadline of a task whose time begins now: it is being claimed, or was held from the
+        beginning.
+        """
         task = decision.task
         if task.timed and not decision.before.timed and task.within is not None:
             return self.tx.now + task.within
@@ -399,8 +418,9 @@ class Writing:
         return self.ready_seq
 
     def write(self, first: Sequence[Change] = ()) -> None:
-        """Make the changes ``first``, which may be fences, and write everything that was collected; deletions before all else, since a
-        row may come again under the same key.
+        """Make the changes ``first``, which may be fences, and write everything that was collected.
+
+        Deletions come before the other collected rows, since a row may be inserted again under the same key.
 
         Raises ``OvertakenError``.
         """
@@ -434,7 +454,7 @@ class Writing:
         tx.topics.update(f"agent:{agent}" for agent in self.agents)
 
     def _write_steps(self) -> None:
-        """Write what is no usual change of a step, and new steps."""
+        """Write the unusual changes of steps, and new steps."""
         tx = self.tx
         for shared, ids in self.steps.items():
             tx.run(_STEPS, (tasks(ids), UNUSED, *shared))
@@ -446,7 +466,7 @@ class Writing:
             tx.run(_ADDED, (tasks(ids), *shared))
 
     def _changes(self) -> Iterator[Change]:
-        """Yield what is handed over at once."""
+        """Yield the changes that go in with one call."""
         if self.rested:
             yield "rested", tasks(self.rested)
         if self.read:

@@ -1,4 +1,6 @@
-"""What ``makegood doctor`` asks of a SQLite store: where the file lies, how durable it is, what nothing will move."""
+"""The checks of ``makegood doctor`` on a SQLite store: the file's location, its durability, and orphaned
+tasks.
+"""
 
 import contextlib
 import re
@@ -45,7 +47,7 @@ order by t.id limit ?
 
 
 def placed(kind: str) -> Finding:
-    """Judge the kind of file system that a store lies on; "" when it is not known.
+    """Judge the type of file system that holds a store; "" if it is not known.
 
     >>> placed("ext4").severity, placed("nfs4").severity, placed("tmpfs").severity, placed("overlay").severity
     ('ok', 'error', 'warning', 'warning')
@@ -73,7 +75,7 @@ def placed(kind: str) -> Finding:
 
 
 def private(path: Path) -> list[Finding]:
-    """Judge what other users may do with a file that is there, and whose the folder of its sockets is."""
+    """Judge what other users may do with an existing file, and who owns the folder of its sockets."""
     found = [Finding("rights", "warning", what, remedy) for what, remedy in exposed(path)]
     bell, owner = folder_of(path), path.stat().st_uid
     with contextlib.suppress(FileNotFoundError):
@@ -89,7 +91,7 @@ def private(path: Path) -> list[Finding]:
 
 
 def roomy(free: int) -> Finding:
-    """Judge how many bytes are free where the store lies."""
+    """Judge the free space, in bytes, on the store's file system."""
     told = f"{free / 1024**2:,.0f} MiB free"
     if free >= _ROOM:
         return Finding("room", "ok", told)
@@ -107,9 +109,9 @@ def logged(size: int) -> Finding:
 
 
 def look(path: Path, open_connection: Connect) -> list[Finding]:
-    """Examine a file that is there."""
+    """Examine the file: its file system, and if it exists its rights, free space, log and content."""
     found = []
-    with contextlib.suppress(OSError):  # no such table on this system: nothing can be told
+    with contextlib.suppress(OSError):  # this system has no mount table: the type stays unknown
         found.append(placed(filesystem(path.resolve(), MOUNTS.read_text(encoding="utf-8"))))
     if not path.exists():
         return found
@@ -121,7 +123,7 @@ def look(path: Path, open_connection: Connect) -> list[Finding]:
 
 
 def _kept(path: Path, open_connection: Connect, glance: Glance | None) -> list[Finding]:
-    """Examine what is in a file."""
+    """Examine the content of a file."""
     try:
         with closing(
             open_connection(uri_of(path, create=False) if glance is None else glance.uri())
@@ -129,9 +131,7 @@ def _kept(path: Path, open_connection: Connect, glance: Glance | None) -> list[F
             mode = journal_mode(connection, glance)
             broken = [text for (text,) in connection.execute("pragma quick_check(20)") if text != "ok"]
     except sqlite3.DatabaseError as failure:
-        if not is_damaged(
-            failure
-        ):  # its rights, its lock, the disk: what is said of them when the store is opened
+        if not is_damaged(failure):  # its rights, its lock, the disk: opening the store reports these
             raise
         return [Finding("file", "error", str(translated(failure, path)), "then `makegood store restored`")]
     if not broken:
@@ -149,7 +149,9 @@ def _ahead(mode: str) -> Finding:
 
 
 def orphans(tx: WriteTransaction, limit: int) -> list[int]:
-    """Return tasks under way that nothing will move."""
+    """Return tasks under way that nothing will continue: no living Scheduler holds them, and they have no
+    request.
+    """
     return [task for (task,) in tx.rows(ORPHANS, (tx.now, limit))]
 
 

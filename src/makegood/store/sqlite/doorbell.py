@@ -1,9 +1,10 @@
-"""The doorbell: after a commit that may concern other processes on the same file, each of them gets a datagram.
+"""The doorbell: wakes other processes on the same file after a commit that may concern them, with a datagram.
 
-Each process binds a socket in a folder beside the database. The end of the socket's name says, by a letter each, what
-kinds of topics the process listens to, so that nobody is woken for what he does not want. A ring carries no
-data, only topics: who hears it looks into the database. Rings may be lost; behind them stands a slow poll. A bell whose
-queue was full when it was answered rings for everything, since what did not fit in is not known.
+Each process binds a socket in a folder beside the database. The end of the socket's name has one letter for
+each kind of topic that the process listens to, so that no process is woken for other topics. A ring carries
+no data, only topics: the process that receives it reads the database. Rings may be lost; a slow poll covers
+that. If a bell's queue was full when it was read, the bell rings for every topic, because the rings that did
+not fit are unknown.
 """
 
 import contextlib
@@ -38,7 +39,7 @@ _MOST_RING = 4096
 _TRIES = 100
 
 Heard = Callable[[set[str] | None], None]
-"""Told of the topics rung for; None: of all."""
+"""Called with the topics that were rung for; None: all topics."""
 
 
 def kind_of(topic: str) -> str:
@@ -51,7 +52,9 @@ def kind_of(topic: str) -> str:
 
 
 def folder_of(path: Path) -> Path:
-    """Return the folder of the sockets of a database: beside it, or a short one where that path would be too long."""
+    """Return the folder for the sockets of a database: beside it, or in the temporary folder if that path is
+    too long.
+    """
     real = path.resolve()
     beside = real.with_name(real.name + ".bell")
     if len(os.fsencode(beside)) + 1 + _NAME_ROOM <= _MOST_PATH:
@@ -61,8 +64,10 @@ def folder_of(path: Path) -> Path:
 
 
 def user_of(path: Path) -> int:
-    """Return whose the folder is: this user's. Root gives it to the file's owner, whom a folder of root's would bar for as long as it
-    is there, also after root's process was killed.
+    """Return the user who owns the folder: this user, or for root the file's owner.
+
+    A folder owned by root would lock out the file's owner for as long as it exists, even after root's process
+    was killed.
     """
     me = os.geteuid()
     if me != 0:
@@ -75,10 +80,12 @@ def user_of(path: Path) -> int:
 
 @dataclass(slots=True, eq=False)
 class Bell:
-    """The bell of one store object. ``heard`` is called with the topics rung for, None for all."""
+    """The bell of one store object."""
 
     path: Path
+    """The database file."""
     heard: Heard
+    """Called with the topics rung for; None: all topics."""
     _folder: Path = field(init=False)
     _listening: socket.socket | None = None
     _sending: socket.socket | None = None
@@ -87,16 +94,19 @@ class Bell:
     _full: int = _QUEUE
 
     def __post_init__(self) -> None:
-        """Find the place of the sockets."""
+        """Determine the folder of the sockets."""
         self._folder = folder_of(self.path)
 
     @property
     def watched(self) -> socket.socket | None:
-        """Our socket, None when there is no bell."""
+        """Our socket; None if there is no bell."""
         return self._listening
 
     def open(self) -> socket.socket | None:
-        """Bind our socket and return it, to be watched; None where that is not possible: the poll has to do."""
+        """Bind our socket and return it, to be watched.
+
+        Returns None if that fails: then only the poll is left.
+        """
         with contextlib.suppress(OSError, ValueError):  # not Linux: a queue of 8 is assumed
             self._full = int(_QUEUE_FILE.read_text(encoding="ascii"))
         try:
@@ -127,7 +137,7 @@ class Bell:
                 if user != os.geteuid():
                     _let_ring(self._folder / f"{self._stem}.")
                 return
-            except FileNotFoundError:  # somebody has just removed the folder, which was empty
+            except FileNotFoundError:  # another process has just removed the folder, which was empty
                 continue
             except OSError as failure:
                 if failure.errno != errno.EADDRINUSE:
@@ -135,7 +145,7 @@ class Bell:
         raise OSError(errno.EADDRINUSE, "no free name for a socket", str(self._folder))
 
     def _examine(self, user: int) -> None:
-        """Refuse a folder that others may write to: they could take our rings, or send any."""
+        """Refuse a folder that other users may write to: they could intercept our rings, or forge some."""
         found = self._folder.lstat()
         if not stat.S_ISDIR(found.st_mode) or found.st_uid != user or found.st_mode & 0o077:
             raise PermissionError(
@@ -143,7 +153,7 @@ class Bell:
             )
 
     def listen_to(self, topic: str) -> None:
-        """Let others know, by our socket's name, that this kind of topic concerns us."""
+        """Add this kind of topic to our socket's name, so that other processes ring for it."""
         letter = kind_of(topic)
         if self._listening is None or letter in self._letters:
             return
@@ -157,7 +167,7 @@ class Bell:
             )
 
     def answer(self) -> None:
-        """Take all rings that have come; called when our socket is readable."""
+        """Read all rings that have arrived; called when our socket is readable."""
         topics: set[str] = set()
         count = 0
         while self._listening is not None:
@@ -174,7 +184,10 @@ class Bell:
             self.heard(None if count >= self._full else topics)
 
     def ring(self, topics: set[str]) -> None:
-        """Ring at every other process that listens to one of these kinds. Called by the writing thread."""
+        """Ring every other process that listens to one of these kinds of topics.
+
+        Called by the writing thread.
+        """
         if self._sending is None:
             return
         letters = {kind_of(topic) for topic in topics}
@@ -182,7 +195,7 @@ class Bell:
         if len(data) > _MOST_RING:
             data = data[: data.rindex(b"\n", 0, _MOST_RING)]
         missed = self._ring(letters, data)
-        if missed:  # a socket has changed its name while we rang: look again, once
+        if missed:  # a socket was renamed while we rang: try again, once
             self._ring(letters, data, only=missed)
 
     def _ring(self, letters: set[str], data: bytes, only: set[str] | None = None) -> set[str]:
@@ -204,14 +217,14 @@ class Bell:
             except ConnectionRefusedError:  # its process is dead
                 with contextlib.suppress(OSError):
                     Path(address).unlink()
-            except BlockingIOError:  # its queue is full: it will wake up for everything
+            except BlockingIOError:  # its queue is full: it will wake up for every topic
                 continue
             except OSError as failure:
                 _log.debug("%s: could not ring (%s)", address, failure)
         return missed
 
     def close(self) -> None:
-        """Take our socket away, and the folder when it was the last one."""
+        """Remove our socket, and the folder if ours was the last socket in it."""
         for held in (self._listening, self._sending):
             if held is not None:
                 held.close()
@@ -224,12 +237,14 @@ class Bell:
 
 
 def _give(folder: Path, user: int) -> None:
-    """Give a folder of root's with nothing but sockets in it to a user. What lies there was not made by root alone, who may write in the
-    folder above: so nothing is changed by its name, which could be another file's by then.
+    """Give a folder that root owns, and that contains only sockets, to a user.
+
+    Users other than root may write in the parent folder. So the folder is changed by its handle, never by its
+    name, which could by then belong to another file.
     """
     handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
     try:
-        names = os.listdir(handle)  # noqa: PTH208 - of the folder that was opened, whatever has its name now
+        names = os.listdir(handle)  # noqa: PTH208 - of the folder that was opened, whatever bears its name now
         inside = (os.stat(name, dir_fd=handle, follow_symlinks=False) for name in names)
         if os.fstat(handle).st_uid == 0 and all(stat.S_ISSOCK(found.st_mode) for found in inside):
             os.fchown(handle, user, -1)
@@ -238,7 +253,7 @@ def _give(folder: Path, user: int) -> None:
 
 
 def _let_ring(address: Path) -> None:
-    """Let the folder's owner send to a socket of root's; nobody else may enter the folder."""
+    """Let the folder's owner send to a socket that root owns; no other user may enter the folder."""
     if not _HANDLES.is_dir():  # not Linux: the owner's rings do not reach root, who polls
         return
     handle = os.open(address, os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC)

@@ -1,8 +1,9 @@
-"""Whether the files that are open are still those that bear their names.
+"""Verifies that the open files are still the files that bear their names.
 
-A process goes on to write into a file that was removed, moved away or replaced by another while it was open: nobody else sees
-what it writes, and it is gone when the process ends. The system tells nobody of it. So before each transaction the numbers
-of the files behind the names are compared with those that were opened: two calls of the system, some microseconds.
+If a file is removed, moved or replaced while it is open, the process keeps writing into the old file: nobody
+else sees these writes, and they are lost when the process ends. The operating system does not report this. So
+before each transaction, the numbers of the files behind the names are compared with those of the files that
+were opened. This takes two system calls, a few microseconds.
 """
 
 import os
@@ -12,11 +13,11 @@ from pathlib import Path
 from makegood.errors import StoreUnavailableError
 
 FileNumber = tuple[int, int]
-"""The device and the number of a file on it: what a file is, whatever its name."""
+"""A device, and the number of a file on it: they identify a file regardless of its name."""
 
 
 def number_of(path: str) -> FileNumber | None:
-    """Return what file bears this name now; None: no file does."""
+    """Return the number of the file that bears this name now; None if there is none."""
     try:
         found = os.stat(path)  # noqa: PTH116 - asked before every transaction: a Path costs more than the question
     except FileNotFoundError:
@@ -26,27 +27,34 @@ def number_of(path: str) -> FileNumber | None:
 
 @dataclass(slots=True)
 class FileIdentity:
-    """The files of one connection. ``main``: the file that the store was opened on, once and for all: whoever takes its name
-    later is another store, or the same one at another time, even when our connection to it is new.
-    """
+    """The files of one connection."""
 
     path: Path
+    """The name of the store's file."""
     main: FileNumber | None
+    """The file on which the store was opened; it never changes.
+
+    A file that bears the name later is another store, or the same store at another time, even for a new
+    connection.
+    """
     _main_name: str = field(init=False)
     _log_name: str = field(init=False)
     _log: FileNumber | None = None
 
     def __post_init__(self) -> None:
-        """Make the names once; the log lies beside the file itself, also where ``path`` is a link to it."""
+        """Determine the names once. The log is beside the file itself, even if ``path`` is a link to it."""
         self._main_name = str(self.path.absolute())
         self._log_name = f"{self.path.resolve()}-wal"
 
     def opened(self) -> None:
-        """Remember the write-ahead log of a connection that was just opened; it lives as long as one is open."""
+        """Record the write-ahead log of a newly opened connection.
+
+        The log exists as long as a connection is open.
+        """
         self._log = number_of(self._log_name)
 
     def verify(self) -> None:
-        """Raise ``StoreUnavailableError`` when another file, or none, is where ours was."""
+        """Raise ``StoreUnavailableError`` if another file, or none, is now in the place of ours."""
         if self.main is None or number_of(self._main_name) != self.main:
             name = self._main_name
         elif self._log is not None and number_of(self._log_name) != self._log:

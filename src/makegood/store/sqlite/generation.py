@@ -1,8 +1,8 @@
-"""What is done, once, when an operator says that the file was restored from a backup: a new generation begins.
+"""Begins a new generation, once, when an operator says that the file was restored from a backup.
 
-SQLite has no timeline that would show by itself that a file is an older one, so this is a command (``makegood store restored``)
-and a written step of the restore. What has to be done is what PostgreSQL's store does after a promotion, for the same reasons:
-see ``store/postgres/generation.py``.
+SQLite has no timeline that would show that a file is an older one. So this is a command (``makegood store
+restored``) and a documented step of the restore. It does what PostgreSQL's store does after a promotion, for
+the same reasons: see ``store/postgres/generation.py``.
 """
 
 from makegood.model.messages import Act, Alert, TaskMessage
@@ -15,7 +15,7 @@ from makegood.store.sqlite.transaction import Row, WriteTransaction
 _SKIPPED = 1_000_000
 
 _RAISE = "update makegood_generation set generation = generation + 1 returning generation"
-# This table is the whole file's: the numbers of a user's own tables are not ours to move.
+# This table covers the whole file: do not change the numbers of the user's own tables.
 _SKIP = "update sqlite_sequence set seq = seq + ? where name like 'makegood\\_%' escape '\\'"
 _SKIP_EPOCHS = "update makegood_lease set epoch = epoch + ?"
 _SKIP_EVENTS = """
@@ -23,7 +23,7 @@ insert into makegood_event (seq, task, at, node, moves, note) select coalesce(ma
 """
 _ALL_DEAD = "update makegood_node set dead = 1 where dead = 0 and stopped_at is null"
 _HELD = "select id, state from makegood_task where locked_by is not null order by id"
-# A task at rest is locked for one decision that an operator asked for: it stays what it is.
+# A task at rest is locked only for a decision that an operator asked for: it keeps its state.
 _FREE = """
 update makegood_task set locked_by = null, ready_seq = ?,
     state = case when state in ('processing', 'undoing') then 'pending' else state end
@@ -35,12 +35,16 @@ from makegood_request r cross join makegood_step s on s.task = r.task and s.idx 
 where r.taken_by is null and r.kind <> 'timer' and r.answered = 0
 """
 _GONE = "delete from makegood_request where task = ? and idx = ? and attempt = ?"
-# A request that its scheduler's memory knew, and the step's row did not yet.
+# A request that its Scheduler had in memory, and that the step's row did not show yet.
 _BEHIND = "update makegood_step set attempt = ?, state = 'running' where task = ? and idx = ? and attempt < ?"
 
 
 def begin_anew(tx: WriteTransaction, act: Act) -> Anew:
-    """Raise the generation; free what was held, put in doubt what was asked for, skip numbers that were perhaps given out."""
+    """Raise the generation.
+
+    Frees the tasks that were held, puts untaken requests in doubt, and skips numbers that may have been given
+    out.
+    """
     ((generation,),) = tx.rows(_RAISE)
     tx.run(_SKIP, (_SKIPPED,))
     tx.run(_SKIP_EPOCHS, (_SKIPPED,))
@@ -61,7 +65,7 @@ def begin_anew(tx: WriteTransaction, act: Act) -> Anew:
 
 
 def _free(tx: WriteTransaction, held: list[Row]) -> None:
-    """Take the locks off tasks; their events begin at a number that was not given out."""
+    """Unlock tasks. Their events begin at a number that was not given out."""
     first = draw_ready(tx, len(held))
     tx.many(_FREE, [(first + n, task) for n, (task, _) in enumerate(held)])
     (task, state), *more = held
@@ -70,6 +74,6 @@ def _free(tx: WriteTransaction, held: list[Row]) -> None:
 
 
 def _silence(row: Row) -> bytes:
-    """Return the verdict on a request of which nothing can be known, as a message."""
+    """Return the message for a request whose outcome cannot be known."""
     _, idx, attempt, kind, failures, _ = row
     return rows.message(TaskMessage("expired", idx=idx, doing=kind, attempt=attempt, failures=failures))

@@ -1,9 +1,10 @@
-"""Transactions that do somebody else's work, in the store's writing thread.
+"""Runs the caller's work in a transaction of the store's writing thread.
 
-Work that waits for nothing is done there and then, under a savepoint, and shares its commit with what else is asked for in this
-moment. Work that has to wait (an ``async def``) stays on its event loop and carries on a *dialogue*: the writing thread holds the
-transaction open and executes statement by statement, from the first one to the end of the work. While it waits nobody can
-write into the file, so a dialogue that says nothing for ``PATIENCE`` seconds is ended.
+Work that waits for nothing runs in that thread, under a savepoint, and shares its commit with the other
+operations of the moment. Work that has to wait (an ``async def``) stays on its event loop and holds a
+*dialogue*: the writing thread keeps the transaction open and executes one statement after another, until the
+work ends. Meanwhile nobody else can write into the file, so a dialogue without a statement for ``PATIENCE``
+seconds is ended.
 """
 
 import asyncio
@@ -22,13 +23,13 @@ from makegood.transactions import Caller, at_once
 T = TypeVar("T")
 
 PATIENCE = 5.0
-"""Seconds for which a dialogue may say nothing."""
+"""The most seconds between two statements of a dialogue."""
 
 Work = Callable[[Caller], Coroutine[Any, Any, T]]
 
 
 class WorkFault(Exception):  # noqa: N818 - carries one
-    """What the work raised: its own affair, whatever it is, and none of the store's."""
+    """Wraps an error that the work raised, to keep it apart from errors of the store."""
 
     def __init__(self, fault: BaseException) -> None:
         super().__init__(type(fault).__name__)
@@ -46,7 +47,7 @@ class Inside(Caller):
         self.over = False
 
     async def execute(self, sql: str, values: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
-        """Execute a statement. Raises ``TransactionError`` once the work has ended."""
+        """Execute a statement. Raises ``TransactionError`` after the work has ended."""
         if self.over:
             raise TransactionError("this transaction has ended: nothing can be executed in it any more")
         return _execute(self.connection, sql, values)
@@ -58,7 +59,10 @@ def _execute(connection: sqlite3.Connection, sql: str, values: Sequence[Any]) ->
 
 
 def transacted(tx: WriteTransaction, work: Work[T]) -> T:
-    """Do work that waits for nothing. Raises ``WorkFault`` for what it raises, unless the database itself has failed."""
+    """Run work that waits for nothing.
+
+    Its errors are raised as ``WorkFault``, unless the database itself has failed.
+    """
     inside = Inside(tx)
     try:
         done = at_once(work(inside))
@@ -71,7 +75,9 @@ def transacted(tx: WriteTransaction, work: Work[T]) -> T:
 
 
 def sorted_out(fault: BaseException) -> BaseException:
-    """Return what the store shall see of a fault of the work: only that the database failed is its own."""
+    """Return the error that the store should see: a failure of the database as it is, any other as
+    ``WorkFault``.
+    """
     if isinstance(fault, sqlite3.Error) and (is_broken(fault) or is_busy(fault)):
         return fault
     return WorkFault(fault)
@@ -87,7 +93,7 @@ class _Statement:
 @dataclass(slots=True)
 class _End:
     topics: set[str] | None
-    """To ring for; None: roll back."""
+    """Topics to ring for; None: roll back."""
 
 
 class _AbandonedError(Exception):
@@ -96,14 +102,17 @@ class _AbandonedError(Exception):
 
 @dataclass(slots=True, eq=False)
 class _Talk:
-    """The two sides of a dialogue. ``begun``: the future of the transaction, once there was a first statement."""
+    """The two sides of a dialogue."""
 
     loop: asyncio.AbstractEventLoop
+    """The event loop of the work."""
     said: queue.SimpleQueue[_Statement | _End] = field(default_factory=queue.SimpleQueue)
+    """What the work sends to the writing thread."""
     begun: asyncio.Future[None] | None = None
+    """The future of the transaction, once there was a first statement."""
 
     def action(self, tx: WriteTransaction) -> None:
-        """Execute what is said until the end: runs in the writing thread."""
+        """Execute statements until the end of the dialogue. Runs in the writing thread."""
         while True:
             try:
                 item = self.said.get(timeout=PATIENCE)
@@ -138,7 +147,7 @@ def _answer(future: asyncio.Future[Any], answer: list[tuple[Any, ...]]) -> None:
 
 
 class Dialogue(Caller):
-    """The transaction of work that waits; it begins with the first statement."""
+    """The transaction of work that waits. It begins with the first statement."""
 
     kind = "the store's own transaction"
     blocks = False
@@ -151,7 +160,7 @@ class Dialogue(Caller):
         self._over = False
 
     async def execute(self, sql: str, values: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
-        """Execute a statement."""
+        """Execute a statement. Raises ``TransactionError`` after the work has ended."""
         talk = self._talk
         if self._over:
             raise TransactionError("this transaction has ended: nothing can be executed in it any more")
@@ -162,11 +171,11 @@ class Dialogue(Caller):
         await asyncio.wait((answer, talk.begun), return_when=asyncio.FIRST_COMPLETED)
         if answer.done():
             return answer.result()
-        talk.begun.result()  # raises why it has ended
+        talk.begun.result()  # raises the error that ended it
         raise StoreUnavailableError("the transaction has ended before this statement")
 
     async def end(self, *, commit: bool) -> None:
-        """Commit, or roll back; whoever is cancelled meanwhile, it is done."""
+        """Commit or roll back. This completes even if the caller is cancelled meanwhile."""
         self._over = True
         if self._talk.begun is None:
             return
@@ -178,12 +187,12 @@ class Dialogue(Caller):
 
 
 async def talked(begin: Callable[[Action[None]], Awaitable[None]], work: Work[T]) -> T:
-    """Do work that waits, in a transaction that ``begin`` carries out."""
+    """Run work that waits, in a transaction that ``begin`` starts."""
     dialogue = Dialogue(begin)
     try:
         done = await work(dialogue)
     except BaseException:
-        with contextlib.suppress(MakegoodError):  # it had ended by itself already: the work knows why
+        with contextlib.suppress(MakegoodError):  # the transaction had already ended: the work got its error
             await dialogue.end(commit=False)
         raise
     await dialogue.end(commit=True)

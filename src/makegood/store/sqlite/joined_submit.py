@@ -1,8 +1,9 @@
-"""Submitting in a transaction of somebody else, on a connection of theirs to the same file.
+"""Submits tasks in the caller's transaction, on the caller's own connection to the same file.
 
-The first statement writes (nothing), so that it waits for the lock like any writer: a read before it would fix what the
-transaction sees, and with somebody else's commit in between SQLite would refuse to let it write at all. What is inserted stands under
-a savepoint of ours: when it fails half way, nothing of it is left in a transaction that the caller may yet commit.
+The first statement is a write that changes nothing, so that it waits for the lock like any writer. A read
+before it would fix the transaction's snapshot, and after a commit of another connection SQLite would refuse
+every write. The inserts are made under a savepoint of ours. If they fail half way, nothing of them is left in
+a transaction that the caller may still commit.
 """
 
 import os
@@ -26,7 +27,7 @@ _FILES = "pragma database_list"
 _LEVEL = "pragma main.synchronous"
 _LOCK = "update main.makegood_generation set generation = generation where store_id = ? returning 1"
 _VERSION = "select max(version) from main.makegood_schema_version"
-# One by one, by whatever driver: nobody holds such a task yet.
+# One row at a time, by any driver: nobody holds such a task yet.
 _TASK = """
 insert into makegood_task (id, app, workflow, fingerprint, state, goal, on_failure, submission, priority, ready_seq,
     epoch, cause, failure_count, lost, task_expired, created_at, static, key, within, undo_within, correlation_id, trace, told,
@@ -46,9 +47,12 @@ _ROLL_BACK = "rollback to makegood_submit"
 async def join(
     caller: Caller, drafts: Sequence[Submission], path: Path, store_id: str, clock: StoreClock
 ) -> list[Submitted]:
-    """Insert tasks with their steps; one answer per draft, in order. Whoever holds a key or an id stays as he is.
+    """Insert tasks with their steps. Returns one answer per draft, in order.
 
-    Raises ``TransactionError``, ``SchemaMismatchError``, ``PayloadError``, and what the caller's driver raises.
+    A task that already has the key or the id stays as it is.
+
+    Raises ``TransactionError``, ``SchemaMismatchError``, ``PayloadError``, and the errors of the caller's
+    driver.
     """
     checked(drafts)
     await verify(caller, path, store_id)
@@ -59,7 +63,7 @@ async def join(
         try:
             await caller.ask(_ROLL_BACK)
             await caller.ask(_RELEASE)
-        except Exception as gone:  # noqa: BLE001 - SQLite has ended the whole transaction: the first failure tells why
+        except Exception as gone:  # noqa: BLE001 - SQLite has ended the whole transaction: the first failure says why
             failure.add_note(f"the savepoint was gone: {gone}")
         raise
     await caller.ask(_RELEASE)
@@ -70,7 +74,10 @@ async def join(
 
 
 async def verify(caller: Caller, path: Path, store_id: str) -> None:
-    """Raise ``TransactionError`` or ``SchemaMismatchError`` for a connection that cannot carry what the store writes."""
+    """Verify that the store may write on this connection.
+
+    Raises ``TransactionError`` or ``SchemaMismatchError``.
+    """
     if caller.ours:
         return
     same_kind(caller, "sqlite", str(path))
@@ -103,7 +110,7 @@ def _text(value: str | bytes | None) -> str:
 
 
 async def _lock(caller: Caller, path: Path, store_id: str) -> None:
-    """Take the write lock and see that the tables are the store's."""
+    """Take the write lock, and verify that the tables belong to this store."""
     try:
         ours = await caller.ask(_LOCK, store_id)
         ((version,),) = await caller.ask(_VERSION)
@@ -114,7 +121,7 @@ async def _lock(caller: Caller, path: Path, store_id: str) -> None:
     if not ours:
         raise another(f"{caller.kind} to {path}, in which another store was put meanwhile,", str(path))
     wanted = migrations.needed("sqlite")
-    if (version or 0) < wanted:  # a newer one has all that this one needs, and more
+    if (version or 0) < wanted:  # a newer schema has everything that this version needs
         raise SchemaMismatchError(
             f"{path} has schema version {version}, this makegood needs {wanted}: run `makegood store migrate` once"
         )

@@ -1,8 +1,8 @@
-"""Looking out for tasks and messages that were written in a transaction of the caller's.
+"""Detects the commit of tasks and messages that were written in the caller's transaction.
 
-SQLite tells nobody of a commit, and the caller's connection rings no bell. So the store that wrote into the transaction looks
-for one row of it: at once, then more and more rarely, for some seconds. After a commit that comes later, or none, the
-slow poll of whoever listens has to do.
+SQLite does not announce commits, and the caller's connection rings no bell. So the store that wrote into the
+transaction polls for one row of it: at short intervals at first, then at longer ones, for 10 seconds. A later
+commit is found only by the slow poll of each listener.
 """
 
 import asyncio
@@ -30,27 +30,32 @@ class RunOnReader(Protocol):
     """Runs an action on the store's reading thread."""
 
     def __call__(self, action: Action[set[Wanted]]) -> Awaitable[set[Wanted]]:
-        """Return what the action does."""
+        """Return the result of the action."""
         ...
 
 
 @dataclass(slots=True, eq=False)
 class Lookout:
-    """Calls ``seen`` with what is there, soon after it is. Belongs to one event loop; ``expect`` may be called in any thread."""
+    """Calls ``seen`` soon after expected tasks or messages were committed.
+
+    A lookout belongs to one event loop; ``expect`` may be called in any thread.
+    """
 
     read: RunOnReader
+    """Runs an action on the store's reading thread."""
     seen: Callable[[set[Wanted]], None]
+    """Called with the tasks and messages that were found."""
     _loop: asyncio.AbstractEventLoop | None = None
     _wanted: dict[Wanted, float] = field(default_factory=dict)
     _pause: float = _FIRST
     _watch: asyncio.Task[None] | None = None
 
     def open(self, loop: asyncio.AbstractEventLoop) -> None:
-        """Begin to belong to an event loop."""
+        """Bind the lookout to an event loop."""
         self._loop = loop
 
     def expect(self, wanted: Wanted) -> None:
-        """Look out for a task or a message."""
+        """Poll for a task or a message, for 10 seconds."""
         if self._loop is not None:
             self._loop.call_soon_threadsafe(self._expect, wanted)
 
@@ -80,7 +85,7 @@ class Lookout:
                 self.seen(found)
 
     async def close(self) -> None:
-        """Stop looking."""
+        """Stop polling."""
         self._loop = None
         self._wanted.clear()
         if self._watch is not None:

@@ -1,11 +1,13 @@
-"""Leases: a row per name that is never deleted, so that an epoch never comes again; and a row per term, for people."""
+"""Leases: one row per name, never deleted, so that no epoch is reused; and one row per term, for people to
+read.
+"""
 
 from makegood.election.protocol import Grant, LeaseView, PastTerm
 from makegood.store.sqlite.transaction import WriteTransaction, are_numbers
 from makegood.store.sqlite.upkeep import pass_by
 
 KEPT = 1000
-"""Terms remembered per lease."""
+"""The most terms kept per lease."""
 
 _BEFORE = "select expires_at from makegood_lease where name = ?"
 _ACQUIRE = """
@@ -38,7 +40,10 @@ select epoch, holder, began_at, ended_at, released from makegood_lease_term wher
 
 
 def acquire(tx: WriteTransaction, name: str, holder: str, nonce: str, ttl: float) -> Grant | None:
-    """Take a lease that is free, expired or ours already (the same nonce)."""
+    """Acquire a lease that is free, expired or already ours (the same nonce).
+
+    Returns None if it is not available.
+    """
     before = tx.rows(_BEFORE, (name,))
     got = tx.rows(_ACQUIRE, (name, holder, nonce, ttl, tx.now + ttl, tx.now))
     pass_by(tx)
@@ -53,18 +58,18 @@ def acquire(tx: WriteTransaction, name: str, holder: str, nonce: str, ttl: float
 
 
 def renew(tx: WriteTransaction, grant: Grant) -> bool:
-    """Extend a lease that is still held; False when the term is over."""
+    """Extend a lease that is still held. Returns False if the term is over."""
     return tx.run(_RENEW, (tx.now, grant.name, grant.nonce, grant.epoch, tx.now)) == 1
 
 
 def release(tx: WriteTransaction, grant: Grant) -> None:
-    """Free a lease that is still this grant's."""
+    """Release a lease, if it still belongs to this grant."""
     if tx.run(_RELEASE, (grant.name, grant.nonce)) == 1:
         tx.run(_GIVEN_BACK, (tx.now, grant.name))
 
 
 def read(tx: WriteTransaction, name: str) -> LeaseView | None:
-    """Return who holds a lease."""
+    """Return a lease with its holder; None if the lease does not exist."""
     for holder, epoch, ttl, taken_at, expires_at in tx.rows(_READ, (name,)):
         remaining = expires_at - tx.now if are_numbers(expires_at) else 0.0
         return LeaseView(name, holder, epoch, ttl, taken_at, remaining)

@@ -1,4 +1,4 @@
-"""Reading tasks as a Scheduler wants them: with steps, requests and messages."""
+"""Reads tasks for a Scheduler: with steps, requests and messages."""
 
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
@@ -14,7 +14,7 @@ from makegood.store.sqlite.transaction import Row, WriteTransaction, are_values
 
 
 def _inline(column: str) -> str:
-    """Return a column as it is read first: of a large value its length."""
+    """Return the SQL that reads a column at first: for a large value it gives only the length."""
     return f"case when length({column}) > {INLINE} then length({column}) else {column} end"
 
 
@@ -40,16 +40,19 @@ _HELD = f"select {COLUMNS} from makegood_task where locked_by = ? and id in ({{m
 
 _UNTOUCHED = ("waiting", 0, 1, 0, 0, 0, 0, None, None, None)
 _OF_TASK, _OF_STEP = (16, 17), (2, 10, 11)
-"""Where a row has values that may be large."""
+"""The positions in a row of values that may be large."""
 
 
 @dataclass(slots=True)
 class Raw:
-    """A task's row, to be made a record, under the epoch that it has or is about to get."""
+    """A task's row that is to become a record."""
 
     row: Row
+    """The columns ``COLUMNS``."""
     epoch: int
+    """The epoch that the task has or is about to get."""
     timed: bool
+    """Whether the task has a deadline."""
 
     @property
     def id(self) -> int:
@@ -66,11 +69,14 @@ class Raw:
 
 @dataclass(slots=True)
 class Read:
-    """Tasks that could be read, (task, reason) of those that could not, and tasks that were left out for want of room."""
+    """The result of reading tasks."""
 
     tasks: list[Loaded]
+    """Tasks that could be read."""
     unreadable: list[tuple[int, str]]
+    """(task, reason) of tasks that could not be read."""
     left: list[int]
+    """Tasks that were left out because there was no room for their large values."""
 
 
 def _task(raw: Raw, given: tuple[bytes, bytes | None] | None) -> TaskRecord:
@@ -104,18 +110,20 @@ def _step(tx: WriteTransaction, row: Row, doing: object, waiting: bool) -> Step:
 
 @dataclass(slots=True)
 class _Pieces:
-    """Rows by task. ``large``: of tasks with large values that were not read, how many bytes these have; ``static``: what is large of a
-    task's own row, read later.
-    """
+    """Rows by task."""
 
     steps: dict[int, list[Row]]
+    """The rows of its steps."""
     inbox: dict[int, list[tuple[int, bytes]]]
+    """Its messages, as (seq, body)."""
     large: dict[int, int]
+    """The bytes of its large values that were not read; tasks without any are absent."""
     static: dict[int, tuple[bytes, bytes | None]]
+    """The large values of the task's own row (static part, result), read later."""
 
 
 def _pieces(tx: WriteTransaction, found: Sequence[Raw]) -> _Pieces:
-    """Return what there is of tasks, but for large values."""
+    """Return the rows of tasks, without large values."""
     ids = [raw.id for raw in found]
     pieces = _Pieces({id_: [] for id_ in ids}, {}, {}, {})
     steps, large = pieces.steps, defaultdict[int, int](int)
@@ -135,12 +143,12 @@ def _pieces(tx: WriteTransaction, found: Sequence[Raw]) -> _Pieces:
 
 
 def _large(row: Row, places: Iterable[int]) -> int:
-    """Return the bytes of the values of a row that were not read."""
+    """Return the number of bytes in a row's values that were not read."""
     return sum(row[place] for place in places if type(row[place]) is int)
 
 
 def _complete(tx: WriteTransaction, pieces: _Pieces, tasks: Sequence[int]) -> None:
-    """Read all of these tasks."""
+    """Read these tasks completely, large values included."""
     for task in tasks:
         pieces.steps[task], pieces.inbox[task] = [], []
     for row in tx.among(_ALL_STEPS, tasks):
@@ -151,8 +159,10 @@ def _complete(tx: WriteTransaction, pieces: _Pieces, tasks: Sequence[int]) -> No
 
 
 def read(tx: WriteTransaction, found: Sequence[Raw], room: int = NO_LIMIT) -> Read:
-    """Return tasks with steps, requests and messages, in the order of ``found``; four statements for up to 512, and three for those
-    with large values. ``room``: bytes of large values that may be read; the first task is read whatever it has.
+    """Return tasks with steps, requests and messages, in the order of ``found``.
+
+    ``room``: bytes of large values that may be read; the first task is read whatever its size. Up to 512
+    tasks take four statements, and three more for those with large values.
     """
     done = Read([], [], [])
     pieces = _pieces(tx, found)
@@ -178,7 +188,7 @@ def read(tx: WriteTransaction, found: Sequence[Raw], room: int = NO_LIMIT) -> Re
             done.tasks.append(
                 Loaded(_task(raw, pieces.static.get(id_)), rows.checked(parts, raw.row[5]), messages, timers)
             )
-        except Exception as fault:  # noqa: BLE001 - nothing but this task's rows is at work here
+        except Exception as fault:  # noqa: BLE001 - only this task's rows are involved here
             done.unreadable.append((id_, f"its rows cannot be read: {type(fault).__name__}: {fault}"))
     return done
 

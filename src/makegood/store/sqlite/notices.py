@@ -1,4 +1,4 @@
-"""Notices to submitters: written with the state change, taken for sending one after another of each task."""
+"""Notices to submitters: written with the state change, then taken for sending, one at a time for each task."""
 
 from collections.abc import Sequence
 from datetime import UTC, datetime
@@ -24,7 +24,7 @@ _NOTICE = "insert into makegood_notice (task, sequence, body) values (?, ?, ?)"
 _GUILTY = "select id, app, workflow, key, submission, told, notified, static from makegood_task where id = ?"
 _ACTIONS = "select name, state, flags from makegood_step where task = ? and kind = 'action' order by idx"
 
-# The host after this one, again and again: the index is not read as a whole, however much waits.
+# Run once for each host, with a limit: the index is never read as a whole, however many listeners wait.
 _TAKE = """
 update makegood_listener set due_at = ?, taken_by = ?
 where task in (select task from makegood_listener where host = ? and due_at <= ? order by due_at limit ?)
@@ -46,7 +46,7 @@ update makegood_listener set tries = tries + 1, due_at = null, taken_by = null, 
 
 
 def write(tx: WriteTransaction, made: Sequence[Notice]) -> None:
-    """Write notices, in order of sequence within each task, and note in their tasks' rows what was told."""
+    """Write notices, in order of sequence within each task, and record the last one in the task's row."""
     (store,) = tx.rows(STORE)
     tx.many(_TOLD, [(n.state, n.sequence, n.task) for n in {n.task: n for n in made}.values()])
     for sql, values in sending(made, store, tx.now):
@@ -56,7 +56,9 @@ def write(tx: WriteTransaction, made: Sequence[Notice]) -> None:
 
 
 def sending(made: Sequence[Notice], store: Row, now: float) -> list[tuple[str, list[Row]]]:
-    """Return the statements that let notices leave, each with its rows; ``store``: what ``STORE`` says."""
+    """Return the statements that put notices on their way, each with its rows; ``store``: the row that
+    ``STORE`` reads.
+    """
     store_id, generation = store
     time = datetime.fromtimestamp(now, UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
     to_web = [n for n in made if notices.queue(n.reply.to) is None]
@@ -79,7 +81,7 @@ def sending(made: Sequence[Notice], store: Row, now: float) -> list[tuple[str, l
 
 
 def guilty(tx: WriteTransaction, task: int, cause: str) -> None:
-    """Write the notice of a task that was put to error by the store itself."""
+    """Write the notice of a task that the store itself has put to error."""
     *columns, static = tx.rows(_GUILTY, (task,))[0]
     found = of_guilty(columns, static, cause, tx.rows(_ACTIONS, (task,)))
     if found is not None:
@@ -87,7 +89,9 @@ def guilty(tx: WriteTransaction, task: int, cause: str) -> None:
 
 
 def take(tx: WriteTransaction, node: int, room: Sequence[tuple[str, int]], lease: float) -> list[Due]:
-    """Take notices for sending."""
+    """Take notices that are due for sending, per host at most its ``room``; ``lease``: seconds until they are
+    due again.
+    """
     taken: list[Row] = []
     for host, most in room:
         taken += tx.rows(_TAKE, (tx.now + lease, node, host, tx.now, most))
@@ -99,7 +103,7 @@ def take(tx: WriteTransaction, node: int, room: Sequence[tuple[str, int]], lease
 
 
 def settle(tx: WriteTransaction, node: int, outcomes: Sequence[Sending]) -> list[bool]:
-    """Write down what became of notices."""
+    """Record the outcomes of sending. Returns True for each notice that ``node`` still held."""
     ours = {
         task: (sequence, url) for task, sequence, url in tx.among(_OURS, [o.task for o in outcomes], node)
     }

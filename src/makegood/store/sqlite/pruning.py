@@ -1,13 +1,15 @@
-"""Removing tasks that ended long ago, with everything about them, in bounded batches."""
+"""Removes tasks that ended long ago, with all their rows, in bounded batches."""
 
 from makegood.store.records import Pruned
 from makegood.store.sqlite.transaction import Row, WriteTransaction
 
-# Ids rise with the time of submission, so a window of them is a window of time; nothing else is read to find what is old.
+# Ids rise with the time of submission, so a window of ids is a window of time. Nothing else is read to find
+# old tasks.
 _WINDOW = """
 select id, created_at, state in ('processed', 'undone') and ended_at < ? from makegood_task where id > ? order by id limit ?
 """
-# What keeps a task although it has ended: somebody has something to say to it, or was not told about it yet.
+# Rows that keep an ended task: a message or request for it, an undelivered notice, an open or undelivered
+# alert.
 _KEEPS = (
     "select task from makegood_inbox where task in ({marks})",
     "select task from makegood_request where task in ({marks})",
@@ -16,7 +18,7 @@ _KEEPS = (
 )
 _AGAIN = "delete from makegood_task where id = ? and state in ('processed', 'undone') and locked_by is null"
 _TABLES = ("step", "event", "audit", "alert")
-# What belongs to no task: alerts that have ended and were told, acts on messages and the like.
+# Rows that belong to no task: alerts that ended and were delivered, and acts on messages and the like.
 _OTHERS = (
     """
 delete from makegood_alert where id in (
@@ -30,7 +32,12 @@ delete from makegood_audit where act in (
 
 
 def prune(tx: WriteTransaction, *, older: float, after: int, limit: int, dry: bool) -> Pruned:
-    """Remove ended tasks of a window of ids, with the first also what belongs to no task; ``dry``: only count them."""
+    """Remove the ended tasks of one window of ids; the first window also removes old rows that belong to no
+    task.
+
+    ``older``: seconds since a task ended. ``after``: the id before the window; 0 for the first. ``dry``: only
+    count.
+    """
     until = tx.now - older
     if after == 0 and not dry:
         for sql in _OTHERS:

@@ -1,4 +1,4 @@
-"""Messages in queues: sent, given to receivers under a lease, acknowledged, given back, dead."""
+"""Messages in queues: send, receive under a lease, acknowledge, give back, move to the dead letters."""
 
 from collections.abc import Sequence
 from typing import TypeVar
@@ -18,7 +18,7 @@ insert into makegood_message (queue, id, body, kind, correlation_id, reply_to, t
 values (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
 on conflict do nothing
 """
-"""Values: ``sent``. Whoever sends rings for the topic ``queue:NAME``."""
+"""Its values come from ``sent``. The sender rings for the topic ``queue:NAME``."""
 
 _OTHER = "select 1 from makegood_message where queue = ? and id = ? and state <> 'done' and body <> ?"
 _LENGTH = (
@@ -38,9 +38,10 @@ select count(*), coalesce(sum(size), 0) from (
 """
 _EXPIRED = "delete from makegood_message where queue = ? and state = 'waiting' and expires_at <= ?"
 
-# A message of a task waits while an earlier one of it is taken, or delayed: then that one becomes visible after it. And where that one
-# is visible again it goes first: whatever is behind it comes with all that is before it, or later. Behind a dead one it waits until
-# that is replayed or dropped.
+# A message of a task waits while an earlier message of that task is taken or delayed, which means that the
+# earlier one becomes visible later. Once the earlier message is visible again, it goes first: a later message
+# is given only with all messages before it, or after them. Behind a dead message it waits until that is
+# replayed or dropped.
 FOUND = """
 with found as materialized (
     select seq, tries, error, task, visible_at from makegood_message m
@@ -82,7 +83,7 @@ update makegood_message set state = 'dead', taken_by = null, ended_at = ?, expir
 where seq = ? and tries = ? and state = 'waiting' {ours}
 returning queue, id, task
 """
-# The queue after this one, again and again: none is counted further than it matters.
+# Steps from one queue to the next, and counts none further than necessary.
 _OVERFULL = """
 with recursive q (queue) as (
     select min(queue) from makegood_message where state = 'waiting'
@@ -118,13 +119,15 @@ def sent(m: Outgoing, now: float) -> Row:
 
 
 def write(tx: WriteTransaction, messages: Sequence[Outgoing]) -> None:
-    """Send messages in a transaction that does other things as well, whatever the length of their queues."""
+    """Send messages in a transaction that does other things as well, without checking the length of their
+    queues.
+    """
     tx.many(SEND, [sent(m, tx.now) for m in messages])
     tx.topics.update(f"queue:{m.queue}" for m in messages)
 
 
 def send(tx: WriteTransaction, asked: Sequence[tuple[Outgoing, Room]]) -> list[Sent]:
-    """Send messages, each with the limits of its queue."""
+    """Send messages, each with the limits of its queue. Raises ``PayloadError`` and ``QueueFullError``."""
     try:
         answers = [_send(tx, m) for m, _ in asked]
     except DATA_FAULTS as fault:
@@ -148,7 +151,10 @@ def _send(tx: WriteTransaction, m: Outgoing) -> Sent:
 
 
 def _check(tx: WriteTransaction, queue: str, room: Room, new: Sequence[int]) -> None:
-    """Raise ``QueueFullError`` when too many messages wait, or bytes, with the ``new`` ones, once those that have expired are gone."""
+    """Raise ``QueueFullError`` if too many messages or bytes wait.
+
+    The ``new`` messages, given by their sizes in bytes, are counted; expired ones are removed first.
+    """
     if not room.depths.wants(queue, sum(new), room.most_bytes, tx.now):
         if tx.rows(_LENGTH, (queue, room.most + 1))[0][0] <= room.most:
             return
@@ -170,7 +176,7 @@ def _rest(tx: WriteTransaction, queue: str) -> float | None:
 
 
 def look(tx: WriteTransaction, queue: str) -> Handed | None:
-    """Return an answer without messages when none can be due, None when somebody must look more closely."""
+    """Return an empty result if no message is due; None if a write transaction is needed to find out."""
     rest = _rest(tx, queue)
     return None if rest == 0 else Handed([], rest)
 
@@ -178,12 +184,15 @@ def look(tx: WriteTransaction, queue: str) -> Handed | None:
 def receive(
     tx: WriteTransaction, queue: str, taker: str, limit: int, *, lease: float, threshold: int
 ) -> Handed:
-    """Give messages to a receiver."""
+    """Give messages to a receiver, under a lease of ``lease`` seconds.
+
+    A message with ``threshold`` tries or more goes to the dead letters instead.
+    """
     found = tx.rows(FOUND, (queue, tx.now, limit))
     given: list[int] = []
     worn: list[tuple[Receipt, str]] = []
     behind: set[int] = set()
-    for seq, tries, error, task in found:  # those of one task in their order
+    for seq, tries, error, task in found:  # the messages of one task are in order
         if task in behind:
             continue
         if tries < threshold:
@@ -204,7 +213,9 @@ def receive(
 
 
 def _later(rest: float | None) -> float | None:
-    """Return when to look again when what is visible could not be given: it waits for others, or expires."""
+    """Return the seconds until the next poll: 1 if visible messages could not be given (they wait for others,
+    or expire).
+    """
     return 1.0 if rest == 0 else rest
 
 
@@ -219,12 +230,12 @@ def _kill(
 
 
 def hold(tx: WriteTransaction, receipts: Sequence[Receipt], lease: float) -> list[bool]:
-    """Make leases longer."""
+    """Extend leases. Returns True for each message that was still held."""
     return [tx.run(_HOLD, (tx.now + lease, *receipt)) == 1 for receipt in receipts]
 
 
 def acknowledge(tx: WriteTransaction, receipts: Sequence[Receipt]) -> list[bool]:
-    """Take messages out of their queues."""
+    """Remove messages from their queues. Returns True for each message that was still held."""
     return [
         tx.run(_DONE, receipt) == 1 or tx.run(_REMEMBER, (tx.now, tx.now, *receipt)) == 1
         for receipt in receipts
@@ -232,14 +243,17 @@ def acknowledge(tx: WriteTransaction, receipts: Sequence[Receipt]) -> list[bool]
 
 
 async def accept(caller: Caller, receipt: Receipt, now: float) -> bool:
-    """Take a message out of its queue in somebody's transaction."""
+    """Remove a message from its queue in the caller's transaction. Returns whether it was still held."""
     if await caller.ask(f"{_DONE} returning 1", *receipt):
         return True
     return bool(await caller.ask(f"{_REMEMBER} returning 1", now, now, *receipt))
 
 
 async def put(caller: Caller, message: Outgoing, room: Room, now: float) -> Sent:
-    """Send a message in somebody's transaction. What would be refused is found out first, since nothing here can be rolled back."""
+    """Send a message in the caller's transaction. Raises ``QueueFullError``.
+
+    Limits are checked before the insert, since nothing can be rolled back here.
+    """
     queue_records.checked([message])
     queue, size = message.queue, len(message.body)
     known = (blob(message.body), queue, message.id)
@@ -260,7 +274,10 @@ async def put(caller: Caller, message: Outgoing, room: Room, now: float) -> Sent
 
 
 def give_back(tx: WriteTransaction, returned: Sequence[Returned]) -> list[bool]:
-    """Give messages back, or put them to the dead letters."""
+    """Give messages back, or move them to the dead letters.
+
+    Returns True for each message that was still held.
+    """
     said: list[bool] = []
     for one in returned:
         if one.dead:
@@ -274,7 +291,10 @@ def give_back(tx: WriteTransaction, returned: Sequence[Returned]) -> list[bool]:
 
 
 def shorten(tx: WriteTransaction, most: int, limit: int, most_bytes: int) -> int:
-    """Drop the oldest notices of queues that are too long, or have too many bytes."""
+    """Drop the oldest notices of queues with too many messages or bytes, and raise alerts.
+
+    Returns how many.
+    """
     gone: dict[str, tuple[int, bool]] = {}
     for queue, over, excess in tx.rows(_OVERFULL, (most, most_bytes, most + limit)):
         gone[queue] = tx.run(_SHORTEN, (queue, tx.now, limit, over, excess)), over > 0
@@ -288,5 +308,5 @@ def shorten(tx: WriteTransaction, most: int, limit: int, most_bytes: int) -> int
 
 
 def any_overfull(tx: WriteTransaction, most: int, most_bytes: int) -> bool:
-    """Return whether a queue is too long."""
+    """Whether a queue has too many messages or bytes."""
     return bool(tx.rows(_OVERFULL, (most, most_bytes, most + 1)))

@@ -1,4 +1,4 @@
-"""What people and handles read: tasks, their steps, their history."""
+"""Reads a task with its steps, for people and handles."""
 
 from makegood.store import rows
 from makegood.store.search import COLUMNS, task_view
@@ -17,7 +17,10 @@ select at, body from makegood_inbox where task = ? and kind in ({rows.KINDS_OF_A
 
 
 def detail(tx: WriteTransaction, task: int, *, asked: bool = False) -> TaskDetail | None:
-    """Return one task with its steps and what is in flight of it; ``asked``: and the acts that are not decided."""
+    """Return one task with its steps and its requests in flight; None if it does not exist.
+
+    ``asked``: also return the operators' acts that are not yet decided.
+    """
     found = tx.rows(_TASK, (task,))
     if not found:
         return None

@@ -1,4 +1,4 @@
-"""Requests to agents and messages to tasks."""
+"""Requests to agents, their replies, and messages to tasks."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -45,8 +45,9 @@ where task = ? and idx = ? and attempt = ? and kind <> 'timer' and taken_by = ? 
 
 
 def inbox(tx: WriteTransaction, node: int, limit: int, room: int) -> tuple[TaskMessages, dict[int, str]]:
-    """Return messages for the tasks of ``node``, and unlocked tasks at rest that have some; and, by task, why a message of it
-    cannot be read.
+    """Return messages for the tasks of ``node``, and the unlocked tasks at rest that have messages.
+
+    The second value says, by task, why one of its messages cannot be read.
     """
     found = TaskMessages({}, [])
     unreadable: dict[int, str] = {}
@@ -71,7 +72,7 @@ def inbox(tx: WriteTransaction, node: int, limit: int, room: int) -> tuple[TaskM
 
 
 def post(tx: WriteTransaction, posted: Sequence[tuple[int, TaskMessage]]) -> list[None]:
-    """Leave operators' acts; raises ``TaskNotFoundError``."""
+    """Write operators' acts into the tasks' inboxes. Raises ``TaskNotFoundError``."""
     there = {task for task, _ in tx.among(_TASKS, [task for task, _ in posted])}
     for task, _ in posted:
         if task not in there:
@@ -84,7 +85,7 @@ def post(tx: WriteTransaction, posted: Sequence[tuple[int, TaskMessage]]) -> lis
 
 
 def answers(tx: WriteTransaction, acts: Sequence[str]) -> dict[str, Answer]:
-    """Return what became of acts."""
+    """Return the answers to acts, for those that were decided."""
     return {
         act: Answer(Act(act, who, why), kind, *rest)
         for act, kind, who, why, *rest in tx.among(_ANSWERS, acts)
@@ -93,15 +94,21 @@ def answers(tx: WriteTransaction, acts: Sequence[str]) -> dict[str, Answer]:
 
 @dataclass(frozen=True, slots=True)
 class IncomingReply:
-    """A reply on its way in: who gives it, to which task."""
+    """A reply that is being delivered."""
 
     node: int
+    """The node that replies."""
     task: int
+    """The task that the reply is for."""
     message: TaskMessage
+    """The reply itself."""
 
 
 def answer(tx: WriteTransaction, replies: Sequence[IncomingReply]) -> list[bool]:
-    """Leave replies that came in time in their tasks' inboxes, and record the others as late."""
+    """Write replies that came in time into their tasks' inboxes, and record the others as late.
+
+    Returns True for each reply that came in time.
+    """
     tasks = list(dict.fromkeys(reply.task for reply in replies))
     flying = {tuple(row[:3]): row[3:] for row in tx.among(_IN_FLIGHT, tasks)}
     given: dict[tuple[int, int, int], bytes] = {}
@@ -137,12 +144,12 @@ def answer(tx: WriteTransaction, replies: Sequence[IncomingReply]) -> list[bool]
 
 
 def _given(tx: WriteTransaction, tasks: Sequence[int]) -> dict[tuple[int, int, int], bytes]:
-    """Return the replies that lie in the inboxes of ``tasks``, by the request that they answer."""
+    """Return the replies in the inboxes of ``tasks``, by the request that they answer."""
     found: dict[tuple[int, int, int], bytes] = {}
     for task, body in tx.among(_BODIES, tasks):
         try:
             message = rows.read_message(body, 0)
-        except UNREADABLE:  # whoever looks into the inbox will find it
+        except UNREADABLE:  # the next reader of the inbox will find it
             continue
         if message.idx >= 0 and message.kind not in ("late", "expired"):
             found[task, message.idx, message.attempt] = body
@@ -150,7 +157,10 @@ def _given(tx: WriteTransaction, tasks: Sequence[int]) -> dict[tuple[int, int, i
 
 
 def _late(tx: WriteTransaction, replies: Sequence[IncomingReply]) -> list[Row]:
-    """Write late replies into the history; returns the messages that tasks which have not ended shall get."""
+    """Write late replies into the history.
+
+    Returns the messages for those of their tasks that have not ended.
+    """
     states: dict[int, str] = dict(tx.among(_TASKS, [reply.task for reply in replies]))
     tx.many(
         EVENT,
@@ -170,17 +180,23 @@ def _late(tx: WriteTransaction, replies: Sequence[IncomingReply]) -> list[Row]:
 
 
 def extend(tx: WriteTransaction, node: int, key: tuple[int, int, int], seconds: float) -> bool:
-    """Move an attempt's complete-by, never to an earlier time; False when it is not ``node``'s any more."""
+    """Move an attempt's deadline, never to an earlier time.
+
+    Returns False if the attempt is no longer ``node``'s.
+    """
     return tx.run(_EXTEND, (tx.now + seconds, *key, node, tx.now)) == 1
 
 
 def give_back(tx: WriteTransaction, node: int, requests: Sequence[tuple[int, int, int]]) -> None:
-    """Make taken requests available again, at their old place; those handed over in memory have no body to give."""
+    """Release taken requests, in their old order.
+
+    Requests handed over in memory have no body and are left alone.
+    """
     for key in requests:
         for (agent,) in tx.rows(_GIVE_BACK, (*key, node)):
             tx.topics.add(f"agent:{agent}")
 
 
 def excuse(tx: WriteTransaction, node: int, requests: Sequence[tuple[int, int, int]]) -> None:
-    """Mark requests whose silence is not to be counted."""
+    """Mark requests whose silence is not to be counted as a failure."""
     tx.many(_EXCUSE, [(*key, node) for key in requests])

@@ -1,6 +1,7 @@
-"""Decisions that are the same stride (see ``saga.straight``): of each only task, result and arguments are its own.
+"""Writes Decisions that are the same stride (see ``saga.fast_path``): only task, result and arguments differ.
 
-They are nearly all of a batch, so what they have in common is looked at once for all, and their tasks are written down once.
+Nearly all Decisions of a batch are of this kind. So their shared part is examined once for all of them, and
+their tasks are listed once.
 """
 
 from collections import defaultdict
@@ -17,7 +18,9 @@ from makegood.store.sqlite.decision_rows import encoded
 from makegood.store.sqlite.transaction import WriteTransaction
 
 _Key = tuple[int, int, int, bool, bool]
-"""The stride's id, epoch, priority; whether the task ends; whether what is asked is handed over in memory."""
+"""The stride's identity, epoch, priority; whether the task is released; whether requests are handed over in
+memory.
+"""
 
 
 def _groups() -> defaultdict[_Key, list[Decision]]:
@@ -26,29 +29,32 @@ def _groups() -> defaultdict[_Key, list[Decision]]:
 
 @dataclass(slots=True)
 class Strides:
-    """Those of one batch of ``node``. ``claimed``: tasks whose lock is taken now."""
+    """The strides of one batch."""
 
     tx: WriteTransaction
     node: int | None
+    """The node that holds the tasks."""
     claimed: frozenset[int]
+    """Tasks whose lock is taken now."""
     groups: defaultdict[_Key, list[Decision]] = field(default_factory=_groups)
+    """Decisions that are written together."""
 
     def take(self, d: Decision) -> bool:
-        """Take a Decision; False when there is more to it, so that it has to be written by itself."""
+        """Take a Decision. Returns False if it is more than a stride and must be written by itself."""
         if not rows.whole(d, self.claimed):
             return False
         self.groups[id(d.stride), d.before.epoch, d.before.priority, d.release, bool(d.handed)].append(d)
         return True
 
     def held(self) -> dict[int, list[int]]:
-        """Return the tasks that have to be held, by their epoch."""
+        """Return the tasks that this node must hold, by epoch."""
         found: defaultdict[int, list[int]] = defaultdict(list)
         for (_, epoch, _, _, _), of in self.groups.items():
             found[epoch] += [d.before.id for d in of]
         return found
 
     def changes(self) -> Iterator[Change]:
-        """Yield what is to be done, fences among it."""
+        """Yield the changes to make, including fences."""
         for (_, _, priority, release, here), of in self.groups.items():
             stride = of[0].stride
             assert stride is not None
@@ -81,7 +87,11 @@ class Strides:
         ids: Sequence[int],
         waiting: Sequence[Request] | None,
     ) -> Iterator[Change]:
-        """Yield a step's requests: those that are ``waiting`` for an agent of another process, None: all are handed over."""
+        """Yield a step's requests.
+
+        ``waiting``: the requests that wait for an agent of another process; None: all are handed over in
+        memory.
+        """
         idx, _, attempt, app, agent, action, _, _, within = sent.asked
         to, now = ids_.address(app, agent), self.tx.now
         if waiting is None:

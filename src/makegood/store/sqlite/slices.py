@@ -1,4 +1,7 @@
-"""The slices of the SQLite store. A verb is a transaction of one of the modules beside this one, made a method."""
+"""The slices of the SQLite store: its operations, by subject.
+
+Most operations are transactions from the modules beside this one, turned into methods.
+"""
 
 from collections.abc import Sequence
 from functools import partial
@@ -26,7 +29,7 @@ from makegood.transactions import Caller
 
 
 class TaskSlice(Slice):
-    """TaskSlice, their steps and their inboxes."""
+    """Tasks, their steps and their inboxes."""
 
     def __init__(self, database: Database, ageing: Ageing) -> None:
         super().__init__(database)
@@ -38,34 +41,34 @@ class TaskSlice(Slice):
         return await self._db.together(submit, drafts, octets=octets, again=True)
 
     async def join(self, caller: Caller, drafts: Sequence[records.Submission]) -> list[records.Submitted]:
-        """Insert tasks in a transaction of the caller's."""
+        """Insert tasks in the caller's transaction."""
         return await join(caller, drafts, self._db.path, self._db.identity.store_id, self._db.clock)
 
     async def commit(self, batch: records.Batch) -> records.Committed:
-        """Write Decisions, claim tasks, and write what ``decide`` makes of them."""
+        """Write Decisions, claim tasks, and write the Decisions that ``decide`` makes on these."""
         act = partial(commit, batch=batch, ageing=self.ageing)
         return await self._db.write(act, weight=len(batch.decisions), again=batch.claim is None)
 
     async def load(self, node: int, tasks: Sequence[int]) -> list[records.Loaded]:
-        """Return tasks that ``node`` still holds."""
+        """Return those of ``tasks`` that ``node`` still holds. Tasks that cannot be read are put to error."""
         found = await self._db.read(partial(load.load, node=node, tasks=tasks))
         for task, reason in found.unreadable:
             await self.put_to_error(node, task, reason)
         return found.tasks
 
     async def put_to_error(self, node: int, task: int, reason: str) -> None:
-        """Put a task that ``node`` holds to error, whatever is in its rows."""
+        """Put a task that ``node`` holds to error, whatever its rows contain."""
         await self._db.write(partial(put_to_error, node=node, task=task, reason=reason, held=True))
 
     async def inbox(self, node: int, limit: int, room: int = records.NO_LIMIT) -> records.TaskMessages:
-        """Return messages for tasks that ``node`` holds, and tasks at rest that have some."""
+        """Return messages for tasks that ``node`` holds, and tasks at rest that have messages."""
         found, unreadable = await self._db.read(partial(requests.inbox, node=node, limit=limit, room=room))
         for task, reason in unreadable.items():
             await self.put_to_error(node, task, reason)
         return found
 
     async def post(self, task: int, message: TaskMessage) -> None:
-        """Leave an operator's act in a task's inbox."""
+        """Write an operator's act into a task's inbox."""
         await self._db.together(requests.post, [(task, message)])
 
     answers = reads(requests.answers)
@@ -76,7 +79,7 @@ class TaskSlice(Slice):
 
 
 class RequestSlice(Slice):
-    """RequestSlice to agents, and their replies."""
+    """Requests to agents, and their replies."""
 
     def __init__(self, database: Database, ageing: Ageing) -> None:
         super().__init__(database)
@@ -88,13 +91,13 @@ class RequestSlice(Slice):
         return await self._db.write(act, again=True)
 
     async def answer(self, node: int, replies: Sequence[tuple[int, TaskMessage]]) -> list[bool]:
-        """Leave replies in the tasks' inboxes; True for each that came in time."""
+        """Write replies into the tasks' inboxes. Returns True for each reply that came in time."""
         given = [requests.IncomingReply(node, task, message) for task, message in replies]
         octets = sum([len(message.value or b"") for _, message in replies])
         return await self._db.together(requests.answer, given, octets=octets, again=True)
 
     async def extend(self, node: int, task: int, idx: int, attempt: int, seconds: float) -> bool:
-        """Move an attempt's complete-by."""
+        """Move an attempt's deadline to ``seconds`` from now."""
         key = (task, idx, attempt)
         return await self._db.write(partial(requests.extend, node=node, key=key, seconds=seconds))
 
@@ -114,7 +117,7 @@ class SupervisionSlice(Slice):
 
 
 class QueueSlice(Slice):
-    """QueueSlice of messages."""
+    """Queues of messages."""
 
     def __init__(self, database: Database) -> None:
         super().__init__(database)
@@ -125,20 +128,20 @@ class QueueSlice(Slice):
         return self._db.clock.now()
 
     async def accept(self, caller: Caller, receipt: Receipt) -> bool:
-        """Acknowledge a message in a transaction."""
+        """Acknowledge a message in the caller's transaction."""
         return await mails.accept(caller, receipt, await self._verified(caller))
 
     async def put(
         self, caller: Caller, message: Outgoing, most: int, most_bytes: int = records.NO_LIMIT
     ) -> Sent:
-        """Send a message in a transaction."""
+        """Send a message in the caller's transaction."""
         room = Room(most, most_bytes, self.depths)
         return await mails.put(caller, message, room, await self._verified(caller))
 
     async def send_messages(
         self, messages: Sequence[Outgoing], most: int, most_bytes: int = records.NO_LIMIT
     ) -> list[Sent]:
-        """Put messages into their queues, together with what others send in this moment."""
+        """Send messages, together with those that other callers send at the same moment."""
         queue_records.checked(messages)
         room = Room(most, most_bytes, self.depths)
         octets = sum([len(m.body) for m in messages])
@@ -147,7 +150,7 @@ class QueueSlice(Slice):
     async def receive_messages(
         self, queue: str, taker: str, limit: int, lease: float, threshold: int
     ) -> Handed:
-        """Give messages to ``taker``; where none is due, nothing is written."""
+        """Give messages to ``taker``. If none is due, nothing is written."""
         found = await self._db.read(partial(mails.look, queue=queue))
         if found is not None:
             return found
@@ -156,15 +159,18 @@ class QueueSlice(Slice):
         )
 
     async def acknowledge_messages(self, receipts: Sequence[Receipt]) -> list[bool]:
-        """Take messages out of their queues."""
+        """Remove messages from their queues."""
         return await self._db.together(mails.acknowledge, receipts)
 
     async def return_messages(self, returned: Sequence[Returned]) -> list[bool]:
-        """Give messages back, or put them to the dead letters."""
+        """Give messages back, or move them to the dead letters."""
         return await self._db.together(mails.give_back, returned)
 
     async def shorten_queues(self, most: int, limit: int, most_bytes: int = records.NO_LIMIT) -> int:
-        """Drop the oldest notices of queues that are too long, or have too many bytes; where none is, nothing is written."""
+        """Drop the oldest notices of queues with too many messages or bytes.
+
+        If there are none, nothing is written.
+        """
         if not await self._db.read(partial(mails.any_overfull, most=most, most_bytes=most_bytes)):
             return 0
         return await self._db.write(partial(mails.shorten, most=most, limit=limit, most_bytes=most_bytes))
@@ -178,7 +184,7 @@ class QueueSlice(Slice):
 
 
 class NoticeSlice(Slice):
-    """What submitters are told."""
+    """Notices to submitters."""
 
     notices_due = reading(notice_operations.due)
     take_notices = writes(notices.take)
@@ -189,7 +195,7 @@ class NoticeSlice(Slice):
 
 
 class LeaseSlice(Slice):
-    """LeaseSlice with epochs."""
+    """Leases with epochs."""
 
     acquire = writes(leases.acquire)
     renew = writes(leases.renew)
@@ -202,7 +208,7 @@ class NodeSlice(Slice):
     """Processes."""
 
     async def register(self, info: views_.NodeInfo) -> int:
-        """Insert a node row with its first heartbeat."""
+        """Insert a node row with its first heartbeat. Returns the node's number."""
         number, generation = await self._db.write(partial(upkeep.register, info=info))
         self._db.known = records.Identity(self._db.identity.store_id, generation)
         return number
@@ -223,11 +229,11 @@ class AdminSlice(Slice):
         self.check = database.check
 
     async def examine(self) -> list[views_.Finding]:
-        """Look at the file, where it lies and how it is kept."""
+        """Examine the file, its location and its durability."""
         return await self._db.apart(partial(doctor.look, self._db.path, self._db.connect))
 
     async def broken(self, limit: int) -> list[str]:
-        """Return which rows do not read, a sentence each."""
+        """Return the rows that cannot be read, one sentence each."""
         return await broken(
             lambda sql, values: self._db.read(partial(doctor.asked, sql=sql, values=values)),
             lambda after, most: self._db.read(partial(doctor.unread, after=after, limit=most)),
@@ -241,7 +247,7 @@ class AdminSlice(Slice):
         return done
 
     async def prune(self, older: float, after: int, limit: int, *, dry: bool = False) -> records.Pruned:
-        """Remove tasks that ended long ago, of one window."""
+        """Remove tasks that ended long ago, from one window of ids."""
         act = partial(pruning.prune, older=older, after=after, limit=limit, dry=dry)
         return await (self._db.read(act) if dry else self._db.write(act))
 

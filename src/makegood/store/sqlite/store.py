@@ -1,4 +1,4 @@
-"""``SQLiteStore``: the slices over one file, its threads and its doorbell."""
+"""``SQLiteStore``: the store on one SQLite file, made of its slices, threads and doorbell."""
 
 import asyncio
 from collections.abc import Callable, Coroutine
@@ -23,17 +23,19 @@ from makegood.transactions import Caller
 T = TypeVar("T")
 
 _POLL = 1.0
-_ABREAST = 64  # one is written; others are decided meanwhile and wait in line
+_ABREAST = 64  # while one batch is written, the others are decided and wait in line
 
 
 class SQLiteStore:
     """The store on one SQLite file.
 
-    ``path``: the file. ``clock``: the machine's, unless a test hands in its own. ``poll``: seconds between looks for commits
-    of other processes, behind the doorbell; None: never. ``open_connection``: makes connections, for tests that count or fail.
-    ``ageing``: seconds of waiting that count as one priority more, None: never.
-    ``line`` and ``bell``: what makes the two threads and the doorbell, for a simulated world that has neither.
-    An object belongs to the event loop on which it was opened.
+    ``path``: the file. ``clock``: the machine's clock, unless a test passes its own. ``poll``: seconds
+    between polls for commits of other processes, which back up the doorbell; None: never. ``ageing``: seconds
+    of waiting that count as one more priority; None: never. ``open_connection``: opens connections; tests
+    pass one that counts or fails. ``line`` and ``bell``: create the two threads and the doorbell; a simulated
+    world has neither and passes its own.
+
+    A store object belongs to the event loop on which it was opened.
     """
 
     def __init__(
@@ -67,10 +69,11 @@ class SQLiteStore:
         return self._database.identity
 
     async def open(self, *, migrate: bool = False, looking: bool = False) -> None:
-        """Open the file, verify settings and schema, start the threads and hang up the bell.
+        """Open the file, verify settings and schema, start the threads and open the doorbell.
 
-        No lock is waited for, which the caller may hold himself, unless there is something to write: a new or old file, or the
-        first process since the machine was started. ``looking``: nothing is written then either, but for a new or old file.
+        This waits for a lock, which the caller itself may hold, only if there is something to write: a new
+        file, an old schema, or the first process since the machine started. With ``looking``, it writes only
+        to a new file or an old schema.
         """
         if self._database.writer is not None:
             return
@@ -83,7 +86,7 @@ class SQLiteStore:
         self._wakes.open(asyncio.get_running_loop())
 
     async def close(self) -> None:
-        """Finish what was asked for, then let go of the file and the bell."""
+        """Finish the operations asked for, then close the file and the doorbell."""
         await self._wakes.rest()
         await self._database.close()
         self._wakes.close()
@@ -93,15 +96,17 @@ class SQLiteStore:
         return self._database.now()
 
     def subscribe(self, topic: str, ring: Callable[[], None]) -> Callable[[], None]:
-        """Call ``ring`` when something may have come for ``topic``; returns what ends that."""
+        """Call ``ring`` when something may have arrived for ``topic``; returns a function that ends the
+        subscription.
+        """
         return self._wakes.subscribe(topic, ring)
 
     def joined(self, *written: Wanted) -> None:
-        """Look often for these tasks or messages, for some seconds, and ring for them once they are committed."""
+        """Poll for these tasks or messages for 10 seconds, and ring once they are committed."""
         self._wakes.joined(*written)
 
     async def transact(self, work: Callable[[Caller], Coroutine[Any, Any, T]], *, waits: bool) -> T:
-        """Do ``work`` in a transaction of the store's own."""
+        """Run ``work`` in a transaction of the store; ``waits``: the work has to wait (an ``async def``)."""
         if waits:
             return await talked(self._database.write, work)
         try:

@@ -1,14 +1,14 @@
 """The two threads of a store: one writes, one reads.
 
-The writer takes everything that was asked for since its last commit and does it in *one* transaction, so that n
-concurrent callers cost one wait for the disk; there is no timer, a lone caller never waits for others. Each operation
-stands under a savepoint of its own, and the failure of one leaves the others alone. Results are handed to the event loop
-only after the commit, all with one call.
+The writer takes everything that was asked for since its last commit and does it in *one* transaction, so that
+n concurrent callers cost one wait for the disk. There is no timer: a lone caller never waits for others. Each
+operation has a savepoint of its own, so that its failure does not affect the others. Results are passed to
+the event loop only after the commit, all in one call.
 
-A COMMIT that fails (the disk did) has no answer that could be relied on: what it wrote may stand, or may come back when the
-log is read again after a crash. So each transaction that changes something leaves its number in the row of its writer. After
-a failed COMMIT the file is opened anew, the row is read, and a small transaction is written behind it, after which the
-outcome cannot change any more. Only then do the callers hear of it.
+If a COMMIT fails because the disk failed, its outcome is unknown: its writes may be in place, or may reappear
+when the log is read after a crash. So each transaction that changes something writes its number into the row
+of its writer. After a failed COMMIT the file is reopened, the row is read, and a small transaction is written
+behind it. After that the outcome cannot change any more. Only then do the callers get their results.
 """
 
 import asyncio
@@ -35,10 +35,11 @@ from makegood.store.sqlite.transaction import CarefullyError, WriteTransaction, 
 
 _log = logging.getLogger(__name__)
 
-# About so many tasks in one transaction: while the next is written, the event loop is at work on what this one was about. In one
-# transaction all tasks would go in lockstep, and loop and thread wait for each other.
+# The most tasks in one transaction, roughly. While the next one is written, the event loop works on the
+# results of this one. With all tasks in one transaction, loop and thread would run in lockstep and wait for
+# each other.
 _MOST_AT_ONCE = 256
-# A lock of another process is asked for often: it is free for a moment only when that process has much to do.
+# Another process's lock is tried often: if that process is busy, the lock is free only for moments.
 _BUSY_TRIES = 9000  # about 10 s
 _FIRST_PAUSE = 0.00005
 _LONGEST_PAUSE = 0.001
@@ -54,10 +55,12 @@ _BEHIND = "update makegood_ready set last = last"  # changes nothing, but is wri
 
 @dataclass(slots=True)
 class StoreClock:
-    """The store's clock: the same for all processes of a boot, and never going back."""
+    """The store's clock: the same for all processes of a boot. It never goes back."""
 
     clock: Clock
+    """The machine's clock."""
     shift: float = 0.0
+    """Seconds to add to its monotonic time."""
 
     def now(self) -> float:
         """Return seconds since 1970 on the store's clock."""
@@ -66,23 +69,30 @@ class StoreClock:
 
 @dataclass(slots=True, eq=False)
 class Operation:
-    """One call of a method. With ``items`` the action takes all items of such calls together, and answers each.
-
-    ``weight``: about how many tasks it is about. ``again``: it can be done again after it was rolled back, and does the same.
-    """
+    """One call of a method."""
 
     action: Callable[..., Any]
+    """The function that runs in the transaction."""
     future: asyncio.Future[Any]
+    """The future of its result."""
     items: Sequence[Any] | None = None
+    """If given, the action takes the items of all such calls together, and answers each item."""
     weight: int = 1
+    """Roughly the number of tasks that it concerns."""
     again: bool = False
+    """Whether it can be repeated after a rollback, with the same effect."""
     result: Any = None
+    """The result, once it is done."""
     error: BaseException | None = None
+    """The error, if it failed."""
 
 
 @dataclass(slots=True, eq=False)
 class StoreThread:
-    """A thread with a connection of its own, and the queue in front of it. Made and used on the event loop."""
+    """A thread with a connection of its own, and the queue in front of it.
+
+    Created and used on the event loop.
+    """
 
     name: str
     path: Path
@@ -183,7 +193,9 @@ class StoreThread:
             _log.debug("the event loop ended before %d results could be given to it", len(operations))
 
     def _deliver(self, operations: list[Operation], topics: set[str]) -> None:
-        """Give results to their callers, on the event loop; a caller that was cancelled meanwhile does not want its own."""
+        """Deliver results to their callers, on the event loop; callers that were cancelled meanwhile are
+        skipped.
+        """
         for operation in operations:
             if operation.future.done():
                 continue
@@ -205,7 +217,7 @@ class StoreThread:
 
     @contextmanager
     def _any_text(self) -> Iterator[None]:
-        """Read texts that are no UTF-8, which somebody's SQL has written, as what can be shown of them."""
+        """Read texts that are not UTF-8, which foreign SQL may have written, with bad bytes escaped."""
         connection = self._connect()
         connection.text_factory = legible
         try:
@@ -239,7 +251,10 @@ class StoreThread:
         return tx.topics
 
     def _commit(self, connection: sqlite3.Connection) -> None:
-        """Commit under the next number of this writer; if that fails, look whether it was done, and raise only when it was not."""
+        """Commit under the next number of this writer.
+
+        If that fails, check the outcome, and raise only if nothing was written.
+        """
         if not self._writer:
             (self._writer,) = connection.execute(_FIRST_MARK).fetchone()
             first, self._commits = True, 1
@@ -256,7 +271,9 @@ class StoreThread:
                 raise
 
     def _stands(self, failure: sqlite3.Error) -> bool:
-        """Return whether a transaction stands whose COMMIT has failed, once that cannot change any more."""
+        """Return whether a transaction was written although its COMMIT failed, once that cannot change any
+        more.
+        """
         _log.warning("%s: a commit failed (%s); looking whether it was written", self.path, failure)
         for _ in range(_LOOKS):
             try:
@@ -276,7 +293,10 @@ class StoreThread:
         ) from failure
 
     def _do(self, tx: WriteTransaction, group: list[Operation], *, alone: bool) -> None:
-        """Do one operation, or several that are done together. Their failure is their own unless the database failed."""
+        """Run one operation, or several that run together.
+
+        Their failure affects no others unless the database failed.
+        """
         if alone and len(group) == 1:
             _act(tx, group)
             return
@@ -297,7 +317,7 @@ class StoreThread:
                 self._do(tx, [operation], alone=False)
 
     def _look(self, operation: Operation) -> None:
-        """Read, and read again what may be half of one state and half of another (see ``glance``)."""
+        """Read, and repeat a read that may have mixed two states of the file (see ``sqlite_readonly``)."""
         for _ in range(TIMES):
             self._read(operation)
             if self.glance is None or not self.glance.again(failed=operation.error is not None):
@@ -330,7 +350,10 @@ class StoreThread:
                 self._drop()
 
     def _begin(self) -> sqlite3.Connection:
-        """Begin to write; another process may hold the lock, usually for less than a millisecond."""
+        """Begin a write transaction.
+
+        Another process may hold the lock, usually for less than a millisecond.
+        """
         pause = _FIRST_PAUSE
         last: sqlite3.Error | None = None
         for _ in range(_BUSY_TRIES):
@@ -343,14 +366,17 @@ class StoreThread:
                     if is_broken(failure):
                         self._drop()
                     raise
-                # Its traceback would keep what is to be written in memory until the garbage collector comes.
+                # Its traceback would keep the data to be written in memory until the garbage collector runs.
                 last = failure.with_traceback(None)
             time.sleep(pause)
             pause = min(pause * 1.2, _LONGEST_PAUSE)
         raise last or sqlite3.OperationalError("database is locked")
 
     def _connect(self) -> sqlite3.Connection:
-        """Return our connection, opened anew if need be; whatever bears its name must be the file that we opened at first."""
+        """Return our connection, reopened if necessary.
+
+        The file of that name must be the one that we first opened.
+        """
         place = self.place
         if self._connection is None:
             self._connection = self.opened()
@@ -362,7 +388,7 @@ class StoreThread:
         return self._connection
 
     def _roll_back(self, connection: sqlite3.Connection, failure: BaseException) -> None:
-        """Undo everything; a connection that cannot even do that, or whose disk failed, is not used again."""
+        """Undo everything. A connection that cannot roll back, or whose disk failed, is not used again."""
         if connection is not self._connection:  # let go of already
             return
         try:
@@ -398,7 +424,7 @@ class StoreThread:
 
 
 def _next(waiting: deque[Operation]) -> list[Operation]:
-    """Take the operations of the next transaction: all that wait, but not more than one that is large."""
+    """Take the operations of the next transaction: those that fit its weight, at least one."""
     operations = [waiting.popleft()]
     weight = operations[0].weight
     while waiting and weight + waiting[0].weight <= _MOST_AT_ONCE:
@@ -408,7 +434,7 @@ def _next(waiting: deque[Operation]) -> list[Operation]:
 
 
 def _grouped(operations: list[Operation]) -> list[list[Operation]]:
-    """Put operations that can be done together side by side, at the place of the first."""
+    """Group operations that can run together, each group at the position of its first operation."""
     groups: list[list[Operation]] = []
     together: dict[Callable[..., Any], list[Operation]] = {}
     for operation in operations:

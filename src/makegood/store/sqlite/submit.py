@@ -1,4 +1,4 @@
-"""Submitting tasks: one statement per table, whatever the number of drafts."""
+"""Submits tasks, with one statement per table for any number of drafts."""
 
 import functools
 from collections import defaultdict
@@ -13,8 +13,9 @@ from makegood.store.sqlite.bulk_change import UNUSED, Change, spans, tasks
 from makegood.store.sqlite.decision_rows import Writing, draw_ready
 from makegood.store.sqlite.transaction import DATA_FAULTS, Row, WriteTransaction, blob
 
-# What differs from task to task is cut out of one value: nine digits that say which of the batch it is, ten for the length of each
-# text that it has (its key and so on), these texts, its fingerprint, and what is static of it.
+# What differs from task to task is cut out of one value: nine digits for the number of the task in its batch,
+# ten digits for the length of each text that it has (its key and so on), these texts, the fingerprint, and
+# the static part. ``bulk_change`` shows an example.
 _TASKS = """
 insert into makegood_task (id, app, workflow, fingerprint, state, goal, on_failure, submission, priority, ready_seq,
     epoch, cause, failure_count, lost, task_expired, created_at, static, within, undo_within, locked_by, complete_by{columns})
@@ -35,9 +36,9 @@ BY_KEY = "select id, fingerprint from makegood_task where key = ? and workflow =
 
 
 def submit(tx: WriteTransaction, drafts: Sequence[Submission]) -> list[Submitted]:
-    """Insert tasks with their steps; one answer per draft, in order.
+    """Insert tasks with their steps. Returns one answer per draft, in order.
 
-    Raises ``PayloadError`` when the database refuses a value.
+    Raises ``PayloadError`` if the database refuses a value.
     """
     try:
         return _submit(tx, drafts) if drafts else []
@@ -65,7 +66,7 @@ def _submit(tx: WriteTransaction, drafts: Sequence[Submission]) -> list[Submitte
 
 
 def _tasks(tx: WriteTransaction, drafts: Sequence[Submission], first: int) -> int:
-    """Insert the rows of tasks, the first with the number ``first``; returns how many there were not yet."""
+    """Insert the rows of tasks, numbered from ``first``; returns how many are new."""
     alike: defaultdict[tuple[tuple[str, ...], Row], tuple[list[int], list[bytes]]] = defaultdict(
         lambda: ([], [])
     )
@@ -82,7 +83,7 @@ def _tasks(tx: WriteTransaction, drafts: Sequence[Submission], first: int) -> in
 
 
 def _texts(d: Submission) -> tuple[tuple[str, ...], bytes]:
-    """Return the names of the texts that a task has, and their lengths with the texts."""
+    """Return the names of the texts that a task has, and their lengths followed by the texts."""
     if d.key is None and d.correlation_id is None and d.trace is None and d.reply_to is None:
         return (), b""
     told = None if d.reply_to is None else d.told
@@ -112,7 +113,7 @@ def alike_statement(names: tuple[str, ...]) -> str:
 
 
 def _shared(d: Submission, now: float) -> Row:
-    """Return what a task has in common with others, from ``?4`` on."""
+    """Return the values that a task may share with others, from ``?4`` on."""
     begun = d.first is not None
     shared = (
         d.app, d.workflow, len(d.fingerprint), "processing" if begun else "pending", d.on_failure, d.priority,
@@ -126,7 +127,7 @@ def _complete_by(d: Submission, now: float) -> float | None:
 
 
 def _with_steps(tx: WriteTransaction, drafts: Sequence[Submission]) -> None:
-    """Insert the steps of tasks that were inserted, and what their holders decided on them already."""
+    """Insert the steps of new tasks, and the Decisions that their holders have already made on them."""
     shapes: dict[tuple[int, int], list[Submission]] = {}
     begun: dict[int | None, Writing] = {}
     for draft in drafts:
@@ -152,7 +153,9 @@ def _with_steps(tx: WriteTransaction, drafts: Sequence[Submission]) -> None:
 def _steps(
     alike: list[Submission], many: list[Change], own: defaultdict[Row, list[tuple[int, bytes]]]
 ) -> None:
-    """Add the steps of tasks of one shape to the changes; of few tasks to ``own``, by what these have in common with others."""
+    """Add the steps of tasks of one shape to ``many``, or to ``own`` by their shared values if the tasks are
+    few.
+    """
     first = alike[0]
     dispatched = () if first.first is None else first.first.steps
     together = tasks([draft.id for draft in alike]) if len(alike) >= _ALIKE_FROM else ""
@@ -166,13 +169,15 @@ def _steps(
 
 
 def _created(tx: WriteTransaction, drafts: Sequence[Submission], first: int) -> list[int]:
-    """Return the positions of the drafts that were inserted: their ``ready_seq`` is nobody else's."""
+    """Return the positions of the drafts that were inserted, recognised by their ``ready_seq``, which is
+    unique.
+    """
     there: dict[int, int] = dict(tx.among(_OURS, [d.id for d in drafts]))
     return [n for n, d in enumerate(drafts) if there.get(d.id) == first + n]
 
 
 def _existing(tx: WriteTransaction, draft: Submission) -> Submitted:
-    """Return what stands in the way of a draft: the task that has its key, else the one that has its id."""
+    """Return the answer for a draft that was not inserted: an existing task has its key, or else its id."""
     if draft.key is not None:
         for task, fingerprint in tx.rows(BY_KEY, (draft.key, draft.workflow, draft.app)):
             return Submitted(task, created=False, conflict=fingerprint != draft.fingerprint)

@@ -1,6 +1,6 @@
 """What the leading Supervisor finds and writes, under its term's epoch.
 
-``begin immediate`` lets nobody else write until the commit, so the lease is looked at once, at the beginning.
+``begin immediate`` lets nobody else write until the commit, so the lease is checked once, at the beginning.
 """
 
 from collections.abc import Sequence
@@ -18,7 +18,7 @@ _TERM = """
 select 1 from makegood_lease where name = ? and nonce = ? and epoch = ? and holder is not null and expires_at > ?
 """
 
-# An excused silence counts as no failure, unless the process died (and was not stopped in good order).
+# An excused silence is not counted as a failure, unless the process died rather than stopped in good order.
 OVERDUE = """
 select r.task, r.idx, r.attempt, r.kind, coalesce(n.dead or n.alive_until <= ?1, 1), s.failure_count,
     not r.excused or coalesce((n.dead or n.alive_until <= ?1) and n.stopped_at is null, 1), r.taken_by
@@ -35,7 +35,7 @@ _TASK_FAILED = "update makegood_task set failure_count = failure_count + 1 where
 DEAD = """
 update makegood_node set dead = 1 where dead = 0 and stopped_at is null and alive_until <= ?
 """
-# The holders of locks, one step through the index for each, and those of them that do not live.
+# Holders of locks that are not alive. All holders are listed, with one index lookup for each.
 HOLDERS = """
 with recursive holder (id) as (
     select min(locked_by) from makegood_task where locked_by is not null
@@ -51,8 +51,8 @@ select t.id, t.state from makegood_inbox i cross join makegood_task t on t.id = 
 where i.kind = 'expired' and i.at < ? and t.locked_by is not null
 order by i.at limit ?
 """
-# A task may be what killed its Scheduler only if the process that died was running an attempt of it: there is the request, or,
-# when its silence was judged before, the message that nobody has heard.
+# A task may have killed its Scheduler only if the dead process was running an attempt of it. Then the request
+# still exists or, if its silence was already judged, the message that nobody has read.
 _FREE = """
 update makegood_task set locked_by = null, failure_count = failure_count + 1, ready_seq = ?,
     lost = lost + (? or exists (
@@ -97,7 +97,7 @@ select alive_until from makegood_node where dead = 0 and stopped_at is null orde
 
 
 def fence(tx: WriteTransaction, term: Grant) -> None:
-    """Refuse a write whose term is over; raises ``FencedOffError``."""
+    """Verify that the term is not over. Raises ``FencedOffError``."""
     if not tx.rows(_TERM, (term.name, term.nonce, term.epoch, tx.now)):
         raise FencedOffError(
             f"the term {term.epoch} of {term.holder} over {term.name!r} is over: nothing was written",
@@ -106,7 +106,7 @@ def fence(tx: WriteTransaction, term: Grant) -> None:
 
 
 def judge(tx: WriteTransaction, term: Grant, grace: float, limit: int) -> Judged:
-    """Judge requests whose complete-by passed more than ``grace`` ago without an answer."""
+    """Judge requests whose deadline passed more than ``grace`` seconds ago without an answer."""
     fence(tx, term)
     found = [
         row if are_numbers(row[5]) else (*row[:5], 0, *row[6:])
@@ -137,7 +137,7 @@ def judge(tx: WriteTransaction, term: Grant, grace: float, limit: int) -> Judged
 
 
 def release_dead(tx: WriteTransaction, term: Grant, limit: int) -> list[int]:
-    """Free tasks held by nodes whose heartbeat has run out; marks the nodes."""
+    """Mark nodes whose heartbeat has expired as dead, and free the tasks of all nodes that are not alive."""
     fence(tx, term)
     tx.run(DEAD, (tx.now,))
     found: list[Row] = []
@@ -149,14 +149,14 @@ def release_dead(tx: WriteTransaction, term: Grant, limit: int) -> list[int]:
 
 
 def release_deaf(tx: WriteTransaction, term: Grant, older: float, limit: int) -> list[int]:
-    """Free tasks whose Scheduler has not answered an ``expired`` message for more than ``older`` seconds."""
+    """Free tasks whose Scheduler has not processed an ``expired`` message for more than ``older`` seconds."""
     fence(tx, term)
     found = tx.rows(DEAF, (tx.now - older, limit))
     return _free(tx, list(dict.fromkeys(found)), "its scheduler does not answer", suspect=True)
 
 
 def _free(tx: WriteTransaction, found: Sequence[Row], why: str, *, suspect: bool) -> list[int]:
-    """Free tasks; ``suspect``: each of them may be what hinders its Scheduler."""
+    """Free tasks; ``suspect``: each of them may be what blocks its Scheduler."""
     if not found:
         return []
     first = draw_ready(tx, len(found))
@@ -174,7 +174,10 @@ def _free(tx: WriteTransaction, found: Sequence[Row], why: str, *, suspect: bool
 
 
 def expire_tasks(tx: WriteTransaction, term: Grant, limit: int) -> list[int]:
-    """Leave ``task_expired`` for forward tasks past their complete-by; alert undos that take too long. Once each."""
+    """Send ``task_expired`` to forward tasks past their deadline, and raise alerts for late undos.
+
+    Once each.
+    """
     fence(tx, term)
     past = tx.rows(PAST, (tx.now, limit))
     tx.many(_TOLD, past)
@@ -192,7 +195,10 @@ def expire_tasks(tx: WriteTransaction, term: Grant, limit: int) -> list[int]:
 
 
 def starved(tx: WriteTransaction, term: Grant, after: float, limit: int, outage: float = 300.0) -> list[int]:
-    """Find requests that no agent has taken for ``after`` seconds; raise an alert per action that nobody takes; watch others."""
+    """Return the tasks of requests that no agent has taken for ``after`` seconds, each request once.
+
+    Raises the alerts for these, and updates the alerts that it watches.
+    """
     fence(tx, term)
     found = tx.rows(STARVED, (tx.now - after, limit))
     tx.many(_STARVED_TOLD, [row[:3] for row in found])
@@ -204,7 +210,7 @@ def starved(tx: WriteTransaction, term: Grant, after: float, limit: int, outage:
 
 
 def horizon(tx: WriteTransaction, grace: float, most: float) -> float:
-    """Return seconds until something may have to be judged, between 0 and ``most``."""
+    """Return the seconds until something may have to be judged, between 0 and ``most``."""
     times: list[float] = [at + grace for (at,) in tx.rows(NEXT_REQUEST) if are_numbers(at)]
     times += [at for (at,) in tx.rows(NEXT_TASK)]
     times += [at for (at,) in tx.rows(NEXT_NODE)]

@@ -1,6 +1,7 @@
-"""Taking: an agent's free slots are filled with waiting requests, best first; their complete-by starts now.
+"""Taking: fills an agent's free slots with waiting requests, best first. Their deadlines start now.
 
-One look into the index of waiting requests per action; see ``ageing`` for looks at age, and ``rates`` for agents with a rate.
+Each action costs one lookup in the index of waiting requests. See ``priority_ageing`` for lookups by age, and
+``model.rates`` for agents with a rate.
 """
 
 from collections.abc import Sequence
@@ -34,7 +35,7 @@ WAITING_AGED = " union all ".join(_OF_ONE.format(n=n) for n in range(PRIORITIES)
 ANY = """
 select 1 from makegood_request where agent = ? and taken_by is null and kind <> 'timer' limit 1
 """
-"""Whether to look at all: most of the time nothing waits for an agent, however many actions it has."""
+"""Whether any request waits for an agent: mostly none does, however many actions the agent has."""
 _PRIORITY, _SENT_AT = 5, 6
 _TAKE = "update makegood_request set taken_by = ?, complete_by = ? where task = ? and idx = ? and attempt = ?"
 _TAKE_TRIAL = "update makegood_request set excused = 1, taken_by = ?, complete_by = ? where task = ? and idx = ? and attempt = ?"
@@ -50,9 +51,9 @@ insert into makegood_rate (agent, next) values (?, ?) on conflict (agent) do upd
 
 
 def take(tx: WriteTransaction, node: int, offers: Sequence[Offer], ageing: Ageing, *, alone: bool) -> Taken:
-    """Give waiting requests to ``node``; the rules for isolated ones are the protocol's."""
+    """Give waiting requests to ``node``. The store's protocol has the rules for isolated requests."""
     roles = tx.rows(_ROLES, (node,))
-    if not roles:  # declared dead, or never registered: what it took would be nobody's
+    if not roles:  # declared dead or never registered: requests that it took would belong to nobody
         return Taken()
     schedules = " scheduler " in roles[0][0]
     taking = _Taking(tx, node, ageing, Taken())
@@ -70,7 +71,7 @@ class _Taking:
     taken: Taken
 
     def fill(self, offer: Offer, *, isolated: tuple[int, ...]) -> bool:
-        """Give the best requests that wait to an offer; returns whether there were any."""
+        """Give the best waiting requests to an offer. Returns whether there were any."""
         paced = self._pace(offer)
         slots = offer.slots if paced is None else min(offer.slots, paced.most)
         waiting = self._waiting(replace(offer, slots=slots), isolated) if slots else []
@@ -82,7 +83,10 @@ class _Taking:
         return given > 0
 
     def one_isolated(self, offers: Sequence[Offer]) -> bool:
-        """Give one isolated request whose agent runs nowhere but beside Schedulers."""
+        """Give one isolated request whose agent runs only in processes with a Scheduler.
+
+        Returns whether there was one.
+        """
         elsewhere: set[str] | None = None
         for offer in offers:
             one = replace(offer, slots=min(offer.slots, 1))
@@ -102,12 +106,12 @@ class _Taking:
         return pace(kept[0][0] if kept else None, self.tx.now, offer.rate, offer.spent)
 
     def _waiting(self, offer: Offer, isolated: tuple[int, ...]) -> list[Row]:
-        """Return the best ``slots`` requests of an offer."""
+        """Return the best waiting requests for an offer, at most its ``slots``."""
         found: list[Row] = []
         if offer.slots < 1:
             return found
         tx, ageing = self.tx, self.ageing
-        step = 0.0 if offer.trial else ageing.step  # a canary is drawn by age alone
+        step = 0.0 if offer.trial else ageing.step  # a trial request is chosen by age alone
         aged = offer.trial or (step is not None and ageing.due(offer.agent, tx.now))
         actions = dict.fromkeys(offer.actions) if tx.rows(ANY, (offer.agent,)) else ()
         for action in actions:

@@ -1,4 +1,4 @@
-"""What a transaction works with: a connection, one moment in time, and the topics to ring for when it is committed."""
+"""The transaction under way: a connection, one moment in time, and the topics to ring for after it commits."""
 
 import json
 import sqlite3
@@ -17,7 +17,7 @@ T = TypeVar("T")
 P = ParamSpec("P")
 Row = tuple[Any, ...]
 Action = Callable[["WriteTransaction"], T]
-"""A transaction: a plain function. It runs in the store's thread, sees one moment, and is written whole or not at all."""
+"""A transaction as a plain function. It runs in the store's thread, sees one moment, and is atomic."""
 
 DATA_FAULTS = (
     sqlite3.DataError,
@@ -29,69 +29,89 @@ DATA_FAULTS = (
     TypeError,
     ValueError,
 )
-"""What is raised for values that the database (or the encoding) refuses; trouble with the database is never among them."""
+"""Errors for values that the database or the encoding refuses.
+
+A failure of the database itself is never among them.
+"""
 
 blob = bytearray
-"""What to make of bytes that go into many rows: the driver first looks for an adapter for ``bytes``, each time, and not for
-these. (For None and bool it does too: write them into the statement, or hand over 0 and 1.)
+"""The type for bytes that go into many rows.
+
+For ``bytes`` the driver searches for an adapter each time, for a ``bytearray`` it does not. (For None and
+bool it searches as well: write these into the statement, or pass 0 and 1.)
 """
 
 _CHUNKS = (1, 8, 64, 128, 256, 512)
 
 
 class CarefullyError(Exception):
-    """Something failed that a savepoint would have undone alone: the whole is done again, carefully."""
+    """A part failed that a savepoint would have undone.
+
+    The whole transaction is repeated, with savepoints.
+    """
 
 
 def are_numbers(*values: object) -> bool:
-    """Return whether columns hold what they are for: SQLite keeps a text in a column of numbers, if somebody writes one there."""
+    """Whether values of number columns are numbers or None.
+
+    SQLite also stores texts there, if somebody writes one.
+    """
     return all(value is None or isinstance(value, int | float) for value in values)
 
 
 def are_values(*values: object) -> bool:
-    """Return whether columns hold bytes, or nothing: SQLite keeps a number in a column of values, if somebody writes one there."""
+    """Whether values of byte columns are bytes or None.
+
+    SQLite also stores numbers there, if somebody writes one.
+    """
     return all(value is None or isinstance(value, bytes) for value in values)
 
 
 def is_environment(fault: Exception) -> bool:
-    """Whether the database itself is in trouble, and not what was asked of it."""
+    """Whether the database itself failed, rather than the request."""
     return isinstance(fault, sqlite3.Error) and not isinstance(fault, DATA_FAULTS)
 
 
 @dataclass(slots=True)
 class WriteTransaction:
-    """One transaction under way. ``now`` is the store's clock, read after the lock was taken.
-
-    ``careful``: with savepoints. They cost a copy of each page that is changed, and nearly nothing ever fails: so a transaction of
-    which all can be done again goes without at first.
-    """
+    """One transaction under way."""
 
     connection: sqlite3.Connection
+    """The connection on which it is open."""
     now: float
+    """The store's clock, read after the lock was taken."""
     plans: Interner
+    """Decodes step specs, each distinct one only once."""
     careful: bool = True
+    """Whether it uses savepoints.
+
+    These cost a copy of each changed page, and failures are rare. So a transaction that can be repeated
+    completely is first tried without them.
+    """
     topics: set[str] = field(default_factory=set)
+    """Topics to ring for after the commit."""
 
     def run(self, sql: str, values: Sequence[Any] = ()) -> int:
-        """Execute one statement; returns the number of rows that it changed."""
+        """Execute one statement. Returns the number of rows that it changed."""
         return self.connection.execute(sql, values).rowcount
 
     def rows(self, sql: str, values: Sequence[Any] = ()) -> list[Row]:
-        """Execute one statement; returns all its rows."""
+        """Execute one statement. Returns all its rows."""
         return self.connection.execute(sql, values).fetchall()
 
     def each(self, sql: str, values: Sequence[Any] = ()) -> Iterator[Row]:
-        """Execute one statement; gives its rows one by one, as they are read."""
+        """Execute one statement. Returns an iterator that reads its rows one by one."""
         return self.connection.execute(sql, values)
 
     def many(self, sql: str, values: Sequence[Row]) -> int:
-        """Execute one statement for each tuple of ``values``; returns the rows changed in all."""
+        """Execute one statement for each tuple of ``values``. Returns the total number of rows changed."""
         return self.connection.executemany(sql, values).rowcount if values else 0
 
     def among(self, sql: str, members: Sequence[Any], *before: Any) -> list[Row]:
-        """Return the rows of a statement whose ``{marks}`` stand for ``members``; ``before``: the values ahead of them.
+        """Return the rows of a statement in which ``{marks}`` is replaced by placeholders for ``members``.
 
-        The number of marks is one of a few, filled up with the last member, so that each statement is compiled once.
+        ``before``: the values that precede them. There are only a few counts of placeholders, filled up with
+        the last member, so that each statement is compiled once.
         """
         found: list[Row] = []
         most = _CHUNKS[-1]
@@ -106,12 +126,15 @@ class WriteTransaction:
     def do(
         self, verb: Callable[Concatenate[Tx, P], Coroutine[Any, Any, T]], *args: P.args, **kwargs: P.kwargs
     ) -> T:
-        """Do a verb that is written once for every store."""
+        """Run an operation that is written once for all stores."""
         return at_once(verb(SharedTx(self), *args, **kwargs))
 
     @contextmanager
     def savepoint(self) -> Iterator[None]:
-        """Undo what was written inside when it fails, and leave what was written before. Raises ``CarefullyError``."""
+        """Undo what was written inside if it fails, and keep what was written before.
+
+        Raises ``CarefullyError`` if the transaction has no savepoints.
+        """
         if not self.careful:
             try:
                 yield
@@ -124,7 +147,7 @@ class WriteTransaction:
         try:
             yield
         except BaseException:
-            if self.connection.in_transaction:  # some failures have ended the whole transaction
+            if self.connection.in_transaction:  # some failures end the whole transaction
                 self.connection.execute("rollback to makegood")
                 self.connection.execute("release makegood")
             raise
@@ -132,7 +155,7 @@ class WriteTransaction:
 
 
 class SharedTx:
-    """A transaction as verbs see it that are written once for every store. Nothing in them waits."""
+    """A transaction for operations that are written once for all stores. Nothing in it waits."""
 
     __slots__ = ("_now", "_tx", "topics")
 
@@ -147,14 +170,14 @@ class SharedTx:
         return (*values, *self._now) if sql.dated else values
 
     async def rows(self, sql: Sql, *values: Any) -> list[Row]:
-        """Execute one statement; returns all its rows."""
+        """Execute one statement. Returns all its rows."""
         return self._tx.rows(sql.sqlite, self._values(sql, values))
 
     async def run(self, sql: Sql, *values: Any) -> int:
-        """Execute one statement; returns the number of rows that it changed."""
+        """Execute one statement. Returns the number of rows that it changed."""
         return self._tx.run(sql.sqlite, self._values(sql, values))
 
     async def many(self, sql: Sql, found: Sequence[Sequence[Any]], *more: Any) -> int:
-        """Execute one statement for each of these rows."""
+        """Execute one statement for each row of ``found``, with the values ``more`` after it."""
         behind = (*more, *self._now) if sql.dated else more
         return self._tx.many(sql.sqlite, [(*row, *behind) for row in found])

@@ -1,4 +1,4 @@
-"""The store's clock and identity, processes, the schema."""
+"""The store's upkeep: its clock and identity, its nodes, and its schema."""
 
 import sqlite3
 from pathlib import Path
@@ -55,7 +55,7 @@ UNENDED = (
     select app, workflow, state, count(*) from makegood_task where state = 'error' and locked_by is null group by app, workflow
     """,
 )
-"""Waiting to be claimed, held, in error: each found by an index that holds nothing else."""
+"""Tasks waiting to be claimed, held, and in error: each query uses an index that holds nothing else."""
 _QUEUES = """
 select agent, count(*), min(sent_at) from makegood_request where taken_by is null and kind <> 'timer' group by agent
 """
@@ -71,8 +71,10 @@ _APPLIED = "insert into makegood_schema_version (version, name, applied_at) valu
 
 
 def agreed_clock(connection: sqlite3.Connection, clock: Clock, *, looking: bool) -> float:
-    """Return what to add to this boot's monotonic clock; the first process of a boot decides it, and writes it down unless it is
-    only ``looking``. The others wait for no lock, but find out that the file may not be written.
+    """Return the seconds to add to this boot's monotonic clock.
+
+    The first process of a boot decides the value, and writes it unless it is only ``looking``. Later
+    processes wait for no lock. Unless ``looking``, raises SQLite's error if the file may not be written.
     """
     if not looking:
         _may_write(connection)
@@ -91,7 +93,10 @@ def agreed_clock(connection: sqlite3.Connection, clock: Clock, *, looking: bool)
 
 
 def _may_write(connection: sqlite3.Connection) -> None:
-    """Raise SQLite's error for a file that may not be written; somebody who writes just now is no such error."""
+    """Raise SQLite's error for a file that may not be written.
+
+    A lock held by another writer is not such an error.
+    """
     (wait,) = connection.execute("pragma busy_timeout").fetchone()
     connection.execute("pragma busy_timeout = 0")
     try:
@@ -105,9 +110,9 @@ def _may_write(connection: sqlite3.Connection) -> None:
 
 
 def _clock(connection: sqlite3.Connection, clock: Clock) -> tuple[float, float | None]:
-    """Return the shift, and in a boot of which nothing is written yet what time it is.
+    """Return the shift; and the present time if this boot's shift is not written yet, else None.
 
-    It never goes back: after a boot with a wrong wall clock time goes on from the last moment seen.
+    The time never goes back: after a boot with a wrong wall clock, it continues from the last moment seen.
     """
     known = connection.execute(_SHIFT, (clock.boot_id(),)).fetchall()
     if known:
@@ -118,7 +123,10 @@ def _clock(connection: sqlite3.Connection, clock: Clock) -> tuple[float, float |
 
 
 def pass_by(tx: WriteTransaction) -> None:
-    """Remember that the clock has passed this moment: it goes on from there after a boot with a wrong wall clock."""
+    """Record that the clock has passed this moment.
+
+    After a boot with a wrong wall clock, it continues from here.
+    """
     tx.run(_SEEN_NOW, (tx.now,))
 
 
@@ -131,7 +139,7 @@ def identity(connection: sqlite3.Connection) -> Identity:
 
 
 def register(tx: WriteTransaction, info: NodeInfo) -> tuple[int, int]:
-    """Insert a node with its first heartbeat; returns its number, and the generation under which it came."""
+    """Insert a node with its first heartbeat. Returns its number and the store's generation."""
     roles = f" {' '.join(info.roles)} "
     until = tx.now + info.ttl
     got = tx.rows(
@@ -143,7 +151,7 @@ def register(tx: WriteTransaction, info: NodeInfo) -> tuple[int, int]:
 
 
 def heartbeat(tx: WriteTransaction, node: int, info: NodeInfo) -> bool:
-    """Extend a node's life; False when it was declared dead or has stopped."""
+    """Extend a node's life. Returns False if it was declared dead or has stopped."""
     pass_by(tx)
     return tx.run(_HEARTBEAT, (tx.now + info.ttl, msgspec.json.encode(info), node)) == 1
 
@@ -155,7 +163,7 @@ def unregister(tx: WriteTransaction, node: int) -> None:
 
 
 def nodes(tx: WriteTransaction) -> list[NodeView]:
-    """Return nodes that live or ended within the last hour."""
+    """Return the nodes that are alive or ended within the last hour."""
     found: list[NodeView] = []
     waits = depths(tx)
     for number, data, started, until, stopped, dead in tx.rows(_NODES, (tx.now - _STOPPED_SHOWN,)):
@@ -181,7 +189,7 @@ def depths(tx: WriteTransaction) -> dict[str, int]:
 
 
 def figures(tx: WriteTransaction) -> TaskFigures:
-    """Return how much there is to do, and what is wrong."""
+    """Return the figures of the store: unfinished tasks, waiting requests, and open alerts."""
     tasks: dict[tuple[str, str, str], int] = {}
     for sql in UNENDED:
         for app, workflow, state, count in tx.rows(sql):
@@ -194,7 +202,9 @@ def figures(tx: WriteTransaction) -> TaskFigures:
 
 
 def version(connection: sqlite3.Connection, where: str = "the store") -> int:
-    """Return the schema version of a file, 0 when makegood has no tables in it; ``where`` names the file in messages."""
+    """Return the schema version of a file, 0 if it has no makegood tables; ``where`` names the file in
+    messages.
+    """
     tables = {name for (name,) in connection.execute(_TABLES)}
     if "makegood_schema_version" not in tables:
         return 0
@@ -203,7 +213,7 @@ def version(connection: sqlite3.Connection, where: str = "the store") -> int:
 
 
 def schema(connection: sqlite3.Connection, where: str) -> SchemaStatus:
-    """Return where the schema of a file stands, and its rows per table (their names without the prefix)."""
+    """Return the status of a file's schema, and its row counts by table (names without the prefix)."""
     stands = version(connection, where)
     counts = {}
     for (table,) in connection.execute(_TABLES).fetchall():
@@ -215,7 +225,7 @@ def schema(connection: sqlite3.Connection, where: str) -> SchemaStatus:
 
 
 def migrate(connection: sqlite3.Connection, path: Path, clock: Clock) -> list[str]:
-    """Apply missing migrations, all in one transaction, while nobody else can write; returns their names."""
+    """Apply missing migrations in one transaction, while nobody else can write. Returns their names."""
     connection.execute("begin immediate")
     try:
         stands = version(connection, str(path))
@@ -235,19 +245,22 @@ def migrate(connection: sqlite3.Connection, path: Path, clock: Clock) -> list[st
 
 
 def _statements(sql: str) -> list[str]:
-    """Part a script into statements: the driver's own way of running scripts would commit first."""
+    """Split a script into statements. The driver's own way of running scripts would commit first."""
     found: list[str] = []
     pending = ""
     for piece in sql.split(";")[:-1]:
         pending += piece + ";"
-        if sqlite3.complete_statement(pending):  # not when the semicolon stands in a comment or a text
+        if sqlite3.complete_statement(pending):  # false if the semicolon is part of a comment or a text
             found.append(pending)
             pending = ""
     return found
 
 
 def check(connection: sqlite3.Connection, path: Path, glance: Glance | None) -> list[str]:
-    """Verify the file and the settings that durability needs; returns findings. ``glance``: how the connection was opened."""
+    """Verify the file and the settings that durability needs. Returns findings.
+
+    ``glance``: how the connection was opened.
+    """
     findings = [
         f"{path}: {found}; stop all processes and restore a backup"
         for (found,) in connection.execute("pragma quick_check(20)")

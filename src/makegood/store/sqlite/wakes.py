@@ -1,4 +1,8 @@
-"""Who wants to hear of what on one SQLite file: commits of this process, of others (doorbell and slow poll), and of callers."""
+"""Wakes listeners after commits on one SQLite file.
+
+The commits are those of this process, of other processes (by doorbell and slow poll), and of callers'
+connections.
+"""
 
 import asyncio
 from collections.abc import Callable
@@ -11,7 +15,10 @@ from makegood.store.sqlite.joined_watch import Lookout, Wanted
 
 
 class Wakes:
-    """Listeners by topic, and everything that rings for them. ``poll``: seconds between looks behind the doorbell; None: never."""
+    """Listeners by topic, and everything that rings for them.
+
+    ``poll``: seconds between polls that back up the doorbell; None: never.
+    """
 
     def __init__(self, database: Database, bell: Callable[[Path, Heard], Bell], poll: float | None) -> None:
         self._db = database
@@ -24,14 +31,14 @@ class Wakes:
         self._lookout = Lookout(database.read, self._seen)
 
     def bell(self) -> Bell:
-        """Make the bell, which the writing thread rings."""
+        """Create the bell, which the writing thread rings."""
         self._bell = self._make_bell(self._db.path, self._heard)
         return self._bell
 
     def open(self, loop: asyncio.AbstractEventLoop) -> None:
-        """Hang up the bell and begin to look."""
+        """Open the bell and start polling."""
         bell = self._bell
-        # A folder for sockets that belongs to who only looks would keep the file's owner from having one.
+        # A process that may only read must not create the socket folder: it would lock out the file's owner.
         if bell is not None:
             watched = bell.open() if may_write(self._db.path) else None
             if watched is not None:
@@ -42,13 +49,13 @@ class Wakes:
         self._plan_poll()
 
     async def rest(self) -> None:
-        """Look no more. Commits under way still ring."""
+        """Stop polling. Commits under way still ring."""
         await self._lookout.close()
         if self._poll_timer is not None:
             self._poll_timer.cancel()
 
     def close(self) -> None:
-        """Take the bell down."""
+        """Close the bell."""
         bell, self._bell = self._bell, None
         if bell is not None:
             if bell.watched is not None:
@@ -56,7 +63,9 @@ class Wakes:
             bell.close()
 
     def subscribe(self, topic: str, ring: Callable[[], None]) -> Callable[[], None]:
-        """Call ``ring`` when something may have come for ``topic``; returns what ends that."""
+        """Call ``ring`` when something may have arrived for ``topic``; returns a function that ends the
+        subscription.
+        """
         kind_of(topic)
         self._listeners.setdefault(topic, []).append(ring)
         if self._bell is not None:
@@ -72,12 +81,12 @@ class Wakes:
         return end
 
     def joined(self, *written: Wanted) -> None:
-        """Look often for these tasks or messages, for some seconds, and ring for them once they are committed."""
+        """Poll for these tasks or messages for 10 seconds, and ring once they are committed."""
         for one in written:
             self._lookout.expect(one)
 
     def announce(self, topics: set[str]) -> None:
-        """Ring for topics of a commit."""
+        """Call the listeners of a commit's topics."""
         for topic in sorted(topics):  # in an order that a seed can replay
             for ring in tuple(self._listeners.get(topic, ())):
                 ring()
@@ -105,7 +114,7 @@ class Wakes:
         self._plan_poll()
 
     def _seen(self, found: set[Wanted]) -> None:
-        """Wake everybody for tasks and messages that were committed on a connection that rings no bell."""
+        """Wake all processes for tasks and messages that were committed on a connection that rings no bell."""
         topics = {"pending" if isinstance(one, int) else f"queue:{one[0]}" for one in found}
         if self._bell is not None:
             self._bell.ring(topics)
