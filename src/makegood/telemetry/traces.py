@@ -59,7 +59,7 @@ class SpanRef(NamedTuple):
     def traceparent(self) -> str:
         """The W3C ``traceparent`` header.
 
-        >>> Place(1, 2).traceparent
+        >>> SpanRef(1, 2).traceparent
         '00-00000000000000000000000000000001-0000000000000002-01'
         """
         return f"{_VERSION}-{self.trace:032x}-{self.span:016x}-{self.flags:02x}"
@@ -68,7 +68,7 @@ class SpanRef(NamedTuple):
 def place_of(traceparent: str | None) -> SpanRef | None:
     """Return the span that a ``traceparent`` names; None if there is none or it cannot be read.
 
-    >>> place_of(Place(1, 2).traceparent) == Place(1, 2), place_of("a-b-c")
+    >>> place_of(SpanRef(1, 2).traceparent) == SpanRef(1, 2), place_of("a-b-c")
     (True, None)
     """
     parts = (traceparent or "").split("-")
