@@ -29,8 +29,8 @@ from makegood.options import Options
 from makegood.saga.rules import MOST_DEATHS
 from makegood.store import alerts
 from makegood.store.notice_records import KEPT
-from makegood.store.postgres import claim
 from makegood.store.postgres import connection as link
+from makegood.store.records import MOST_LOST
 from makegood.store.sqlite import connection
 from makegood.telemetry import http_server
 from makegood.workflow import app, verbs
@@ -299,7 +299,7 @@ def test_the_numbers_are_those_of_the_code() -> None:
         ("tasks that it claims", options.claim),
         ("an attempt's complete-by", attempts.EXTEND_MOST),
         ("processes that an attempt may kill", MOST_DEATHS),
-        ("Schedulers in a row", claim.MOST_LOST),
+        ("Schedulers in a row", MOST_LOST),
         ("posts of a notice", options.webhook_tries),
         ("one post of a notice", options.number("webhook_timeout")),
         ("one post of an alert", webhook_signature.TIMEOUT),

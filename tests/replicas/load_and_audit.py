@@ -4,8 +4,8 @@ import asyncio
 from collections.abc import Iterable
 
 import makegood as mg
-from makegood.client.waiters import AT_REST
 from makegood.errors import StoreUnavailableError
+from makegood.model.states import AT_REST
 from makegood.options import Options
 from makegood.store.views import Filter, TaskView
 from tests.replicas.remote_service import STEPS, Order, Service, Shop

@@ -9,9 +9,9 @@ from makegood import saga
 from makegood.model.decision import Decision
 from makegood.model.messages import Request
 from makegood.model.shape import HeldTask
-from makegood.model.states import check_step, check_task
+from makegood.model.states import AT_REST, check_step, check_task
 from makegood.model.task import Step
-from makegood.saga.rules import AT_REST, SETTLED
+from makegood.saga.rules import SETTLED
 from tests.unit.saga_rows import Record, Rows
 from tests.unit.saga_service import Service
 

@@ -13,8 +13,8 @@ from collections.abc import Callable
 from msgspec.structs import replace
 
 from makegood.model.messages import Act, Request, TaskMessage
+from makegood.model.states import AT_REST
 from makegood.model.task import Step, standing
-from makegood.saga.rules import AT_REST
 from tests.unit.saga_checks import Checked
 from tests.unit.saga_plans import ITEMS
 from tests.unit.saga_rows import Record

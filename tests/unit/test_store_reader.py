@@ -6,8 +6,8 @@ import pytest
 
 from makegood.model.messages import TaskMessage
 from makegood.model.task import Step, TaskRecord
-from makegood.scheduler.store_reader import LOST_MOST, restored
-from makegood.store.records import Loaded
+from makegood.scheduler.store_reader import restored
+from makegood.store.records import MOST_LOST, Loaded
 from tests.unit.saga_case import action
 from tests.unit.scheduler_parts import MINE, Parts, loaded
 
@@ -86,14 +86,14 @@ async def test_a_task_that_cannot_be_restored_is_put_to_error() -> None:
     assert not parts.turns.doubts.unfit
 
 
-@pytest.mark.parametrize("lost", [0, LOST_MOST - 1, LOST_MOST])
+@pytest.mark.parametrize("lost", [0, MOST_LOST - 1, MOST_LOST])
 def test_a_pending_task_is_claimed_and_one_that_kills_its_schedulers_is_called_poison(lost: int) -> None:
     """The claim is the first message; what the store has for the task comes after it."""
     told = TaskMessage("cancel", seq=9)
     read = Loaded(TaskRecord(7, "shop", "order", lost=lost), [Step(action(0))], [told])
     held, messages = restored(read)
     assert held.task.id == 7
-    assert [m.kind for m in messages] == ["claim", *(["poison"] if lost == LOST_MOST else []), "cancel"]
+    assert [m.kind for m in messages] == ["claim", *(["poison"] if lost == MOST_LOST else []), "cancel"]
 
 
 def test_a_timer_that_is_past_fires_at_once_and_another_waits() -> None:

@@ -17,9 +17,7 @@ from types import TracebackType
 from typing import Protocol, Self
 
 from makegood.base.ids import address
-from makegood.model.messages import Request, TaskMessage
-
-_REPLIES = frozenset({"done", "permanent", "refused", "later", "gave_up", "happened", "not_happened"})
+from makegood.model.messages import REPLIES, Request, TaskMessage
 
 
 class SlotPool(Protocol):
@@ -174,7 +172,7 @@ class NoAgents:
 
 def in_memory(message: TaskMessage) -> bool:
     """Return whether a message is a reply that came in memory."""
-    return message.seq == 0 and message.kind in _REPLIES
+    return message.seq == 0 and message.kind in REPLIES
 
 
 def resend(pool: SlotPool, node: int, taken: Mapping[int, Sequence[TaskMessage]]) -> None:

@@ -12,7 +12,7 @@ from makegood.base.durations import Duration, seconds
 from makegood.client.opened_store import OpenedStore
 from makegood.client.operators import Acts
 from makegood.client.replanning import replanned, tried
-from makegood.client.waiters import AT_REST, Rested, Waiters, missing
+from makegood.client.waiters import Rested, Waiters, missing
 from makegood.errors import (
     ActRefusedError,
     ConfigError,
@@ -23,6 +23,7 @@ from makegood.errors import (
 )
 from makegood.model.messages import Answer, MessageKind, TaskMessage
 from makegood.model.plan import Plan
+from makegood.model.states import AT_REST
 from makegood.payload.codec import decode, decoder, encode
 from makegood.store.views import EventView, TaskDetail, TaskView
 from makegood.workflow.workflow import Workflow

@@ -19,12 +19,11 @@ from makegood.base.pacing import Pauses
 from makegood.client.opened_store import OpenedStore
 from makegood.errors import ClosedError, StoreUnavailableError, TaskNotFoundError
 from makegood.model.shape import HeldTask
+from makegood.model.states import AT_REST
 from makegood.model.task import Step
 from makegood.store.views import Filter, StepView, TaskView
 
 log = logging.getLogger("makegood.client")
-
-AT_REST: Final = frozenset({"processed", "undone", "error"})
 
 _MOST_RECENT: Final = 10_000
 """Tasks submitted here whose end a Scheduler of the same process may report before anybody waits for it."""

@@ -6,7 +6,7 @@ agents (replies), the Supervisor (``expired``), the store (``withdrawn``), timer
 (their commands).
 """
 
-from typing import Literal
+from typing import Final, Literal, get_args
 
 import msgspec
 
@@ -14,6 +14,9 @@ from makegood.model.task import Doing
 
 Outcome = Literal["done", "permanent", "refused", "later", "gave_up", "happened", "not_happened"]
 """An agent's answer. ``gave_up``: retries within the attempt ran out, or the result could not be encoded."""
+
+REPLIES: Final = frozenset(get_args(Outcome))
+"""The kinds of messages that are answers of agents: each uses up its request row."""
 
 MessageKind = Literal[
     "claim",  # a Scheduler took the task from pending

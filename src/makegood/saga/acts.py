@@ -7,6 +7,7 @@ from msgspec.structs import replace
 
 from makegood.model.messages import Act, Answer, TaskMessage
 from makegood.model.shape import HeldTask
+from makegood.model.states import AT_REST
 from makegood.model.task import Step, TaskRecord
 from makegood.saga import rules
 from makegood.saga.corrected_inputs import correct, correction_text, next_round
@@ -29,7 +30,7 @@ def act(work: DecisionBuilder, message: TaskMessage) -> ActResult:
     before = work.task.state
     acts = {"cancel": _cancel, "undo": _undo, "resubmit": _resubmit, "settle": _settle}
     said = acts[message.kind](work, message)
-    if said[0] == "applied" and before != work.task.state and before in rules.AT_REST:
+    if said[0] == "applied" and before != work.task.state and before in AT_REST:
         work.ease()  # somebody has seen the alerts, and the task continues
     return said
 

@@ -10,6 +10,7 @@ from makegood.model.decision import Decision
 from makegood.model.messages import TaskMessage
 from makegood.model.plan import StepPlan
 from makegood.model.shape import HeldTask
+from makegood.model.states import AT_REST
 from makegood.model.task import Doing, Step, TaskRecord
 from makegood.saga import rules
 
@@ -109,7 +110,7 @@ def repair(held: HeldTask, messages: Iterable[TaskMessage]) -> list[TaskMessage]
     What was in flight is written back into ``held``, so that these messages find their request.
     """
     judged = {(m.idx, m.attempt): m.doing for m in messages if m.kind == "expired"}
-    sure = held.task.goal != "forward" and held.task.state not in rules.AT_REST
+    sure = held.task.goal != "forward" and held.task.state not in AT_REST
     found: list[TaskMessage] = []
     for idx, step in enumerate(held.steps):
         if not rules.idle(step):
@@ -133,5 +134,5 @@ def _lost(task: TaskRecord, step: Step) -> Doing | None:
     if step.state == "undoing":
         return "undo"
     asked = step.state == "in_doubt" and step.doubt and step.asked == step.attempt and not step.stuck
-    undoing = task.goal == "undo" and task.state not in rules.AT_REST
+    undoing = task.goal == "undo" and task.state not in AT_REST
     return "probe" if asked and undoing and rules.policy(step).probe else None

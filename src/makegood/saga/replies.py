@@ -9,16 +9,13 @@ from collections.abc import Callable
 from msgspec.structs import replace
 
 from makegood.errors import IllegalTransitionError
-from makegood.model.messages import TaskMessage
+from makegood.model.messages import REPLIES, TaskMessage
 from makegood.model.states import StepState
 from makegood.model.task import Step
 from makegood.saga import rules
 from makegood.saga.decision_builder import NULL, DecisionBuilder
 from makegood.saga.forward import turn
 from makegood.saga.undo import undo_failed
-
-REPLIES = frozenset({"done", "permanent", "refused", "later", "gave_up", "happened", "not_happened"})
-"""Answers of agents: each uses up its request row."""
 
 _SILENT = {
     "gave_up": "gave up after its tries",

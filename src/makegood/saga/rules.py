@@ -19,9 +19,6 @@ PASSED = frozenset({"done", "skipped"})
 SETTLED = frozenset({"undone", "failed", "skipped", "waiting", "kept"})
 """States of a step with nothing (more) to undo."""
 
-AT_REST = frozenset({"processed", "undone", "error"})
-"""States of a task in which no Scheduler holds it."""
-
 MOST_DEATHS = 2
 """Once this many processes died while running a step, it runs only where no Scheduler lives."""
 

@@ -12,6 +12,7 @@ from makegood.errors import StoreUnavailableError
 from makegood.model.decision import Decision
 from makegood.model.messages import TaskMessage
 from makegood.model.shape import HeldTask
+from makegood.model.states import AT_REST
 from makegood.scheduler.doubts import guilty, unfit
 from makegood.scheduler.store_reader import restored
 from makegood.scheduler.task_memory import weigh, weigh_added
@@ -20,8 +21,6 @@ from makegood.store.protocol import Tasks
 from makegood.store.records import Batch, Claim, Committed, Loaded
 
 log = logging.getLogger("makegood.scheduler")
-
-_AT_REST = frozenset({"processed", "undone", "error"})
 
 
 @dataclass(slots=True)
@@ -190,7 +189,7 @@ class Commits:
             self._tasks.arm(task.id, decision.timers)
         if decision.added:
             self._tasks.weights.grow(task.id, weigh_added(decision.added))
-        if task.state in _AT_REST:
+        if task.state in AT_REST:
             self._turns.listeners.ended(held)
         if decision.release:
             self._tasks.forget(task.id)

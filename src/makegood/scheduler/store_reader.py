@@ -9,10 +9,7 @@ from makegood.scheduler.doubts import unfit
 from makegood.scheduler.task_memory import weigh
 from makegood.scheduler.turns import Turns
 from makegood.store.protocol import Tasks
-from makegood.store.records import Loaded
-
-LOST_MOST = 3
-"""A task that lost its Scheduler this often in a row may be what kills them."""
+from makegood.store.records import MOST_LOST, Loaded
 
 
 class StoreReader:
@@ -111,6 +108,6 @@ def restored(loaded: Loaded) -> tuple[HeldTask, list[TaskMessage]]:
     claim: list[TaskMessage] = []
     if loaded.task.state == "pending":
         claim.append(TaskMessage("claim"))
-        if loaded.task.lost >= LOST_MOST:
+        if loaded.task.lost >= MOST_LOST:
             claim.append(TaskMessage("poison"))
     return held, claim + missed + loaded.messages + due

@@ -93,6 +93,10 @@ class Loaded(msgspec.Struct):
     """Seconds until the timer of each waiting step fires (0 when past)."""
 
 
+MOST_LOST: Final = 3
+"""A task that lost its Scheduler this many times in a row is claimed alone: it may be what kills them."""
+
+
 class Claim(msgspec.Struct, frozen=True):
     """What a Scheduler wants to claim.
 

@@ -10,10 +10,7 @@ from makegood.store.postgres.load import COLUMNS, Raw, read
 from makegood.store.postgres.scan_floors import Floors
 from makegood.store.postgres.transaction import Row, WriteTransaction
 from makegood.store.priority_ageing import Ageing
-from makegood.store.records import Claim, Loaded
-
-MOST_LOST = 3
-"""A task that lost its Scheduler this many times in a row is claimed alone: it may be what kills them."""
+from makegood.store.records import MOST_LOST, Claim, Loaded
 
 PRIORITIES = list(range(9, -1, -1))
 

@@ -10,7 +10,7 @@ from makegood.base import ids as ids_
 from makegood.model.decision import Decision, Move
 from makegood.model.messages import Request
 from makegood.model.notices import Notice, event, label, queue
-from makegood.model.states import TaskState
+from makegood.model.states import AT_REST, ENDED
 from makegood.model.task import Step
 from makegood.store import rows
 from makegood.store.notice_records import listeners, queued
@@ -26,9 +26,6 @@ from makegood.store.postgres.commit_statement import (
     statement,
 )
 from makegood.store.postgres.transaction import LaneGoneError, WriteTransaction
-
-ENDED: tuple[TaskState, ...] = ("processed", "undone")
-AT_REST: tuple[TaskState, ...] = ("processed", "undone", "error")
 
 _KEEP, _CLEAR, _SET = 0, 1, 2
 

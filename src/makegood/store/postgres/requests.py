@@ -6,10 +6,11 @@ from dataclasses import dataclass
 from makegood.base.ids import show
 from makegood.errors import TaskNotFoundError
 from makegood.model.messages import Act, Answer, TaskMessage
+from makegood.model.states import ENDED
 from makegood.payload.codec import UNREADABLE
 from makegood.store import rows
 from makegood.store.postgres.connection import Connection
-from makegood.store.postgres.decision_rows import ENDED, columns
+from makegood.store.postgres.decision_rows import columns
 from makegood.store.postgres.scan_floors import Floors
 from makegood.store.postgres.transaction import LaneGoneError, Row, WriteTransaction
 from makegood.store.records import TaskMessages

@@ -7,12 +7,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from makegood.store.priority_ageing import PRIORITIES, Ageing, rank
-from makegood.store.records import Claim, Loaded
+from makegood.store.records import MOST_LOST, Claim, Loaded
 from makegood.store.sqlite.load import COLUMNS, Raw, read
 from makegood.store.sqlite.transaction import Row, WriteTransaction, are_numbers
-
-MOST_LOST = 3
-"""A task that lost its Scheduler this many times in a row is claimed alone: it may be what kills them."""
 
 PENDING = f"""
 select {COLUMNS} from makegood_task where state = 'pending' and locked_by is null

@@ -13,15 +13,12 @@ from makegood.base import ids as ids_
 from makegood.model.decision import Decision, Move
 from makegood.model.messages import Request
 from makegood.model.notices import Notice
-from makegood.model.states import TaskState
+from makegood.model.states import AT_REST, ENDED
 from makegood.model.task import Step
 from makegood.store import alerts, rows
 from makegood.store.sqlite import bulk_change, notices
 from makegood.store.sqlite.bulk_change import OVERTAKEN, SPAN, UNUSED, Change, spans, tasks
 from makegood.store.sqlite.transaction import Row, WriteTransaction, blob
-
-ENDED: tuple[TaskState, ...] = ("processed", "undone")
-AT_REST: tuple[TaskState, ...] = ("processed", "undone", "error")
 
 CHANGES = {
     # Fences: the tasks that this node holds, and the requests that replies have consumed.

@@ -6,10 +6,11 @@ from dataclasses import dataclass
 from makegood.base.ids import show
 from makegood.errors import TaskNotFoundError
 from makegood.model.messages import Act, Answer, TaskMessage
+from makegood.model.states import ENDED
 from makegood.payload.codec import UNREADABLE
 from makegood.store import rows
 from makegood.store.records import TaskMessages
-from makegood.store.sqlite.decision_rows import ENDED, EVENT
+from makegood.store.sqlite.decision_rows import EVENT
 from makegood.store.sqlite.transaction import Row, WriteTransaction, are_values
 
 INBOX = """
