@@ -9,11 +9,6 @@ from msgspec.structs import replace
 from makegood.model.attempt import Attempt, Phase
 from makegood.model.messages import Request
 
-LIFE = {
-    ("waiting", "running"), ("running", "halted"), ("halted", "overdue"),
-    ("waiting", "ended"), ("running", "ended"), ("halted", "ended"), ("overdue", "ended"),
-}  # fmt: skip
-
 
 class Generous:
     """Gives every attempt what it asks for."""
@@ -31,16 +26,36 @@ def attempt(phase: Phase = "waiting", within: float = 10.0) -> Attempt:
 
 
 @pytest.mark.parametrize("phase", get_args(Phase))
-@pytest.mark.parametrize("then", get_args(Phase))
-def test_only_what_its_drawing_shows_may_follow(phase: Phase, then: Phase) -> None:
+def test_a_function_is_called_once_and_an_attempt_ends_once(phase: Phase) -> None:
     one = attempt(phase)
-    if (phase, then) in LIFE:
-        one._become(then)
-        assert one.phase == then
+    if phase == "waiting":
+        one.called(cancellable=False)
+        assert one.phase == "running"
     else:
-        with pytest.raises(RuntimeError, match=f"{phase} cannot become {then}"):
-            one._become(then)
+        with pytest.raises(RuntimeError, match=f"{phase} cannot become running"):
+            one.called(cancellable=False)
         assert one.phase == phase
+    if phase != "ended":
+        one.end()
+    assert one.phase == "ended"
+    with pytest.raises(RuntimeError, match="ended cannot become ended"):
+        one.end()
+
+
+@pytest.mark.parametrize(
+    ("phase", "then"),
+    [
+        ("waiting", "waiting"),
+        ("running", "halted"),
+        ("halted", "overdue"),
+        ("overdue", "overdue"),
+        ("ended", "ended"),
+    ],
+)
+def test_a_passed_deadline_moves_an_attempt_by_one_phase(phase: Phase, then: Phase) -> None:
+    one = attempt(phase)
+    assert one.pass_deadline(1000.0) == ((phase, then) == ("halted", "overdue"))
+    assert one.phase == then
 
 
 def test_a_deadline_halts_and_makes_overdue_a_while_later_each_once() -> None:
@@ -50,9 +65,9 @@ def test_a_deadline_halts_and_makes_overdue_a_while_later_each_once() -> None:
     assert not one.pass_deadline(10.0)
     assert (one.phase, one.look_at(10.0)) == ("halted", 11.0)
     assert not one.pass_deadline(10.9)
-    assert not one.overdue
+    assert one.phase == "halted"
     assert one.pass_deadline(11.0)
-    assert (one.overdue, one.look_at(11.0)) == (True, None)
+    assert (one.phase, one.look_at(11.0)) == ("overdue", None)
     assert not one.pass_deadline(12.0)
 
 

@@ -23,13 +23,13 @@ def test_what_runs_keeps_its_slot_and_the_rest_goes_back_on_every_way_out() -> N
     pool = Pool({BANK: 2, DESK: 1})
     written, lost = request(0), request(1, "desk")
     with pool.reserve() as slots:
-        assert slots.take(written)
-        assert slots.take(lost)
+        assert slots.take([written])
+        assert slots.take([lost])
         assert pool.free == {BANK: 1, DESK: 0}
         slots.run([written], [written])
     assert (pool.handed, pool.queued, pool.free) == ([written], [], {BANK: 1, DESK: 1})
     with pytest.raises(ZeroDivisionError), pool.reserve() as slots:
-        fails(took=slots.take(request(2)))
+        fails(took=bool(slots.take([request(2)])))
     assert pool.free == {BANK: 1, DESK: 1}
 
 
@@ -46,7 +46,7 @@ def test_what_cannot_be_handed_over_waits_in_the_store_and_takes_no_slot(
     with pool.reserve() as slots:
         if aside:
             slots.set_aside()
-        taken = [r for r in (first, other) if slots.take(r)]
+        taken = slots.take([first, other])
         assert taken == [first]
         slots.run([first, other], taken)
     assert (pool.handed, pool.queued) == ([first], [f"shop/{other.agent}"])
@@ -57,11 +57,11 @@ def test_what_is_set_aside_is_nobody_elses_until_it_is_given_back() -> None:
     """A claim is decided in the store's thread, where the agents must not be asked."""
     pool = Pool({BANK: 3})
     with pool.reserve() as slots:
-        assert slots.take(request(0))
+        assert slots.take([request(0)])
         slots.set_aside()
         assert pool.free == {BANK: 0}
         pool.free[BANK] += 1  # a call has ended meanwhile
-        assert [slots.take(request(n)) for n in (1, 2, 3)] == [True, True, False]
+        assert [bool(slots.take([request(n)])) for n in (1, 2, 3)] == [True, True, False]
     assert pool.free == {BANK: 4}
 
 
@@ -70,12 +70,12 @@ def test_a_claim_that_the_store_tries_again_promises_its_slots_once() -> None:
     pool = Pool({BANK: 3})
     with pool.reserve() as slots:
         held = request(0)
-        assert slots.take(held)
+        assert slots.take([held])
         slots.set_aside()
         mark = slots.mark()
         for _ in range(3):
             slots.rollback(mark)
-            assert [slots.take(request(n)) for n in (1, 2, 3)] == [True, True, False]
+            assert [bool(slots.take([request(n)])) for n in (1, 2, 3)] == [True, True, False]
         claimed = request(1)
         slots.run([held], [held])
         slots.run([claimed], [claimed])
@@ -85,9 +85,9 @@ def test_a_claim_that_the_store_tries_again_promises_its_slots_once() -> None:
 def test_what_is_rolled_back_before_anything_was_set_aside_is_free_at_once() -> None:
     pool = Pool({BANK: 2})
     with pool.reserve() as slots:
-        assert slots.take(request(0))
+        assert slots.take([request(0)])
         mark = slots.mark()
-        assert slots.take(request(1))
+        assert slots.take([request(1)])
         slots.rollback(mark)
         assert pool.free == {BANK: 1}
     assert pool.free == {BANK: 2}
@@ -99,7 +99,7 @@ def test_a_process_without_agents_has_no_slot(*, aside: bool) -> None:
     with pool.reserve() as slots:
         if aside:
             slots.set_aside()
-        assert not slots.take(request(0))
+        assert not slots.take([request(0)])
         slots.run([request(0)], [])
     assert not pool.tasks()
     assert not pool.knows(BANK, "charge")

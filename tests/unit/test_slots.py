@@ -14,7 +14,7 @@ class Ended:
 
     began = 0.0
     retries = 0
-    overdue = False
+    phase = "running"
 
 
 def seen(*answers: MessageKind | None) -> Slots:

@@ -84,21 +84,23 @@ class Reservation:
             self._pool.give_back(left)
             self._lent, self._spare = {}, {}
 
-    def take(self, request: Request) -> bool:
-        """Promise a slot to a request that is about to be written; returns whether there was one."""
-        if request.isolate:
-            return False
-        where = address(request.app, request.agent)
-        if self._asks:
-            if not self._pool.lend(where, request.action):
-                return False
-            self._lent[where] = self._lent.get(where, 0) + 1
-            return True
-        spare = self._spare.get(where, 0)
-        if spare < 1 or not self._pool.knows(where, request.action):
-            return False
-        self._spare[where] = spare - 1
-        return True
+    def take(self, requests: Sequence[Request]) -> list[Request]:
+        """Promise slots to requests that are about to be written; returns those that have one."""
+        pool, lent, spare, found = self._pool, self._lent, self._spare, list[Request]()
+        for request in requests:
+            if request.isolate:
+                continue
+            where = address(request.app, request.agent)
+            if self._asks:
+                if not pool.lend(where, request.action):
+                    continue
+                lent[where] = lent.get(where, 0) + 1
+            elif spare.get(where, 0) and pool.knows(where, request.action):
+                spare[where] -= 1
+            else:
+                continue
+            found.append(request)
+        return found
 
     def set_aside(self) -> None:
         """Set aside all slots there are: ``take`` asks nobody then, so another thread may call it."""

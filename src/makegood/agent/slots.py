@@ -91,7 +91,8 @@ class Slots:
         """Count a call that has ended; ``message``: its answer."""
         self.free += 1
         self.running -= 1
-        self.overdue -= attempt.overdue
+        if attempt.phase == "overdue":
+            self.overdue -= 1
         self.calls += 1
         self.seconds += now - attempt.began
         answered = message is not None and message.kind != "gave_up"

@@ -22,8 +22,7 @@ An extension moves the deadline and never the phase: what was halted once is not
 """
 
 import asyncio
-from collections.abc import Mapping
-from typing import Final, Literal, Protocol
+from typing import Literal, Protocol
 
 import msgspec
 
@@ -31,14 +30,6 @@ from makegood.model.messages import Request
 
 Phase = Literal["waiting", "running", "halted", "overdue", "ended"]
 """Where an attempt stands in its life."""
-
-_NEXT: Final[Mapping[Phase, frozenset[Phase]]] = {
-    "waiting": frozenset({"running", "ended"}),
-    "running": frozenset({"halted", "ended"}),
-    "halted": frozenset({"overdue", "ended"}),
-    "overdue": frozenset({"ended"}),
-    "ended": frozenset(),
-}
 
 _PATIENCE = 1.0
 """Seconds, at least, that a function may run beyond its complete-by before that is logged."""
@@ -83,11 +74,6 @@ class Attempt(msgspec.Struct, eq=False):
     work: "asyncio.Task[None] | None" = None
     """The task that runs it; None once it has ended."""
 
-    @property
-    def overdue(self) -> bool:
-        """Whether it was logged that it runs on long after its deadline."""
-        return self.phase == "overdue"
-
     def look_at(self, now: float) -> float | None:
         """Return the moment at which its deadline is to be looked at next; None: never again."""
         if self.phase == "running" or (self.phase == "waiting" and self.deadline > now):
@@ -102,7 +88,9 @@ class Attempt(msgspec.Struct, eq=False):
 
     def called(self, *, cancellable: bool) -> None:
         """Its function is called now for the first time."""
-        self._become("running")
+        if self.phase != "waiting":
+            raise self._impossible("running")
+        self.phase = "running"
         self.cancellable = cancellable
 
     def retried(self) -> None:
@@ -116,23 +104,23 @@ class Attempt(msgspec.Struct, eq=False):
         overdue.
         """
         if self.phase == "running":
-            self._become("halted")
+            self.phase = "halted"
             if self.cancellable and self.work is not None:
                 self.work.cancel()
         elif self.phase == "halted" and now >= self.deadline + self._patience:
-            self._become("overdue")
+            self.phase = "overdue"
             return True
         return False
 
     def end(self) -> None:
         """It is over: it has an answer, or never will."""
-        self._become("ended")
+        if self.phase == "ended":
+            raise self._impossible("ended")
+        self.phase = "ended"
         self.work = None  # its context knows the call, which knows the attempt: no circle
 
-    def _become(self, phase: Phase) -> None:
-        if phase not in _NEXT[self.phase]:
-            raise RuntimeError(f"an attempt that is {self.phase} cannot become {phase}")
-        self.phase = phase
+    def _impossible(self, phase: Phase) -> RuntimeError:
+        return RuntimeError(f"an attempt that is {self.phase} cannot become {phase}")
 
     # -- more time -------------------------------------------------------------------------------------------
 

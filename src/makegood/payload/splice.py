@@ -101,10 +101,14 @@ def joined(pieces: Sequence[bytes], limit: int) -> bytes:
         raise MissingValueError(str(deep)) from None
 
 
-def arguments(data: bytes, limit: int) -> bytes:
-    """Return the arguments of a step, one JSON object; raises ``MissingValueError`` if one has more than
-    ``limit`` bytes.
+def arguments(pieces: Sequence[bytes], limit: int) -> bytes:
+    """Return the arguments of a step, one JSON object, from its pieces.
+
+    Raises ``MissingValueError`` if one argument has more than ``limit`` bytes, and what ``joined`` raises.
     """
+    data = b"".join(pieces) if len(pieces) <= _FEW else joined(pieces, limit)
+    if len(data) > FLAT:
+        data = joined((data,), limit)
     if len(data) > limit:
         for name, value in _members(data).items():
             if (size := len(bytes(value))) > limit:

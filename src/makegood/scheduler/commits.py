@@ -154,12 +154,18 @@ class Commits:
         gone = committed.lost | {task for task, _ in committed.guilty}
         for held, decision in decided:
             if held.task.id not in gone:
-                self._accepted(held, decision, turn)
+                try:
+                    self._accept(held, decision, turn)
+                except Exception as fault:  # noqa: BLE001 - it is committed, and must not stop the others
+                    self._misled(held, fault)
         for held, decision in committed.claimed:
             # Otherwise declared dead meanwhile: they are freed with all that the old node held.
             if turn.batch.node == tasks.node:
                 tasks.claimed(held, turn.dues[held.task.id])
-            self._accepted(held, decision, turn)
+            try:
+                self._accept(held, decision, turn)
+            except Exception as fault:  # noqa: BLE001 - as above
+                self._misled(held, fault)
             if held.task.id in tasks.held:
                 tasks.weights.put(held.task.id, weigh(held))
         for task, idx, attempt in committed.withdrawn:
@@ -172,13 +178,11 @@ class Commits:
             self._tasks.wakeups.inbox or committed.left
         )  # of those at rest only the inbox tells
 
-    def _accepted(self, held: HeldTask, decision: Decision, turn: _Turn) -> None:
-        try:
-            self._accept(held, decision, turn)
-        except Exception as fault:  # it is committed: what memory makes of it must not stop the others
-            self._turns.listeners.defect(fault)
-            log.exception("task %s is read again, this is a defect", show(held.task.id))
-            self._tasks.mistrust([held.task.id])
+    def _misled(self, held: HeldTask, fault: Exception) -> None:
+        """Read a task again: its Decision is committed, and memory could not be made like it."""
+        self._turns.listeners.defect(fault)
+        log.error("task %s is read again, this is a defect", show(held.task.id), exc_info=fault)
+        self._tasks.mistrust([held.task.id])
 
     def _accept(self, held: HeldTask, decision: Decision, turn: _Turn) -> None:
         saga.apply(held, decision)
@@ -204,5 +208,5 @@ def _decide(held: HeldTask, messages: Sequence[TaskMessage], slots: Reservation)
     if held.task.lost and decision.consumed:
         decision.task = saga.progressed(decision.task)
     if decision.requests:
-        decision.handed = [request for request in decision.requests if slots.take(request)]
+        decision.handed = slots.take(decision.requests)
     return decision

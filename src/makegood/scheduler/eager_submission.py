@@ -136,7 +136,7 @@ class EagerSubmissions:
         known = [self._agents.knows(address(r.app, r.agent), r.action) for r in first.requests]
         if not any(known):
             return True
-        if all(known) and all(map(slots.take, first.requests)):
+        if all(known) and len(slots.take(first.requests)) == len(first.requests):
             first.handed = first.requests
             return True
         slots.rollback({})  # others need not wait for them until it is written
