@@ -11,11 +11,11 @@ STYLE = """
 text{font:14px system-ui,-apple-system,"Segoe UI",Roboto,sans-serif;fill:#1f2937}
 .s{font-size:12px;fill:#5b6472}.b{font-weight:600}.m{text-anchor:middle}
 rect{fill:#fff;stroke:#8a94a3;stroke-width:1.4}path,line{stroke:#6b7280;stroke-width:1.5;fill:none}
-.bg{fill:#f8fafc;stroke:none}.g{fill:#e7f5ec;stroke:#2f8f57}.r{fill:#fdecea;stroke:#c2453a}
+.h{paint-order:stroke;stroke:#f8fafc;stroke-width:5px}.bg{fill:#f8fafc;stroke:none}.g{fill:#e7f5ec;stroke:#2f8f57}.r{fill:#fdecea;stroke:#c2453a}
 .y{fill:#fff5dc;stroke:#b7891f}.p{fill:#efeafc;stroke:#7a5cc4}.c{fill:#e6f1fb;stroke:#3274b5}
 .d{stroke-dasharray:5 4}marker path{fill:#6b7280;stroke:none}
 @media (prefers-color-scheme:dark){text{fill:#e5e7eb}.s{fill:#a7b0bd}rect{fill:#1b2230;stroke:#7d8796}
-path,line{stroke:#9aa4b2}.bg{fill:#0f141c}.g{fill:#143323;stroke:#4fb37c}.r{fill:#3d1b19;stroke:#e0766c}
+path,line{stroke:#9aa4b2}.bg{fill:#0f141c}.h{stroke:#0f141c}.g{fill:#143323;stroke:#4fb37c}.r{fill:#3d1b19;stroke:#e0766c}
 .y{fill:#3a2f12;stroke:#d8ae4d}.p{fill:#2a2145;stroke:#a48ce6}.c{fill:#13293f;stroke:#6aa5dd}marker path{fill:#9aa4b2}}
 """.replace("\n", "")
 
@@ -50,7 +50,7 @@ class Drawing:
             f'<line x1="{x1}" y1="{y1}" x2="{x2}" y2="{y2}" class="{kind}" marker-end="url(#a)"/>'
         )
         if text:
-            self.say((x1 + x2) / 2, (y1 + y2) / 2 - 6, text, "m s")
+            self.say((x1 + x2) / 2, (y1 + y2) / 2 - 6, text, "m s h")
 
     def save(self) -> None:
         """Write the file."""
@@ -69,14 +69,14 @@ def lifecycle() -> None:
     d.arrow(140, 88, 260, 88, "claimed")
     d.arrow(400, 88, 560, 88, "every step done")
     d.arrow(330, 116, 330, 200)
-    d.say(322, 150, "refused, cancelled,", "s e")
-    d.say(342, 168, "or too late", "s")
+    d.say(330, 150, "refused, cancelled,", "m s h")
+    d.say(330, 168, "or too late", "m s h")
     d.arrow(400, 240, 560, 248, "nothing left to undo")
     d.arrow(400, 108, 560, 146, "held")
     d.arrow(400, 214, 560, 174, "an undo is stuck")
     d.say(20, 30, "Every task ends in one of three known states.", "b")
-    d.parts.append('<path d="M630 130 C 630 30, 200 10, 90 58" class="d" marker-end="url(#a)"/>')
-    d.say(420, 46, "resubmitted", "s")
+    d.parts.append('<path d="M700 158H712V44H80V60" class="d" marker-end="url(#a)"/>')
+    d.say(500, 48, "resubmitted", "m s h")
     d.save()
 
 
@@ -122,31 +122,32 @@ def undo() -> None:
     d.arrow(630, 98, 524, 164)
     d.say(20, 28, "forward", "b")
     d.say(20, 136, "undo, in reverse order", "b")
-    d.say(610, 150, "certainly nothing happened:", "m s")
-    d.say(620, 222, "the first verdict wins", "m s")
+    d.say(628, 176, "certainly nothing happened:", "m s")
+    d.say(628, 194, "the first verdict wins", "m s")
     d.save()
 
 
 def shapes() -> None:
     """Draw three ways to deploy."""
-    d = Drawing("shapes", "Deployment shapes", 740, 290)
+    d = Drawing("shapes", "Deployment shapes", 840, 290)
     for n, (name, cost) in enumerate((("inside", "n + 1"), ("together", "n + 2"), ("apart", "3n + 2"))):
-        x = 16 + 240 * n
-        d.say(x + 110, 28, name, "m b")
-        d.say(x + 110, 276, f"{cost} commits for n steps", "m s")
-        d.box(x + 50, 206, 120, 44, "store", kind="c")
-    d.box(26, 60, 200, 90, "your program", "mg.Node: all roles", kind="g")
-    d.arrow(126, 150, 126, 206)
-    d.box(262, 60, 100, 90, "your program", "mg.Client", kind="g")
-    d.box(374, 60, 100, 90, "makegood run", "all roles")
-    d.arrow(312, 150, 345, 206)
-    d.arrow(424, 150, 390, 206)
-    for n, (name, role, kind) in enumerate(
-        (("your program", "mg.Client", "g"), ("scheduler", "two", ""), ("agents", "two per service", ""), ("supervisor", "two", ""))
-    ):
-        x, y = 500 + 116 * (n % 2), 44 + 66 * (n // 2)
-        d.box(x, y, 108, 54, name, role, kind=kind)
-    d.arrow(612, 170, 612, 206)
+        x = 16 + 276 * n
+        d.say(x + 128, 28, name, "m b")
+        d.say(x + 128, 276, f"{cost} commits for n steps", "m s")
+        d.box(x + 68, 206, 120, 44, "store", kind="c")
+    d.box(44, 60, 200, 90, "your program", "mg.Node: all roles", kind="g")
+    d.arrow(144, 150, 144, 206)
+    d.box(292, 60, 122, 90, "your program", "mg.Client", kind="g")
+    d.box(426, 60, 122, 90, "makegood run", "all roles")
+    d.arrow(353, 150, 395, 206)
+    d.arrow(487, 150, 445, 206)
+    roles = (
+        ("your program", "mg.Client", "g"), ("scheduler", "two", ""),
+        ("agents", "two per service", ""), ("supervisor", "two", ""),
+    )  # fmt: skip
+    for n, (name, role, kind) in enumerate(roles):
+        d.box(568 + 134 * (n % 2), 44 + 66 * (n // 2), 122, 54, name, role, kind=kind)
+    d.arrow(696, 168, 696, 206)
     d.save()
 
 
