@@ -20,9 +20,13 @@ BUILD = Path(__file__).resolve().parents[2] / "docs/build"
         ("dbos", "app", "greet", "x signed"),
     ],
 )
-def test_the_program_of_the_page_runs(tmp_path: Path, origin: str, app: str, workflow: str, result: str) -> None:
+def test_the_program_of_the_page_runs(
+    tmp_path: Path, origin: str, app: str, workflow: str, result: str
+) -> None:
     (code,) = re.findall(
-        r"^```python\n(.*?)^```", (BUILD / f"migrate-from-{origin}.md").read_text("utf-8"), re.MULTILINE | re.DOTALL
+        r"^```python\n(.*?)^```",
+        (BUILD / f"migrate-from-{origin}.md").read_text("utf-8"),
+        re.MULTILINE | re.DOTALL,
     )
     (tmp_path / f"from_{origin}.py").write_text(code, encoding="utf-8")
     page = loaded(tmp_path, f"from_{origin}")

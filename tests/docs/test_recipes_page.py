@@ -47,14 +47,16 @@ def test_each_recipe_runs(recipes: Any, tmp_path: Path) -> None:
             assert await waiting[0].result("30s") == "o-1 done"
             with pytest.raises(mg.TaskUndone):
                 await waiting[1].result("30s")
-            while not (found := await client.find(mg.Filter(workflow="remind", key="o-9"))):
+            while not (found := await client.find(mg.Filter(workflow="remind", key="o-9"))):  # noqa: ASYNC110 - another process's work
                 await asyncio.sleep(0.05)
             assert await client.task(str(found[0].id)).result("30s") == "reminder for o-9 done"
 
     asyncio.run(asyncio.wait_for(call(), 60))
 
 
-def test_a_declined_card_is_answered_by_an_apology_and_a_paid_one_is_refunded(recipes: Any, tmp_path: Path) -> None:
+def test_a_declined_card_is_answered_by_an_apology_and_a_paid_one_is_refunded(
+    recipes: Any, tmp_path: Path
+) -> None:
     """The mail is taken back when the card is declined; an undo of a paid order refunds that very payment."""
     asked: list[tuple[str, str, dict[str, Any]]] = []
     declined = False
