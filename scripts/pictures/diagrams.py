@@ -48,7 +48,7 @@ class Drawing:
         for n, line in enumerate(lines):
             self.say(x + w / 2, top + 18 * n, line, "m b" if n == 0 else "m s")
 
-    def arrow(self, x1: float, y1: float, x2: float, y2: float, text: str = "") -> None:  # noqa: PLR0917 - two points
+    def arrow(self, x1: float, y1: float, x2: float, y2: float, text: str = "") -> None:
         """Draw an arrow, with words above its middle."""
         self.parts.append(f'<line x1="{x1}" y1="{y1}" x2="{x2}" y2="{y2}" marker-end="url(#a)"/>')
         if text:
