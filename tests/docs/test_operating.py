@@ -12,7 +12,6 @@ import zipfile
 from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
-from typing import get_args
 
 import pytest
 
@@ -24,7 +23,6 @@ from makegood.election.preference import tcp
 from makegood.errors import DefinitionError
 from makegood.messaging import alert_webhook, notifier
 from makegood.model import notices
-from makegood.model.messages import AlertKind
 from makegood.options import Options
 from makegood.saga.rules import MOST_DEATHS
 from makegood.store import alerts
@@ -267,17 +265,6 @@ def test_a_postgresql_store_is_backed_up_and_restored(orders: Shop) -> None:
         process = orders.serve("run", "orders:shop")
         assert orders.call("task", "watch", before).exit_code == 0
         orders.stop(process)
-
-
-def test_every_alert_has_its_remedy() -> None:
-    """The table names each kind that there is, and no other."""
-    table = PAGES["recover"].partition("## Alerts")[2].partition("##")[0]
-    named = {
-        name
-        for line in table.splitlines()
-        for name in re.findall(r"`(\w+)`", line.split("|")[1] if "|" in line else "")
-    }
-    assert named == set(get_args(AlertKind))
 
 
 def test_the_numbers_are_those_of_the_code() -> None:
