@@ -9,7 +9,7 @@ import os
 import sys
 import traceback
 from collections.abc import Iterator, Mapping, Sequence
-from difflib import SequenceMatcher
+from difflib import get_close_matches
 from importlib import import_module
 from pathlib import Path
 from typing import Any, NoReturn
@@ -68,16 +68,16 @@ ELECTION: Mapping[str, Place] = {
     "run": ("commands.leader:run", "Run COMMAND only while leading the election NAME."),
 }
 OPERATING: Mapping[str, Place] = {
-    "check": ("commands.check:check", "Check what APP declares, and that waiting steps can run on it."),
+    "task": ("app:task", "Submit, follow and operate tasks."),
+    "queue": ("app:queue", "Send and receive messages; dead letters."),
+    "notices": ("app:notices", "Webhooks that are still to be told."),
     "agents": ("commands.agents:agents", "Show the processes that run, and their agents."),
     "leader": ("commands.leader:leader", "Show who leads, and who led."),
     "election": ("app:election", "Run a command only while leading."),
     "alerts": ("commands.alerts:alerts", "Show what an operator must see; acknowledge it."),
     "audit": ("commands.alerts:audit", "Show what operators did."),
     "doctor": ("commands.doctor:doctor", "Examine store, clocks, leases, processes and settings."),
-    "task": ("app:task", "Submit, follow and operate tasks."),
-    "queue": ("app:queue", "Send and receive messages; dead letters."),
-    "notices": ("app:notices", "Webhooks that are still to be told."),
+    "check": ("commands.check:check", "Check what APP declares, and that waiting steps can run on it."),
     "store": ("app:store", "Look after the store."),
 }
 
@@ -149,11 +149,8 @@ MEANT: Mapping[str, tuple[str, ...]] = {
 MOST = 5
 """So many commands at most are suggested."""
 
-_NEAR, _NEAR_ELSEWHERE, _MUCH = 0.6, 0.75, 0.2
-"""How alike two words must be for one to be a misspelling: within a group, and across groups.
-
-``_MUCH``: by how much the best match must be better.
-"""
+_NEAR = 0.7
+"""How alike two words must be for one to be a misspelling of the other."""
 
 
 def every(group: Lazy, ctx: click.Context, *path: str) -> Iterator[tuple[str, ...]]:
@@ -178,17 +175,11 @@ def suggestions(name: str, ctx: click.Context) -> list[str]:
     known = [*every(root.command, ctx)]
     found = [tuple(meant.split()) for meant in MEANT.get(typed, ())]
     found += [path for path in known if path[-1] == typed]
-    found.sort(key=lambda path: path[:-1] != here)
     if not found:
-        alike = {path: SequenceMatcher(None, typed, path[-1]).ratio() for path in known}
-        near = {
-            path: ratio
-            for path, ratio in alike.items()
-            if ratio >= (_NEAR if path[:-1] == here else _NEAR_ELSEWHERE)
-        }
-        best = max(near.values(), default=0.0)
-        found = sorted((path for path in near if near[path] > best - _MUCH), key=lambda path: -near[path])
+        near = get_close_matches(typed, [path[-1] for path in known], n=1, cutoff=_NEAR)
+        found = [path for path in known if path[-1] in near]
         found = [path for path in found if path[:-1] == here] or found
+    found.sort(key=lambda path: path[:-1] != here)
     return [" ".join((root.info_name or "makegood", *path)) for path in dict.fromkeys(found)][:MOST]
 
 
@@ -318,22 +309,7 @@ def _version(ctx: click.Context, _param: click.Parameter, wanted: bool) -> None:
     cls=Root,
     sections={
         "Processes": PROCESSES,
-        "Tasks and operation": {
-            name: OPERATING[name]
-            for name in (
-                "task",
-                "queue",
-                "notices",
-                "agents",
-                "leader",
-                "election",
-                "alerts",
-                "audit",
-                "doctor",
-                "check",
-                "store",
-            )
-        },
+        "Tasks and operation": OPERATING,
     },
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110},
     epilog="Exit codes: 0 done, 1 failed, 2 usage, 3 not found, 4 refused, 5 task undone, 6 task in error, "
