@@ -15,7 +15,7 @@ from makegood.model.decision import Decision, OpenDecision
 from makegood.model.messages import Request, TaskMessage
 from makegood.model.plan import StepPlan, Template
 from makegood.model.policy import Policy
-from makegood.model.shape import HeldTask
+from makegood.model.shape import HeldTask, Shape
 from makegood.model.states import TaskState
 from makegood.model.task import Doing, Step, TaskRecord
 from makegood.store.protocol import Store
@@ -29,9 +29,9 @@ UNENCODABLE = "\ud800"
 PAYMENTS = "shop/payments"
 
 
-def steps(count: int = 3, *, within: float = 30.0, agent: str = "payments") -> tuple[StepPlan, ...]:
+def steps(count: int = 3, *, within: float = 30.0, agent: str = "payments") -> Shape:
     """Return a sequence of action steps s0, s1, … of one agent."""
-    return tuple(
+    return Shape(
         StepPlan(
             n,
             "action",
@@ -48,6 +48,8 @@ def steps(count: int = 3, *, within: float = 30.0, agent: str = "payments") -> t
 
 def draft(id_: int, **changes: Any) -> Submission:
     """Return a submission of three steps; ``changes`` are fields of ``Submission``."""
+    if "steps" in changes:
+        changes["steps"] = Shape.of(changes["steps"])
     return replace(
         Submission(id_, "shop", "place_order", steps(), (b'{"id":"o-1"}',), Template(('"fine"',)), b"print"),
         **changes,

@@ -14,6 +14,7 @@ from makegood.client.client import Client
 from makegood.errors import FencedOffError
 from makegood.model.messages import Alert
 from makegood.model.plan import StepPlan, Template
+from makegood.model.shape import Shape
 from makegood.node.node import Node
 from makegood.store.postgres import (
     PostgresStore,
@@ -284,8 +285,8 @@ async def test_what_is_behind_a_message_just_being_taken_waits_for_it(store: Pos
 async def test_tasks_of_many_shapes_in_one_submission(store: PostgresStore, count: int) -> None:
     """Few shapes are sent once each, many with each task: what arrives is the same."""
 
-    def shape(n: int) -> tuple[StepPlan, ...]:
-        return tuple(
+    def shape(n: int) -> Shape:
+        return Shape(
             StepPlan(s.idx, s.kind, f"{s.name}-{n}", s.agent, s.action, Template((f"{n}",)), s.after)
             for s in steps(3)
         )

@@ -42,9 +42,9 @@ def action(idx: int, *after: int, args: Template | None = None, guards: Any = ()
 
 
 def changes(decision: Decision) -> dict[str, object]:
-    """Return what a Decision changes, however it was found: its fields, but for the empty ones and the stride."""
+    """Return what a Decision changes, however it was found: its fields, but for the empty ones and the shape step."""
     fields = asdict(decision)
-    del fields["stride"]
+    del fields["shape_step"]
     return {name: value for name, value in fields.items() if value}
 
 

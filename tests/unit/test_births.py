@@ -12,6 +12,7 @@ from makegood.base.clock import SystemClock
 from makegood.errors import PayloadError, StoreUnavailableError
 from makegood.model.messages import TaskMessage
 from makegood.model.plan import StepPlan, Template
+from makegood.model.shape import Shape
 from makegood.scheduler.claims import Claims
 from makegood.scheduler.eager_submission import EagerSubmissions
 from makegood.scheduler.task_table import TaskTable
@@ -71,7 +72,7 @@ class Shop:
 
 def draft(*plans: StepPlan, number: int = 1) -> Submission:
     """Return a submission of these steps."""
-    return Submission(number, "shop", "order", plans, (b"1",), Template(("null",)), b"print")
+    return Submission(number, "shop", "order", Shape(plans), (b"1",), Template(("null",)), b"print")
 
 
 def address(plan: StepPlan) -> str:

@@ -164,34 +164,34 @@ def threshold_ignored(m: pytest.MonkeyPatch) -> None:
     m.setattr(rules, "what_follows", lambda _step: "retry")
 
 
-# -- strides -----------------------------------------------------------------------------------------------------------
+# -- tasks of one shape -----------------------------------------------------------------------------------------------------------
 
 
-def strides_taken_as(m: pytest.MonkeyPatch, seen: Callable[[HeldTask], HeldTask]) -> None:
+def shape_steps_taken_as(m: pytest.MonkeyPatch, seen: Callable[[HeldTask], HeldTask]) -> None:
     """Let the straight road see a task otherwise than it is, where it goes by what is known from others."""
-    true = fast_path._take_stride
+    true = fast_path._take
 
-    def blind(held: HeldTask, message: TaskMessage, stride: ShapeStep) -> Decision | None:
-        decision = true(seen(held), message, stride)
+    def blind(held: HeldTask, message: TaskMessage, known: ShapeStep) -> Decision | None:
+        decision = true(seen(held), message, known)
         if decision is not None:
             decision.before = held.task
         return decision
 
-    m.setattr(fast_path, "_take_stride", blind)
+    m.setattr(fast_path, "_take", blind)
 
 
 @mutant
-def stride_whatever_the_goal(m: pytest.MonkeyPatch) -> None:
+def shape_step_whatever_the_goal(m: pytest.MonkeyPatch) -> None:
     """A task that is to be undone begins its next step all the same."""
-    strides_taken_as(
+    shape_steps_taken_as(
         m, lambda held: replace(held, task=replace(held.task, goal="forward", state="processing"))
     )
 
 
 @mutant
-def stride_whoever_is_awaited(m: pytest.MonkeyPatch) -> None:
+def shape_step_whoever_is_awaited(m: pytest.MonkeyPatch) -> None:
     """A step begins with the first of its predecessors that is done."""
-    strides_taken_as(m, lambda held: replace(held, open=[1] * len(held.open)))
+    shape_steps_taken_as(m, lambda held: replace(held, open=[1] * len(held.open)))
 
 
 # -- undo --------------------------------------------------------------------------------------------------------------

@@ -9,12 +9,12 @@ from makegood import saga
 from makegood.declare.outcomes import NOTHING
 from makegood.model.decision import Decision
 from makegood.model.messages import TaskMessage
-from makegood.model.shape import HeldTask
+from makegood.model.shape import HeldTask, Shape
 from makegood.model.task import Step, TaskRecord
 from makegood.saga import decisions
 from makegood.saga.decisions import folded
 from makegood.saga.fast_path import straight
-from makegood.saga.first_decision import Beginnings, begun
+from makegood.saga.first_decision import begun
 from makegood.workflow.app import App
 from makegood.workflow.verbs import each, when
 from tests.unit.saga_case import Case, action, changes, result_of, template
@@ -23,7 +23,7 @@ from tests.unit.saga_world import World
 
 
 def test_every_decision_of_many_worlds_is_the_same_by_either_road(monkeypatch: pytest.MonkeyPatch) -> None:
-    taken = {"straight": 0, "long": 0, "ended": 0, "strides": 0}
+    taken = {"straight": 0, "long": 0, "ended": 0, "shared": 0}
 
     def both(held: HeldTask, messages: list[TaskMessage]) -> Decision:
         long = folded(held, messages)
@@ -31,7 +31,7 @@ def test_every_decision_of_many_worlds_is_the_same_by_either_road(monkeypatch: p
         taken["long" if short is None else "straight"] += 1
         if short is not None:
             assert changes(short) == changes(long)
-            taken["strides"] += short.stride is not None
+            taken["shared"] += short.shape_step is not None
             taken["ended"] += short.release
         return long
 
@@ -40,7 +40,7 @@ def test_every_decision_of_many_worlds_is_the_same_by_either_road(monkeypatch: p
         World(random.Random(seed), Record(), hostile=seed % 4 == 0).run()
     assert taken["straight"] > 250
     assert taken["ended"] > 20
-    assert taken["strides"] > 60
+    assert taken["shared"] > 60
     assert taken["long"] > taken["straight"]
 
 
@@ -83,12 +83,11 @@ def _task(number: int, *, priority: int = 0) -> TaskRecord:
 def test_a_remembered_beginning_is_that_of_the_rules() -> None:
     """Tasks with the same steps, and other inputs, priority, plans between them."""
     plans = [Case(action(0), action(1), action(2, 0, 1)).held.steps, Case(action(0), action(1, 0)).held.steps]
-    shapes = [tuple(step.plan for step in steps) for steps in plans]
-    beginnings = Beginnings()
+    shapes = [Shape(step.plan for step in steps) for steps in plans]
     for number in range(1, 9):
         shape = shapes[number % 2]
         task = _task(number, priority=number)
-        held, first = beginnings.begin(task, shape)
+        held, first = saga.begin(task, shape)
         true = saga.hold(task, map(Step, shape))
         assert (held.task, held.steps, held.open, held.left) == (true.task, true.steps, true.open, true.left)
         assert held.followers == true.followers
@@ -119,8 +118,7 @@ def test_tasks_of_a_shape_with_items_begin_alike_and_go_on_apart() -> None:
 
     plan = order.plan(0)
     assert order.plan(1).steps is plan.steps, "tasks alike share their steps"
-    beginnings = Beginnings()
-    tasks = [beginnings.begin(_task(n), plan.steps) for n in range(4)]
+    tasks = [saga.begin(_task(n), Shape.of(plan.steps)) for n in range(4)]
     alone = [saga.hold(_task(n), map(Step, plan.steps)) for n in range(4)]
     for n, ((held, first), true) in enumerate(zip(tasks, alone, strict=True)):
         assert first is not None

@@ -6,6 +6,7 @@ from makegood import saga
 from makegood.base.sizes import KIB, MIB
 from makegood.model.messages import TaskMessage
 from makegood.model.plan import StepPlan, Template
+from makegood.model.shape import Shape
 from makegood.model.task import Step, TaskRecord
 from makegood.scheduler.task_memory import STEP, TASK, Weights, weigh, weigh_added
 
@@ -22,7 +23,7 @@ def test_a_task_counts_its_inputs_its_results_and_the_texts_of_its_steps() -> No
     held = saga.hold(replace(SMALL, result=b"z" * 30), steps)
     assert weigh(held) == TASK + 3 * STEP + 7 + 30 + 140 + 3 * 15
     assert weigh(held, [TaskMessage("done", value=b"v" * 50), TaskMessage("dead")]) == weigh(held) + 50
-    held.strides = {}
+    held.shape = Shape(PLANS)
     assert weigh(held) == TASK + 3 * STEP + 7 + 30 + 140, "the texts are those of all tasks of its shape"
     assert weigh_added(steps) == 3 * STEP + 45
 

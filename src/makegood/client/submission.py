@@ -12,6 +12,7 @@ from makegood.base.text import refuse_unstorable
 from makegood.errors import ConfigError, DefinitionError, KeyConflict, PayloadError
 from makegood.model import notices
 from makegood.model.plan import Plan
+from makegood.model.shape import Shape
 from makegood.store.records import Submission, Submitted
 from makegood.workflow.workflow import Workflow
 
@@ -69,7 +70,7 @@ def with_options(
 def draft_of(plan: Plan[Any], task_id: int) -> Submission:
     """Return a plan as it is written down."""
     return Submission(
-        task_id, plan.app, plan.workflow, plan.steps, plan.inputs, plan.returns, plan.fingerprint, plan.key, plan.priority,
+        task_id, plan.app, plan.workflow, Shape.of(plan.steps), plan.inputs, plan.returns, plan.fingerprint, plan.key, plan.priority,
         plan.correlation_id, plan.within, plan.undo_within, plan.on_failure,
         reply_to=plan.reply_to,
     )  # fmt: skip

@@ -88,9 +88,9 @@ class Decision(msgspec.Struct):
     """Those of ``requests`` that its Scheduler hands over in memory: their rows are inserted as already taken,
     without a body.
     """
-    stride: ShapeStep | None = None
-    """What this Decision shares, except for task, result, arguments and ``seqs``, with those of other tasks
-    that have the very same stride.
+    shape_step: ShapeStep | None = None
+    """What this Decision shares with those of other tasks that have the very same ``ShapeStep``: all but
+    task, result, arguments and ``seqs``.
     """
 
 

@@ -1,13 +1,33 @@
-"""Tasks as a Scheduler holds them in memory, and what tasks of one plan have in common."""
+"""Tasks as a Scheduler holds them in memory, and their shape: what tasks with the same steps have in common.
 
-from typing import Any
+Nearly all tasks of a workflow have the same steps. What follows from these alone is worked out once, with the
+second such task, and kept in their ``Shape``. One Shape travels with a task::
+
+    plan cache ─► Plan.steps ─► Submission.steps ─► HeldTask.shape ─► Decision.shape_step
+                                     claimed tasks ──────┘
+
+It holds no state of any task, and each part is either there or can be worked out again. So tasks of several
+threads may share one.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from functools import cached_property
+from typing import Any, Final
 
 import msgspec
 
+from makegood.model.plan import StepPlan
 from makegood.model.task import Step, TaskRecord
 
+_MOST_STEPS: Final = 100
+"""Steps of a task: nothing is worked out for the steps of larger ones."""
+_BULKY: Final = 64 * 1024
+"""Nothing is worked out for steps whose arguments have more bytes than this."""
 
-class ShapeRequest(msgspec.Struct, frozen=True):
+_encode = msgspec.json.Encoder().encode
+
+
+class ShapeRequest(msgspec.Struct, frozen=True, eq=False):
     """A step that begins when those before it are done, as in all tasks of a shape.
 
     Its arguments are ``texts`` with a value after each but the last.
@@ -25,8 +45,11 @@ class ShapeRequest(msgspec.Struct, frozen=True):
     """(whether of a step or an input, index, path) of each value."""
 
 
-class ShapeStep(msgspec.Struct, frozen=True):
-    """What follows when a step is done, as in all tasks of a shape: see ``saga.fast_path``."""
+class ShapeStep(msgspec.Struct, frozen=True, eq=False):
+    """What follows when a step is done, as in all tasks of a shape: see ``saga.fast_path``.
+
+    The stores write Decisions together that have the same ``ShapeStep``.
+    """
 
     running: Step
     """The step before."""
@@ -39,6 +62,65 @@ class ShapeStep(msgspec.Struct, frozen=True):
     """The transitions if all of them begin."""
     ending: list[tuple[str, str, str, str]]
     """The transitions if the task ends with it."""
+
+
+class Opening(msgspec.Struct, frozen=True, eq=False):
+    """How tasks of a shape begin: their first Decision, without what differs from task to task."""
+
+    alike: TaskRecord
+    """One of them, without its inputs. Tasks begin alike if they agree in what the rules read of it."""
+    timed: bool
+    """Whether their time begins with it."""
+    waiting: list[Step]
+    """The steps before it; ``followers``, ``open`` and ``left`` as in ``HeldTask``."""
+    followers: list[tuple[int, ...]]
+    open: list[int]
+    left: int
+    changed: Mapping[int, Step]
+    """The steps that it changes, after the change."""
+    moves: Sequence[tuple[str, str, str, str]]
+    sent: Sequence[ShapeRequest]
+    """The steps that it dispatches, in their order."""
+
+
+class Shape(tuple[StepPlan, ...]):  # noqa: SLOT001 - what was worked out is kept in its __dict__
+    """The steps of a task, and what all tasks with these very steps have in common."""
+
+    opening: Opening | None = None
+    """How they begin, once it was worked out."""
+    _met = False
+
+    def __init__(self, _steps: Iterable[StepPlan] = ()) -> None:
+        self.following: dict[int, ShapeStep] = {}
+        """What follows when a step is done, by its index, for each that was worked out."""
+
+    @classmethod
+    def of(cls, steps: Iterable[StepPlan]) -> "Shape":
+        """Return the shape that ``steps`` already are, or else a new one."""
+        return steps if isinstance(steps, cls) else cls(steps)
+
+    @cached_property
+    def specs(self) -> tuple[bytes, ...]:
+        """The steps as the stores keep them, JSON."""
+        return tuple(map(_encode, self))
+
+    @cached_property
+    def plain(self) -> bool:
+        """Whether what follows each step can be shared: there are actions only, and not too many."""
+        return len(self) <= _MOST_STEPS and all(step.kind == "action" for step in self)
+
+    @cached_property
+    def bulky(self) -> bool:
+        """Whether its texts are too large to be kept for tasks that may never come."""
+        return sum([sum(map(len, step.args.parts)) for step in self if step.args is not None]) > _BULKY
+
+    def again(self) -> bool:
+        """Return whether a task with these steps came before, so that working out what they share pays.
+
+        If values were computed during planning, each task has a shape of its own.
+        """
+        met, self._met = self._met, True
+        return met and not self.bulky
 
 
 class HeldTask(msgspec.Struct, eq=False):
@@ -58,5 +140,5 @@ class HeldTask(msgspec.Struct, eq=False):
     """For each step, the number of predecessors that are neither done nor skipped."""
     left: int = 0
     """Steps that are neither done nor skipped."""
-    strides: dict[int, ShapeStep] | None = None
-    """What the rules remember of tasks of the same shape, which share it; None for a task that is alone."""
+    shape: Shape | None = None
+    """Its shape, if what follows its steps is shared with other tasks."""

@@ -27,14 +27,14 @@ from makegood.saga.acts import lawful, tried
 from makegood.saga.corrected_inputs import Replanned
 from makegood.saga.decisions import decide, progressed, put_to_error
 from makegood.saga.fast_path import Shapes
-from makegood.saga.first_decision import Beginnings
+from makegood.saga.first_decision import begin
 from makegood.saga.held import apply, hold, repair
 
 __all__ = [
-    "Beginnings",
     "Replanned",
     "Shapes",
     "apply",
+    "begin",
     "decide",
     "hold",
     "lawful",

@@ -5,9 +5,9 @@ decides nothing differently from ``decisions``, and leaves everything unusual to
 decide, in every world that they run, and compare.
 
 Tasks of one shape take this path alike, step by step. What is the same in all of them is worked out once for
-each step, as a *stride*, and shared: the records of steps that were just dispatched, moves, the fields of
-requests, the texts of arguments. A task takes a stride if its records are those that the stride begins with.
-Shared objects also help the stores find what is alike in a batch.
+each step, as a ``ShapeStep``, and shared: the records of steps that were just dispatched, moves, the fields
+of requests, the texts of arguments. It holds for a task whose records are those that it begins with. The
+stores write Decisions of one ``ShapeStep`` together.
 """
 
 from collections import OrderedDict
@@ -19,18 +19,14 @@ from msgspec.structs import astuple, replace
 from makegood.errors import MissingValueError
 from makegood.model.decision import Decision, Move
 from makegood.model.messages import Request, TaskMessage
-from makegood.model.plan import Ref, StepPlan
-from makegood.model.shape import HeldTask, ShapeRequest, ShapeStep
+from makegood.model.plan import Ref
+from makegood.model.shape import HeldTask, Shape, ShapeRequest, ShapeStep
 from makegood.model.task import Step, TaskRecord
 from makegood.payload import splice
 from makegood.saga import rules
 
 _NULL, _EMPTY = b"null", b"{}"
-_MOST = 100  # steps of a task: nothing is remembered of larger ones
-SHAPES = 100
-"""Shapes that are remembered."""
-_BULKY = 64 * 1024
-"""A shape is not remembered if its steps' arguments have more bytes than this."""
+_SHAPES = 100  # of claimed tasks that are remembered
 _UP_TO_RESULT = Step.__struct_fields__.index("result")
 _ENDED: Move = ("task", "processing", "processed", "every step done or skipped")
 
@@ -39,18 +35,16 @@ def straight(held: HeldTask, message: TaskMessage) -> Decision | None:
     """Return what follows from an action's result; None if it is more than the next steps or the task's
     end.
     """
-    strides = held.strides
-    if strides is not None and message.kind == "done":
-        stride = strides.get(message.idx)
-        if stride is None:
-            stride = _stride(held, message.idx, strides)
-        if stride is not None and (decision := _take_stride(held, message, stride)) is not None:
+    shape = held.shape
+    if shape is not None and message.kind == "done":
+        known = shape.following.get(message.idx) or _shape_step(held, message.idx, shape)
+        if known is not None and (decision := _take(held, message, known)) is not None:
             return decision
     return _decide_alone(held, message)
 
 
 def _decide_alone(held: HeldTask, message: TaskMessage) -> Decision | None:
-    """Return what follows in a task that shares no strides with others."""
+    """Return what follows in a task that shares nothing with others."""
     task, idx = held.task, message.idx
     if message.kind != "done" or message.doing != "do" or not 0 <= idx < len(held.steps):
         return None
@@ -181,48 +175,37 @@ def _values(task: TaskRecord, steps: Sequence[Step], idx: int, result: bytes) ->
     return value
 
 
-# -- strides -------------------------------------------------------------------------------------------------
+# -- tasks of one shape --------------------------------------------------------------------------------------
 
 
 class Shapes:
-    """Recognises tasks of one shape among those read from a store: one app, steps declared by the same
-    records.
+    """Recognises tasks of one shape among those claimed: one app, steps declared by the same records.
 
-    (Both stores read equal declarations as one record.) Remembers the strides of the last hundred shapes that
-    came twice.
+    (Both stores read equal declarations as one record.) Keeps the last hundred shapes.
     """
 
     def __init__(self) -> None:
-        self._known: OrderedDict[tuple[str, tuple[int, ...]], tuple[Sequence[StepPlan], dict[int, ShapeStep]]]
-        self._known = OrderedDict()
+        self._known: OrderedDict[tuple[str, tuple[int, ...]], Shape] = OrderedDict()
 
     def share(self, held: HeldTask) -> None:
-        """Let a task share its strides with earlier tasks of its shape."""
-        if len(held.steps) > _MOST or any(step.plan.kind != "action" for step in held.steps):
-            return
+        """Let a task share what follows its steps with earlier tasks of its shape."""
         key = (held.task.app, tuple([id(step.plan) for step in held.steps]))
         known = self._known.get(key)
-        if known is None:  # perhaps the only one: remember nothing until a second one comes
-            plans = [step.plan for step in held.steps]
-            if bulky(plans):
-                return
-            self._known[key] = (plans, {})  # keeps the records alive, so that no other gets their ids
-            if len(self._known) > SHAPES:
-                self._known.popitem(last=False)
+        if known is not None:
+            held.shape = known
             return
-        _, held.strides = known
+        shape = Shape([step.plan for step in held.steps])  # keeps the records alive, and so their ids
+        if shape.plain and not shape.bulky:  # perhaps the only one: the next one shares it
+            self._known[key] = shape
+            if len(self._known) > _SHAPES:
+                self._known.popitem(last=False)
 
 
-def bulky(plans: Sequence[StepPlan]) -> bool:
-    """Return whether the texts of steps are too large to be kept for tasks that may never come."""
-    return sum([sum(map(len, plan.args.parts)) for plan in plans if plan.args is not None]) > _BULKY
-
-
-def _stride(held: HeldTask, idx: int, strides: dict[int, ShapeStep]) -> ShapeStep | None:
+def _shape_step(held: HeldTask, idx: int, shape: Shape) -> ShapeStep | None:
     """Work out and keep what follows if this step is done in tasks of its shape; None if it is not a plain
     case.
     """
-    if not 0 <= idx < len(held.steps) <= _MOST:
+    if not 0 <= idx < len(held.steps):
         return None
     step = held.steps[idx]
     plan = step.plan
@@ -234,13 +217,13 @@ def _stride(held: HeldTask, idx: int, strides: dict[int, ShapeStep]) -> ShapeSte
         or not all(_plain(each) and fills(each) for each in followers)
     ):
         return None
-    known = {sent.idx: sent for stride in strides.values() for sent in stride.sent}
+    known = {sent.idx: sent for each in list(shape.following.values()) for sent in each.sent}
     sent = tuple(known.get(each.plan.idx) or sent_of(held.task, each) for each in followers)
     moves = [_done_move(step), *(move for each in sent for move in _begin_moves(each.waiting.plan.name))]
     fields = astuple(replace(step, state="done", doing=None))[:_UP_TO_RESULT]
     ending = [_done_move(step), _ENDED]
-    stride = strides[idx] = ShapeStep(step, fields, [(idx, 1)], sent, moves, ending)
-    return stride
+    found = shape.following[idx] = ShapeStep(step, fields, [(idx, 1)], sent, moves, ending)
+    return found
 
 
 def fills(step: Step) -> bool:
@@ -260,10 +243,10 @@ def sent_of(task: TaskRecord, step: Step) -> ShapeRequest:
     return ShapeRequest(plan.idx, step, _running(step), _fields(task, step), texts, holes)
 
 
-def _take_stride(held: HeldTask, message: TaskMessage, stride: ShapeStep) -> Decision | None:
-    """Return what follows in a task that matches the start of the stride; None if it does not match."""
+def _take(held: HeldTask, message: TaskMessage, known: ShapeStep) -> Decision | None:
+    """Return what follows in a task whose records are those that ``known`` begins with; None otherwise."""
     task, steps, idx = held.task, held.steps, message.idx
-    step, running = steps[idx], stride.running
+    step, running = steps[idx], known.running
     if (
         message.attempt != 1
         or message.doing != "do"
@@ -274,11 +257,11 @@ def _take_stride(held: HeldTask, message: TaskMessage, stride: ShapeStep) -> Dec
     ):
         return None
     result = message.value or _NULL
-    changed = {idx: Step(*stride.done, result)}  # type: ignore[call-arg]  # the type checker cannot count them
+    changed = {idx: Step(*known.done, result)}  # type: ignore[call-arg]  # the type checker cannot count them
     requests: list[Request] = []
-    ends, moves, whole = held.left == 1, stride.moves, True
+    ends, moves, whole = held.left == 1, known.moves, True
     try:
-        for sent in stride.sent:
+        for sent in known.sent:
             follower = sent.idx
             if held.open[follower] != 1:  # it waits for others too
                 continue
@@ -287,10 +270,10 @@ def _take_stride(held: HeldTask, message: TaskMessage, stride: ShapeStep) -> Dec
             changed[follower] = sent.running
             requests.append(request_of(sent, task, steps, changed))
         if ends:
-            if stride.sent:  # they have passed already: not a plain case
+            if known.sent:  # they have passed already: not a plain case
                 return None
-            task, moves = _ended_task(task, _values(task, steps, idx, result)), stride.ending
-        elif len(requests) < len(stride.sent):
+            task, moves = _ended_task(task, _values(task, steps, idx, result)), known.ending
+        elif len(requests) < len(known.sent):
             moves, whole = (
                 [_done_move(running), *(move for r in requests for move in _begin_moves(r.step))],
                 False,
@@ -298,8 +281,8 @@ def _take_stride(held: HeldTask, message: TaskMessage, stride: ShapeStep) -> Dec
     except (MissingValueError, IndexError):  # the task has no such input
         return None
     return Decision(
-        held.task, task, changed, consumed=stride.consumed, requests=requests, moves=moves,
-        seqs=[message.seq] if message.seq else [], release=ends, stride=stride if whole else None,
+        held.task, task, changed, consumed=known.consumed, requests=requests, moves=moves,
+        seqs=[message.seq] if message.seq else [], release=ends, shape_step=known if whole else None,
     )  # fmt: skip
 
 

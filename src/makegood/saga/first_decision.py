@@ -1,24 +1,19 @@
 """A Scheduler's decision on a task that is still being submitted.
 
-Most tasks of a workflow have the same steps, and then they begin alike: with the same dispatched steps and
-the same moves. The decision on the first of them is remembered for the following ones, and only what differs
-is built again: the task and the arguments.
+Tasks of one ``Shape`` begin alike: with the same dispatched steps and the same moves. The decision on the
+second of them is kept as the shape's ``Opening``, and only what differs is built again: the task and the
+arguments.
 """
 
-from collections import OrderedDict
-from collections.abc import Sequence
-
-import msgspec
 from msgspec.structs import replace
 
 from makegood.errors import MissingValueError
 from makegood.model.decision import Decision
 from makegood.model.messages import TaskMessage
-from makegood.model.plan import StepPlan
-from makegood.model.shape import HeldTask, ShapeRequest
+from makegood.model.shape import HeldTask, Opening, Shape
 from makegood.model.task import Step, TaskRecord
 from makegood.saga.decisions import decide
-from makegood.saga.fast_path import SHAPES, bulky, fills, request_of, sent_of
+from makegood.saga.fast_path import fills, request_of, sent_of
 from makegood.saga.held import hold
 
 
@@ -46,75 +41,37 @@ def _dispatched(step: Step) -> bool:
     return step.state == "running" and step.doing == "do" and step.attempt == 1 and step.result is None
 
 
-class _Shape(msgspec.Struct):
-    """What tasks with these very steps have in common when they begin."""
+def begin(task: TaskRecord, shape: Shape) -> tuple[HeldTask, Decision | None]:
+    """Return a task that is being submitted as it is to be held, and its ``begun`` Decision.
 
-    plans: Sequence[StepPlan]
-    held: HeldTask
-    begun: Decision
-    sent: Sequence[ShapeRequest]
-    """The steps that are dispatched, in their order."""
-
-
-class Beginnings:
-    """Remembers how tasks of a shape begin, from the second one on. ``begin`` is still a pure function of its
-    arguments.
-
-    (If values were computed during planning, each task has its own shape, and nothing of it is worth
-    keeping.)
+    Raises what ``decide`` raises.
     """
-
-    def __init__(self) -> None:
-        self._shapes: OrderedDict[int, _Shape] = OrderedDict()
-        self._met: OrderedDict[int, Sequence[StepPlan]] = OrderedDict()
-
-    def begin(self, task: TaskRecord, plans: Sequence[StepPlan]) -> tuple[HeldTask, Decision | None]:
-        """Return a task that is being submitted as it is to be held, and its ``begun`` Decision.
-
-        Raises what ``decide`` raises.
-        """
-        shape = self._shapes.get(id(plans))
-        if shape is not None and shape.plans is plans and _alike(shape.begun.before, task):
-            try:
-                requests = [request_of(sent, task, shape.held.steps, {}) for sent in shape.sent]
-            except (MissingValueError, IndexError):  # decided as any other: such a step fails
-                requests = []
-            if requests:
-                known, first = shape.held, shape.begun
-                held = HeldTask(
-                    task, known.steps.copy(), known.followers, known.open.copy(), known.left, known.strides
-                )
-                after = replace(task, state="processing", timed=first.task.timed)
-                return held, Decision(task, after, first.steps, requests=requests, moves=first.moves)
-        held = hold(task, map(Step, plans))
-        decision = begun(held)
-        if decision is not None and self._again(plans):
-            if all(plan.kind == "action" for plan in plans):
-                held.strides = {}
-            dispatched = [held.steps[request.idx] for request in decision.requests]
-            if all(map(fills, dispatched)):
-                small = replace(task, inputs=())  # what is kept for others has no values of this one
-                copied = HeldTask(
-                    small, held.steps.copy(), held.followers, held.open.copy(), held.left, held.strides
-                )
-                after = replace(decision.task, inputs=())
-                kept = Decision(small, after, decision.steps, moves=decision.moves)
-                sent = [sent_of(task, step) for step in dispatched]
-                self._shapes[id(plans)] = _Shape(plans, copied, kept, sent)
-            if len(self._shapes) > SHAPES:
-                self._shapes.popitem(last=False)
-        return held, decision
-
-    def _again(self, plans: Sequence[StepPlan]) -> bool:
-        """Whether a task with these very steps came before, and they are small enough to be kept."""
-        if self._met.get(id(plans)) is plans:
-            return True
-        if bulky(plans):
-            return False
-        self._met[id(plans)] = plans
-        if len(self._met) > SHAPES:
-            self._met.popitem(last=False)
-        return False
+    opening = shape.opening
+    if opening is not None and _alike(opening.alike, task):
+        try:
+            requests = [request_of(sent, task, opening.waiting, {}) for sent in opening.sent]
+        except (MissingValueError, IndexError):  # decided as any other: such a step fails
+            requests = []
+        if requests:
+            held = HeldTask(
+                task, opening.waiting.copy(), opening.followers, opening.open.copy(), opening.left,
+                shape if shape.plain else None,
+            )  # fmt: skip
+            after = replace(task, state="processing", timed=opening.timed)
+            return held, Decision(task, after, opening.changed, requests=requests, moves=opening.moves)
+    held = hold(task, map(Step, shape))
+    decision = begun(held)
+    if decision is not None and shape.again():
+        if shape.plain:
+            held.shape = shape
+        dispatched = [held.steps[request.idx] for request in decision.requests]
+        if all(map(fills, dispatched)):
+            shape.opening = Opening(
+                replace(task, inputs=()),  # what is kept for others has no values of this one
+                decision.task.timed, held.steps.copy(), held.followers, held.open.copy(), held.left,
+                decision.steps, decision.moves, [sent_of(task, step) for step in dispatched],
+            )  # fmt: skip
+    return held, decision
 
 
 def _alike(one: TaskRecord, other: TaskRecord) -> bool:

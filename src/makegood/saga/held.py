@@ -49,13 +49,13 @@ def hold(task: TaskRecord, steps: Iterable[Step]) -> HeldTask:
 
 def apply(held: HeldTask, decision: Decision) -> None:
     """Apply a committed Decision to the held task, in place."""
-    held.task, stride = decision.task, decision.stride
+    held.task, known = decision.task, decision.shape_step
     steps, opened = held.steps, held.open
-    if stride is not None:  # exactly one step has passed
+    if known is not None:  # exactly one step has passed
         for idx, step in decision.steps.items():
             steps[idx] = step
         held.left -= 1
-        for sent in stride.sent:
+        for sent in known.sent:
             opened[sent.idx] -= 1
         return
     followers, passed = held.followers, rules.PASSED

@@ -71,7 +71,6 @@ class EagerSubmissions:
         self._agents = agents
         self._tasks = claims.tasks
         self._claims = claims
-        self._beginnings = saga.Beginnings()
         self._loop: asyncio.AbstractEventLoop
         self._gathered: _Batch | None = None
         self._writing: set[asyncio.Task[list[Submitted | Exception]]] = set()
@@ -124,7 +123,7 @@ class EagerSubmissions:
             reply=draft.reply, told=draft.told, notified=draft.notified,
         )  # fmt: skip
         try:
-            held, first = self._beginnings.begin(task, draft.steps)
+            held, first = saga.begin(task, draft.steps)
         except MakegoodError:
             # Found again, told and put to error when the task is decided as all others are.
             return saga.hold(task, map(Step, draft.steps)), None

@@ -35,7 +35,7 @@ def weigh(held: HeldTask, messages: Iterable[TaskMessage] = ()) -> int:
     task, steps = held.task, held.steps
     found = TASK + STEP * len(steps) + sum(map(len, task.inputs))
     found += len(task.result or b"") + sum([_values(step) for step in steps if step.result or step.late])
-    if held.strides is None:
+    if held.shape is None:
         found += sum([_texts(step) for step in steps])
     return found + sum([len(m.value) for m in messages if m.value is not None])
 

@@ -14,8 +14,8 @@ from makegood.election.protocol import LeaseView as LeaseView  # noqa: PLC0414 -
 from makegood.election.protocol import PastTerm as PastTerm  # noqa: PLC0414 - re-exported: a record like the others
 from makegood.model.decision import Decision
 from makegood.model.messages import Request, TaskMessage
-from makegood.model.plan import OnFailure, StepPlan, Template
-from makegood.model.shape import HeldTask
+from makegood.model.plan import OnFailure, Template
+from makegood.model.shape import HeldTask, Shape
 from makegood.model.task import ReplyTo, Step, TaskRecord
 
 NO_LIMIT: Final = (1 << 63) - 1
@@ -28,7 +28,7 @@ class Submission(msgspec.Struct, frozen=True):
     id: int
     app: str
     workflow: str
-    steps: tuple[StepPlan, ...]
+    steps: Shape
     inputs: tuple[bytes, ...]
     returns: Template
     fingerprint: bytes

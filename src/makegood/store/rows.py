@@ -426,12 +426,12 @@ def _busy(agents: Iterable[AgentInfo], address: str) -> str:
 
 
 def whole(d: Decision, claimed: Collection[int]) -> bool:
-    """Return whether to write a Decision as its stride.
+    """Return whether to write a Decision by its ``ShapeStep``.
 
     Not if only some of its requests are handed over in memory, or more of the task must be written.
     """
     task = d.before
-    if d.stride is None or task.lost or task.id in claimed:
+    if d.shape_step is None or task.lost or task.id in claimed:
         return False
     return not d.handed or len(d.handed) == len(d.requests)
 

@@ -16,7 +16,8 @@ from typing import Any
 import msgspec
 
 from makegood.declare.action import Action
-from makegood.model.plan import StepPlan, Template
+from makegood.model.plan import Template
+from makegood.model.shape import Shape
 from makegood.workflow.promise import Promise, promised
 
 NOTHING = -2
@@ -63,7 +64,7 @@ class CachedPlan(msgspec.Struct, frozen=True):
     kinds: tuple[type, ...]
     """The types of that run's inputs."""
     calls: tuple[Called | ParallelGroup, ...]
-    steps: tuple[StepPlan, ...]
+    steps: Shape
     referred: frozenset[int]
     end: int
     """The serial of the step whose result it returned; ``NOTHING`` for none, -1 for anything else."""
@@ -78,7 +79,7 @@ class CachedPlan(msgspec.Struct, frozen=True):
         return [call for call in self.calls if isinstance(call, Called)][serial]
 
 
-NO_TRAIL = CachedPlan((), (), (), frozenset(), -1, Template(("null",), ()))
+NO_TRAIL = CachedPlan((), (), Shape(), frozenset(), -1, Template(("null",), ()))
 
 
 CONSTANTS = (str, int, float, bool, NoneType)

@@ -18,6 +18,7 @@ from typing import Any
 from makegood.declare.action import Action, Shared
 from makegood.errors import DefinitionError, PayloadError, PromiseError
 from makegood.model.plan import Kind, Ref, Template
+from makegood.model.shape import Shape
 from makegood.payload.codec import objects_in, shown
 from makegood.workflow import annotation_paths
 from makegood.workflow.plan_cache import CONSTANTS, NOTHING, CachedPlan, Called, Demand, ParallelGroup, places
@@ -400,7 +401,7 @@ class Recording(Templates):
         return CachedPlan(
             self._kinds,
             calls,
-            before.steps if steps == before.steps else steps,
+            before.steps if steps == before.steps else Shape(steps),
             frozenset(self.referred),
             self._end,
             returns,

@@ -10,6 +10,7 @@ from makegood.base import ids as ids_
 from makegood.model.decision import Decision, Move
 from makegood.model.messages import Request
 from makegood.model.notices import Notice, event, label, queue
+from makegood.model.shape import ShapeStep
 from makegood.model.states import AT_REST, ENDED
 from makegood.model.task import Step
 from makegood.store import rows
@@ -50,26 +51,26 @@ class Writing:
 
     def collect(self, decisions: Iterable[Decision]) -> None:
         """Turn Decisions into rows, in order of task, so that two batches lock in the same order."""
-        strides: defaultdict[tuple[int, int, bool, bool], list[Decision]] = defaultdict(list)
+        alike: defaultdict[tuple[ShapeStep, int, bool, bool], list[Decision]] = defaultdict(list)
         for d in sorted(decisions, key=_BY_TASK):
-            if rows.whole(d, self.claimed):
-                strides[id(d.stride), d.before.priority, d.release, bool(d.handed)].append(d)
+            known = d.shape_step
+            if known is not None and rows.whole(d, self.claimed):
+                alike[known, d.before.priority, d.release, bool(d.handed)].append(d)
             else:
                 self._one(d)
-        for (_, _, _, here), of in strides.items():
-            self._stride(of, here=here)
-        if strides:
+        for (known, _, _, here), of in alike.items():
+            self._alike(known, of, here=here)
+        if alike:
             self.fences.sort()
             self.consumed.sort()
 
-    def _stride(self, of: Sequence[Decision], *, here: bool) -> None:
+    def _alike(self, known: ShapeStep, of: Sequence[Decision], *, here: bool) -> None:
         """Turn Decisions into rows that differ only in task, result and arguments.
 
         ``here``: their requests are handed over in memory.
         """
-        first, parts, stride = of[0], self.parts, of[0].stride
-        assert stride is not None
-        ((idx, attempt),) = stride.consumed
+        first, parts = of[0], self.parts
+        ((idx, attempt),) = known.consumed
         done, moves = place(idx, attempt), self._moved(first.moves)
         ids = [d.before.id for d in of]
         self.fences += [(d.before.id, d.before.epoch) for d in of]

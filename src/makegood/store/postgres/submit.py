@@ -14,13 +14,11 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any
 
-import msgspec
-
 from makegood.base import ids as ids_
 from makegood.errors import PayloadError
 from makegood.model.decision import Decision, Move
 from makegood.model.notices import Notice, event, label, queue
-from makegood.model.plan import StepPlan
+from makegood.model.shape import Shape
 from makegood.store import rows
 from makegood.store.notice_records import listeners, queued, received
 from makegood.store.postgres.commit_statement import (
@@ -121,7 +119,6 @@ p_queued as (
 """
 _OPTIONAL = ("key", "correlation_id", "trace")
 _FIRST, _BEGUN_COLUMNS = 28, 12
-_encode = msgspec.json.Encoder().encode
 
 _BY_KEY = """
 select x.n, t.id, t.fingerprint
@@ -177,21 +174,13 @@ def _without_notices(text: str) -> str:
     return text
 
 
-class _Encoded:
-    """Encodes values that several drafts of a batch share, each once, by object identity. (The
-    drafts keep them alive.)
-    """
+class _EncodedMoves:
+    """Encodes the moves that several drafts of a batch share, once. (The drafts keep them alive.)"""
 
     def __init__(self) -> None:
         self._known: dict[int, bytes] = {}
 
-    def steps(self, steps: tuple[StepPlan, ...]) -> bytes:
-        known = self._known.get(id(steps))
-        if known is None:
-            known = self._known[id(steps)] = _encode(steps)
-        return known
-
-    def moves(self, moves: Sequence[Move]) -> bytes:
+    def of(self, moves: Sequence[Move]) -> bytes:
         known = self._known.get(id(moves))
         if known is None:
             known = self._known[id(moves)] = rows.moves(moves)
@@ -214,21 +203,21 @@ class SubmitColumns:
     def collect(self, drafts: Sequence[Submission]) -> None:
         """Take the drafts, except those whose id occurs twice in the batch: the later one collided."""
         known: set[int] = set()
-        forms: dict[bytes, int] = {}
-        encoded = _Encoded()
+        forms: dict[tuple[bytes, ...], int] = {}
+        encoded = _EncodedMoves()
         for d in drafts:
             if d.id in known:
                 continue
             known.add(d.id)
-            form = forms.setdefault(encoded.steps(d.steps), len(forms) + 1)
-            moves = None if d.first is None else encoded.moves(d.first.moves)
+            form = forms.setdefault(d.steps.specs, len(forms) + 1)
+            moves = None if d.first is None else encoded.of(d.first.moves)
             shape = (
                 d.app, d.workflow, d.on_failure, d.priority, d.within, d.undo_within, d.holder, moves, form
             )  # fmt: skip
             number = self.shapes.get(shape)
             if number is None:
                 number = self.shapes[shape] = len(self.shapes) + 1
-                self.steps += [(number, *_step(s)) for s in d.steps]
+                self.steps += _steps(number, d.steps)
             if d.first is not None:
                 self._begin(d, d.first)
             elif d.holder is None:
@@ -281,7 +270,7 @@ class SubmitColumns:
         ids, numbers_, prints, statics, *optional = columns(self.tasks, 7)
         given = tuple(any(value is not None for value in column) for column in optional)
         by_shape = len(self.steps) <= _MOST_STEPS
-        steps = self.steps if by_shape else [(d.id, *_step(s)) for d in _distinct(drafts) for s in d.steps]
+        steps = self.steps if by_shape else [row for d in _distinct(drafts) for row in _steps(d.id, d.steps)]
         owners, places, *rest = columns(steps, 7)
         *shapes, holders, moves, _ = columns(list(self.shapes), 9)
         optional = [column if present else [] for column, present in zip(optional, given, strict=True)]
@@ -304,8 +293,11 @@ class SubmitColumns:
         ]  # fmt: skip
 
 
-def _step(s: StepPlan) -> tuple[Any, ...]:
-    return s.idx, s.kind, s.name, s.agent, s.action, rows.spec(s)
+def _steps(owner: int, steps: Shape) -> list[tuple[Any, ...]]:
+    return [
+        (owner, s.idx, s.kind, s.name, s.agent, s.action, spec)
+        for s, spec in zip(steps, steps.specs, strict=True)
+    ]
 
 
 def _distinct(drafts: Sequence[Submission]) -> list[Submission]:

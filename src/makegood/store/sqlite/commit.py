@@ -24,7 +24,7 @@ from makegood.store.records import Batch, Committed
 from makegood.store.sqlite import claim, notices
 from makegood.store.sqlite.bulk_change import UNUSED, Change, OvertakenError, tasks
 from makegood.store.sqlite.decision_rows import EVENT, Writing
-from makegood.store.sqlite.shape_rows import Strides
+from makegood.store.sqlite.shape_rows import ShapeRows
 from makegood.store.sqlite.transaction import DATA_FAULTS, CarefullyError, WriteTransaction, is_environment
 
 log = logging.getLogger("makegood.store")
@@ -140,11 +140,11 @@ class _Commit:
     def _write(self, decisions: Sequence[Decision]) -> list[tuple[int, int, int]]:
         complete_by = self.claims.complete_by if self.claims is not None else {}
         writing = Writing(self.tx, self.batch.node, self.claimed, complete_by, len(decisions))
-        strides = Strides(self.tx, self.batch.node, self.claimed)
-        others = [decision for decision in decisions if not strides.take(decision)]
+        alike = ShapeRows(self.tx, self.batch.node, self.claimed)
+        others = [decision for decision in decisions if not alike.take(decision)]
         for decision in others:
             writing.collect(decision)
-        writing.write([*self._fences(others, strides.held()), *strides.changes()])
+        writing.write([*self._fences(others, alike.held()), *alike.changes()])
         return writing.withdrawn
 
     def _fences(self, decisions: Sequence[Decision], held: Mapping[int, Sequence[int]]) -> list[Change]:

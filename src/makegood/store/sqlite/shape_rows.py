@@ -1,4 +1,4 @@
-"""Writes Decisions that are the same stride (see ``saga.fast_path``): only task, result and arguments differ.
+"""Writes Decisions of one ``ShapeStep`` (see ``saga.fast_path``): only task, result and arguments differ.
 
 Nearly all Decisions of a batch are of this kind. So their shared part is examined once for all of them, and
 their tasks are listed once.
@@ -11,16 +11,14 @@ from dataclasses import dataclass, field
 from makegood.base import ids as ids_
 from makegood.model.decision import Decision
 from makegood.model.messages import Request
-from makegood.model.shape import ShapeRequest
+from makegood.model.shape import ShapeRequest, ShapeStep
 from makegood.store import rows
 from makegood.store.sqlite.bulk_change import UNUSED, Change, spans, tasks
 from makegood.store.sqlite.decision_rows import encoded
 from makegood.store.sqlite.transaction import WriteTransaction
 
-_Key = tuple[int, int, int, bool, bool]
-"""The stride's identity, epoch, priority; whether the task is released; whether requests are handed over in
-memory.
-"""
+_Key = tuple[ShapeStep, int, int, bool, bool]
+"""The ``ShapeStep``, epoch, priority; whether the task is released; whether requests are handed over in memory."""
 
 
 def _groups() -> defaultdict[_Key, list[Decision]]:
@@ -28,8 +26,8 @@ def _groups() -> defaultdict[_Key, list[Decision]]:
 
 
 @dataclass(slots=True)
-class Strides:
-    """The strides of one batch."""
+class ShapeRows:
+    """The Decisions of one batch that have a ``ShapeStep``."""
 
     tx: WriteTransaction
     node: int | None
@@ -40,10 +38,11 @@ class Strides:
     """Decisions that are written together."""
 
     def take(self, d: Decision) -> bool:
-        """Take a Decision. Returns False if it is more than a stride and must be written by itself."""
-        if not rows.whole(d, self.claimed):
+        """Take a Decision. Returns False if there is more to it, so that it must be written by itself."""
+        known = d.shape_step
+        if known is None or not rows.whole(d, self.claimed):
             return False
-        self.groups[id(d.stride), d.before.epoch, d.before.priority, d.release, bool(d.handed)].append(d)
+        self.groups[known, d.before.epoch, d.before.priority, d.release, bool(d.handed)].append(d)
         return True
 
     def held(self) -> dict[int, list[int]]:
@@ -55,12 +54,10 @@ class Strides:
 
     def changes(self) -> Iterator[Change]:
         """Yield the changes to make, including fences."""
-        for (_, _, priority, release, here), of in self.groups.items():
-            stride = of[0].stride
-            assert stride is not None
+        for (known, _, priority, release, here), of in self.groups.items():
             ids = [d.before.id for d in of]
             given = tasks(ids)
-            ((idx, attempt),) = stride.consumed
+            ((idx, attempt),) = known.consumed
             yield "consumed", given, UNUSED, idx, attempt, len(of)
             if read := {seq: d.before.id for d in of for seq in d.seqs}:
                 yield "read", tasks(read)
@@ -71,12 +68,12 @@ class Strides:
                     yield "processed", places, data, self.tx.now, 0
             for places, data in spans(ids, [d.steps[idx].result or b"null" for d in of]):
                 yield "done", places, data, idx, attempt
-            for n, sent in enumerate(stride.sent):
+            for n, sent in enumerate(known.sent):
                 yield "sent", given, UNUSED, sent.idx, sent.running.attempt
                 yield from self._asked(
                     sent, given, priority, ids, None if here else [d.requests[n] for d in of]
                 )
-            moves = stride.ending if release else stride.moves
+            moves = known.ending if release else known.moves
             yield "moved", given, UNUSED, self.tx.now, self.node, encoded(*moves)
 
     def _asked(

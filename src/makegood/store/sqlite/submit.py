@@ -159,9 +159,9 @@ def _steps(
     first = alike[0]
     dispatched = () if first.first is None else first.first.steps
     together = tasks([draft.id for draft in alike]) if len(alike) >= _ALIKE_FROM else ""
-    for s in first.steps:
+    for s, spec in zip(first.steps, first.steps.specs, strict=True):
         state = ("running", 1) if s.idx in dispatched else ("waiting", 0)
-        shared, spec = (s.idx, s.kind, s.name, s.agent, s.action, *state), rows.spec(s)
+        shared = (s.idx, s.kind, s.name, s.agent, s.action, *state)
         if together:
             many.append(("step", together, UNUSED, *shared, blob(spec)))
         else:

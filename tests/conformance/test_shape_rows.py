@@ -1,4 +1,4 @@
-"""Decisions of one stride are written together, and leave the rows that they would leave one by one."""
+"""Decisions of one shape step are written together, and leave the rows that they would leave one by one."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -10,9 +10,8 @@ from makegood import saga
 from makegood.model.decision import Decision
 from makegood.model.messages import TaskMessage
 from makegood.model.plan import StepPlan, Template
-from makegood.model.shape import HeldTask
+from makegood.model.shape import HeldTask, Shape
 from makegood.model.task import TaskRecord
-from makegood.saga.first_decision import Beginnings
 from makegood.store.protocol import Store
 from makegood.store.records import Batch, Committed, Submission
 from makegood.store.views import Filter
@@ -28,19 +27,19 @@ class Shop:
         self.node = node
         self.together = together
         self.part = part  # whether only the first of several requests is handed over
-        self.beginnings = Beginnings()
         self.held: dict[int, HeldTask] = {}
-        self.strides = 0
+        self.shared = 0
 
     async def born(self, *ids: int, plans: Sequence[StepPlan], local: bool = True, **fields: Any) -> None:
         drafts: list[Submission] = []
+        shape = Shape(plans)
         for id_ in ids:
-            made = draft(id_, steps=plans, holder=self.node, within=60.0, **fields)
+            made = draft(id_, steps=shape, holder=self.node, within=60.0, **fields)
             task = TaskRecord(
                 id_, made.app, made.workflow, priority=made.priority, epoch=1, within=60.0, inputs=made.inputs, returns=made.returns,
             )  # fmt: skip
-            self.beginnings.begin(task, plans)  # nothing is kept of a shape that came once only
-            held, first = self.beginnings.begin(task, plans)
+            saga.begin(task, shape)  # nothing is kept of a shape that came once only
+            held, first = saga.begin(task, shape)
             assert first is not None
             self.held[id_] = held
             first.handed = first.requests if local else ()
@@ -57,9 +56,9 @@ class Shop:
             held = self.held[id_]
             result = b'{"of":"%d.%d%s"}' % (id_, idx, value.encode("utf-8", "surrogatepass"))
             decision = saga.decide(held, [TaskMessage("done", idx, "do", held.steps[idx].attempt, result)])
-            self.strides += decision.stride is not None
+            self.shared += decision.shape_step is not None
             decision.handed = decision.requests[: 1 if self.part else None] if local else ()
-            decisions.append(decision if self.together else replace(decision, stride=None))
+            decisions.append(decision if self.together else replace(decision, shape_step=None))
         committed = await self.store.tasks.commit(Batch(self.node, decisions))
         for decision in decisions:
             if decision.task.id not in committed.lost:
@@ -111,7 +110,7 @@ async def test_many_leave_what_each_alone_would(store: Store, plans: tuple[StepP
         for n, id_ in enumerate(ids):
             await shop.born(id_, plans=plans, priority=n % 3)
         await shop.done(*ids[:8], idx=0)
-        assert shop.strides == 8
+        assert shop.shared == 8
         await shop.done(*ids[8:], idx=0)
         for idx in range(1, len(plans)):
             await shop.done(*ids[2:], idx=idx)
@@ -165,7 +164,7 @@ async def test_replies_from_the_inbox_are_taken_out_of_it(store: Store) -> None:
         await store.requests.answer(bank, [reply(r) for r in taken])
         inbox = await store.tasks.inbox(node, 100)
         decisions = [saga.decide(shop.held[id_], found) for id_, found in inbox.messages.items()]
-        assert all(d.stride is not None and d.seqs for d in decisions)
+        assert all(d.shape_step is not None and d.seqs for d in decisions)
         assert (await store.tasks.commit(Batch(node, decisions))).lost == set()
         for decision in decisions:
             saga.apply(shop.held[decision.task.id], decision)

@@ -1,7 +1,6 @@
-"""Strides: what is worked out once for tasks of one shape decides for each of them what the long way decides."""
+"""Shapes: what is worked out once for tasks of one shape decides for each of them what the long way decides."""
 
 import random
-from collections.abc import Sequence
 from typing import Any
 
 import pytest
@@ -11,26 +10,29 @@ from makegood import saga
 from makegood.model.decision import Decision
 from makegood.model.messages import TaskMessage
 from makegood.model.plan import Ref, StepPlan, Template
-from makegood.model.shape import HeldTask
+from makegood.model.shape import HeldTask, Shape
 from makegood.model.task import Step, TaskRecord
 from makegood.saga.decisions import folded
-from makegood.saga.first_decision import Beginnings
 from tests.unit.saga_case import action, changes, result_of, template
 
 INPUT = Ref("input", 0)
 
-SEQUENCE = (
-    action(0, args=template('{"a":', INPUT, "}")),
-    action(1, 0, args=template('{"b":', result_of(0), ',"a":', INPUT, "}")),
-    action(2, 1, args=template('{"c":', result_of(0, "of"), "}")),
+SEQUENCE = Shape(
+    (
+        action(0, args=template('{"a":', INPUT, "}")),
+        action(1, 0, args=template('{"b":', result_of(0), ',"a":', INPUT, "}")),
+        action(2, 1, args=template('{"c":', result_of(0, "of"), "}")),
+    )
 )
-FAN = (
-    action(0),
-    action(1, 0, args=template('{"x":', result_of(0), "}")),
-    action(2, 0),
-    action(3, 1, 2, args=template('{"x":', result_of(1), ',"y":', result_of(2), "}")),
-    action(4, 3),
-    action(5, 3),
+FAN = Shape(
+    (
+        action(0),
+        action(1, 0, args=template('{"x":', result_of(0), "}")),
+        action(2, 0),
+        action(3, 1, 2, args=template('{"x":', result_of(1), ',"y":', result_of(2), "}")),
+        action(4, 3),
+        action(5, 3),
+    )
 )
 
 
@@ -49,12 +51,13 @@ class Shop:
     """Tasks of some shapes that begin here, advance in any order, and are decided both ways each time."""
 
     def __init__(self) -> None:
-        self.beginnings = Beginnings()
-        self.strides = 0
+        self.shared = 0
+        self.shapes: dict[int, Shape] = {}
 
-    def begin(self, plans: Sequence[StepPlan], number: int, **fields: Any) -> HeldTask:
-        self.beginnings.begin(task(0), plans)  # nothing is kept of a shape that came once only
-        held, first = self.beginnings.begin(task(number, **fields), plans)
+    def begin(self, plans: Shape, number: int, **fields: Any) -> HeldTask:
+        shape = self.shapes.setdefault(id(plans), Shape(plans))
+        saga.begin(task(0), shape)  # nothing is kept of a shape that came once only
+        held, first = saga.begin(task(number, **fields), shape)
         assert first is not None
         saga.apply(held, first)
         return held
@@ -62,7 +65,7 @@ class Shop:
     def say(self, held: HeldTask, *messages: TaskMessage) -> Decision:
         decision = saga.decide(held, messages)
         assert changes(decision) == changes(folded(copy(held), messages))
-        self.strides += decision.stride is not None
+        self.shared += decision.shape_step is not None
         saga.apply(held, decision)
         again = copy(held)
         assert (again.steps, again.open, again.left) == (held.steps, held.open, held.left)
@@ -77,7 +80,7 @@ class Shop:
 
 @pytest.mark.parametrize("plans", [SEQUENCE, FAN], ids=["sequence", "fan"])
 def test_tasks_of_a_shape_are_decided_alike_in_whatever_order_their_steps_end(
-    plans: tuple[StepPlan, ...],
+    plans: Shape,
 ) -> None:
     shop, r = Shop(), random.Random(7)
     for number in range(1, 40):
@@ -86,27 +89,27 @@ def test_tasks_of_a_shape_are_decided_alike_in_whatever_order_their_steps_end(
         while held.task.state == "processing":
             shop.done(held, r.choice([s.idx for s in held.steps if s.state == "running"]))
         assert held.task.result == b'{"r":{"of":%d}}' % (number * 100 + 1)
-    assert shop.strides > 39 * 3 - 2
+    assert shop.shared > 39 * 3 - 2
 
 
 def test_what_is_the_same_in_all_tasks_is_one_object() -> None:
     """By this the stores find what is alike without comparing it."""
     shop = Shop()
     one, other = (shop.done(shop.begin(SEQUENCE, number), 0) for number in (1, 2))
-    assert one.stride is other.stride is not None
+    assert one.shape_step is other.shape_step is not None
     assert one.moves is other.moves
     assert one.steps[1] is other.steps[1]
     assert one.steps[0] != other.steps[0]
     assert one.requests[0].args != other.requests[0].args
 
 
-def test_a_join_takes_its_stride_with_the_last_step_only() -> None:
+def test_a_join_takes_its_shape_step_with_the_last_step_only() -> None:
     shop = Shop()
     for number in (1, 2):
         held = shop.begin(FAN, number)
         shop.done(held, 0)
         first = shop.done(held, 1 + number % 2)
-        assert (first.requests, first.stride) == ([], None)  # the other one is still running
+        assert (first.requests, first.shape_step) == ([], None)  # the other one is still running
         assert [r.idx for r in shop.done(held, 2 - number % 2).requests] == [3]
         assert [r.idx for r in shop.done(held, 3).requests] == [4, 5]
 
@@ -125,19 +128,19 @@ def test_what_is_no_plain_result_goes_the_long_way(said: dict[str, Any]) -> None
     shop = Shop()
     shop.done(shop.begin(SEQUENCE, 1), 0)
     held = shop.begin(SEQUENCE, 2)
-    assert shop.done(held, 0, value=None, **said).stride is None
+    assert shop.done(held, 0, value=None, **said).shape_step is None
 
 
-def test_a_task_in_trouble_goes_alone_and_leaves_the_stride_of_the_others() -> None:
+def test_a_task_in_trouble_goes_alone_and_leaves_the_shape_step_of_the_others() -> None:
     shop = Shop()
     shop.done(shop.begin(SEQUENCE, 1), 0)
     held = shop.begin(SEQUENCE, 2)
     shop.done(held, 0, kind="gave_up", value=None)
     shop.say(held, TaskMessage("retry", 0))
     assert held.steps[0].attempt == 2
-    assert shop.done(held, 0).stride is None
-    assert shop.done(held, 1).stride is not None  # nothing was ever said about this step
-    assert shop.done(shop.begin(SEQUENCE, 3), 0).stride is not None
+    assert shop.done(held, 0).shape_step is None
+    assert shop.done(held, 1).shape_step is not None  # nothing was ever said about this step
+    assert shop.done(shop.begin(SEQUENCE, 3), 0).shape_step is not None
 
 
 def test_a_trouble_of_the_first_task_is_not_remembered() -> None:
@@ -146,26 +149,26 @@ def test_a_trouble_of_the_first_task_is_not_remembered() -> None:
     shop.done(held, 0, kind="gave_up", value=None)
     shop.say(held, TaskMessage("retry", 0))
     shop.done(held, 0)
-    assert shop.done(shop.begin(SEQUENCE, 2), 0).stride is not None
+    assert shop.done(shop.begin(SEQUENCE, 2), 0).shape_step is not None
 
 
-def test_a_cancelled_task_takes_no_stride() -> None:
+def test_a_cancelled_task_takes_no_shape_step() -> None:
     shop = Shop()
     shop.done(shop.begin(SEQUENCE, 1), 0)
     held = shop.begin(SEQUENCE, 2)
     shop.say(held, TaskMessage("cancel"))
-    assert shop.done(held, 0).stride is None
+    assert shop.done(held, 0).shape_step is None
     assert held.task.state in ("undoing", "undone")
 
 
-def test_several_messages_at_once_go_the_long_way_and_the_next_takes_the_stride_again() -> None:
+def test_several_messages_at_once_go_the_long_way_and_the_next_takes_the_short_way_again() -> None:
     shop = Shop()
     for number in (1, 2, 3):
         held = shop.begin(FAN, number)
         shop.done(held, 0)
         both = [TaskMessage("done", idx, "do", 1, b"%d" % idx) for idx in (1, 2)]
-        assert shop.say(held, *both).stride is None
-        assert shop.done(held, 3).stride is not None  # its record was made anew, and is equal
+        assert shop.say(held, *both).shape_step is None
+        assert shop.done(held, 3).shape_step is not None  # its record was made anew, and is equal
 
 
 def test_a_part_of_a_result_that_is_not_there_is_left_to_the_long_way() -> None:
@@ -174,77 +177,87 @@ def test_a_part_of_a_result_that_is_not_there_is_left_to_the_long_way() -> None:
     held = shop.begin(SEQUENCE, 2)
     shop.done(held, 0, value=b"[]")
     decision = shop.done(held, 1)
-    assert decision.stride is None
+    assert decision.shape_step is None
     assert decision.task.cause.startswith("s2")
 
 
 def test_an_input_that_a_task_lacks_is_left_to_the_long_way() -> None:
     """A workflow of *inputs may have the same steps with fewer of them."""
     shop = Shop()
-    plans = (action(0), action(1, 0, args=template('{"x":', Ref("input", 1), "}")))
+    plans = Shape((action(0), action(1, 0, args=template('{"x":', Ref("input", 1), "}"))))
     shop.done(shop.begin(plans, 1, inputs=(b"1", b"2")), 0)
     held = shop.begin(plans, 2, inputs=(b"1",))
     decision = shop.done(held, 0)
-    assert decision.stride is None
+    assert decision.shape_step is None
     assert decision.task.cause.startswith("s1")
 
 
 def test_of_large_tasks_nothing_is_kept() -> None:
-    """A stride for each of ten thousand steps would be held for ever."""
+    """What follows each of ten thousand steps would be kept forever."""
     shop = Shop()
-    plans = tuple(action(n, *((n - 1,) if n else ())) for n in range(101))
+    plans = Shape(action(n, *((n - 1,) if n else ())) for n in range(101))
     held = shop.begin(plans, 1)
-    assert shop.done(held, 0).stride is None
-    assert held.strides == {}
+    assert shop.done(held, 0).shape_step is None
+    assert held.shape is None
+    assert plans.following == {}
 
 
-def test_claimed_tasks_share_strides_with_those_of_their_app_and_steps_only() -> None:
+def test_claimed_tasks_share_what_follows_with_those_of_their_app_and_steps_only() -> None:
     shapes = saga.Shapes()
     held = [saga.hold(task(n), map(Step, plans)) for n, plans in enumerate((SEQUENCE, SEQUENCE, FAN), 1)]
     held.append(saga.hold(replace(task(4), app="other"), map(Step, SEQUENCE)))
     for each in [*held, *held]:
         shapes.share(each)
-    strides = held[0].strides
-    assert strides is not None
-    assert held[1].strides is strides
-    assert len({id(each.strides) for each in held}) == 3
+    shape = held[0].shape
+    assert shape is not None
+    assert held[1].shape is shape
+    assert len({id(each.shape) for each in held}) == 3
     shop = Shop()
     for each in held[:2]:
         shop.say(each, TaskMessage("claim"))
         for idx in range(3):
-            assert shop.done(each, idx).stride is strides[idx]
+            assert shop.done(each, idx).shape_step is shape.following[idx]
         assert each.task.state == "processed"
 
 
 def test_of_tasks_with_control_steps_nothing_is_kept() -> None:
     held = saga.hold(task(1), [Step(action(0)), Step(StepPlan(1, "when", "when", after=(0,)))])
-    saga.Shapes().share(held)
-    assert held.strides is None
+    shapes = saga.Shapes()
+    shapes.share(held)
+    shapes.share(held)
+    assert held.shape is None
 
 
 def test_of_a_shape_that_comes_once_nothing_is_worked_out() -> None:
     """Where something was calculated while it was planned, each task has its own."""
-    shapes, beginnings = saga.Shapes(), Beginnings()
-    claimed, (born, _) = saga.hold(task(1), map(Step, SEQUENCE)), beginnings.begin(task(1), SEQUENCE)
+    shapes, shape = saga.Shapes(), Shape(SEQUENCE)
+    claimed, (eager, _) = saga.hold(task(1), map(Step, SEQUENCE)), saga.begin(task(1), shape)
     shapes.share(claimed)
-    assert (claimed.strides, born.strides) == (None, None)
+    assert (claimed.shape, eager.shape, shape.opening) == (None, None, None)
     shapes.share(claimed)
-    born, _ = beginnings.begin(task(2), SEQUENCE)
-    assert (claimed.strides, born.strides) == ({}, {})
+    eager, _ = saga.begin(task(2), shape)
+    assert claimed.shape == eager.shape == shape
+    assert shape.opening is not None
 
 
-def test_only_so_many_shapes_are_kept() -> None:
-    shapes, beginnings = saga.Shapes(), Beginnings()
+def test_of_steps_with_large_texts_nothing_is_worked_out() -> None:
+    shape = Shape((action(0, args=template('{"x":"' + "x" * 65536 + '"}')),))
+    for number in (1, 2, 3):
+        held, first = saga.begin(task(number), shape)
+        assert first is not None
+        assert held.shape is None
+    assert shape.opening is None
+
+
+def test_only_so_many_shapes_of_claimed_tasks_are_kept() -> None:
+    shapes = saga.Shapes()
     first = saga.hold(task(1), map(Step, SEQUENCE))
     shapes.share(first)
     shapes.share(first)
-    beginnings.begin(task(1), SEQUENCE)
-    born, _ = beginnings.begin(task(1), SEQUENCE)
-    assert (first.strides, born.strides) == ({}, {})
-    for n in range(100):
-        shapes.share(saga.hold(task(n), [Step(action(0))]))
-        beginnings.begin(task(n), (action(0),))
+    assert first.shape == SEQUENCE
+    kept = [action(0) for _ in range(100)]
+    for n, plan in enumerate(kept):
+        shapes.share(saga.hold(task(n), [Step(plan)]))
     again = saga.hold(task(1), map(Step, SEQUENCE))
     shapes.share(again)
-    assert again.strides is None
-    assert len(beginnings._met) == len(shapes._known) == 100
+    assert again.shape is None
