@@ -72,9 +72,8 @@ def test_a_claim_that_the_store_tries_again_promises_its_slots_once() -> None:
         held = request(0)
         assert slots.take([held])
         slots.set_aside()
-        mark = slots.mark()
         for _ in range(3):
-            slots.rollback(mark)
+            slots.rollback()
             assert [bool(slots.take([request(n)])) for n in (1, 2, 3)] == [True, True, False]
         claimed = request(1)
         slots.run([held], [held])
@@ -85,11 +84,10 @@ def test_a_claim_that_the_store_tries_again_promises_its_slots_once() -> None:
 def test_what_is_rolled_back_before_anything_was_set_aside_is_free_at_once() -> None:
     pool = Pool({BANK: 2})
     with pool.reserve() as slots:
-        assert slots.take([request(0)])
-        mark = slots.mark()
-        assert slots.take([request(1)])
-        slots.rollback(mark)
-        assert pool.free == {BANK: 1}
+        assert slots.take([request(0), request(1)])
+        slots.rollback()
+        assert pool.free == {BANK: 2}
+        slots.run(slots.take([request(0)]), [])
     assert pool.free == {BANK: 2}
 
 

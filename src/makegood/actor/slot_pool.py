@@ -12,6 +12,7 @@ A reservation only counts. A slot that was promised to a lost Decision did not r
 other.
 """
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from types import TracebackType
 from typing import Protocol, Self
@@ -63,14 +64,15 @@ class SlotPool(Protocol):
 class Reservation:
     """The slots set aside for one commit: ``with pool.reserve() as slots: ...``."""
 
-    __slots__ = ("_asks", "_began", "_lent", "_pool", "_spare")
+    __slots__ = ("_aside", "_asked", "_began", "_pool", "_ran", "_spare")
 
     def __init__(self, pool: SlotPool, began: float) -> None:
         self._pool = pool
         self._began = began  # local clock, before any row of the commit is written
-        self._asks = True
-        self._lent: dict[str, int] = {}  # set aside, and not running
+        self._asked: list[Request] = []  # promised slots that the pool lent one by one
+        self._aside: Mapping[str, int] | None = None  # slots that the pool lent all together, by address
         self._spare: dict[str, int] = {}  # of these, not promised to any request
+        self._ran: list[Request] = []
 
     def __enter__(self) -> Self:
         """Begin."""
@@ -80,60 +82,61 @@ class Reservation:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         """Give back what does not run."""
-        if left := {where: n for where, n in self._lent.items() if n}:
-            self._pool.give_back(left)
-            self._lent, self._spare = {}, {}
+        if self._aside is None and len(self._ran) == len(self._asked):
+            return  # nearly always
+        left = Counter(self._aside)
+        left.update(map(_address, self._asked))
+        left.subtract(map(_address, self._ran))
+        self._asked, self._aside, self._ran = [], None, []
+        self._pool.give_back(+left)
 
     def take(self, requests: Sequence[Request]) -> list[Request]:
         """Promise slots to requests that are about to be written; returns those that have one."""
-        pool, lent, spare, found = self._pool, self._lent, self._spare, list[Request]()
+        found: list[Request] = []
+        if self._aside is None:
+            lend = self._pool.lend
+            for request in requests:
+                if not request.isolate and lend(address(request.app, request.agent), request.action):
+                    found.append(request)  # noqa: PERF401 - for one request, which is usual, this is quicker
+            self._asked += found
+            return found
         for request in requests:
-            if request.isolate:
-                continue
             where = address(request.app, request.agent)
-            if self._asks:
-                if not pool.lend(where, request.action):
-                    continue
-                lent[where] = lent.get(where, 0) + 1
-            elif spare.get(where, 0) and pool.knows(where, request.action):
-                spare[where] -= 1
-            else:
-                continue
-            found.append(request)
+            if not request.isolate and self._spare.get(where) and self._pool.knows(where, request.action):
+                self._spare[where] -= 1
+                found.append(request)
         return found
 
     def set_aside(self) -> None:
         """Set aside all slots there are: ``take`` asks nobody then, so another thread may call it."""
-        self._asks = False
-        self._spare = self._pool.lend_all()
-        for where, n in self._spare.items():
-            self._lent[where] = self._lent.get(where, 0) + n
+        self._aside = self._pool.lend_all()
+        self._spare = dict(self._aside)
 
-    def mark(self) -> dict[str, int]:
-        """Return what ``rollback`` takes: how many slots are promised."""
-        return {where: n - self._spare.get(where, 0) for where, n in self._lent.items()}
-
-    def rollback(self, mark: Mapping[str, int]) -> None:
-        """Promise nothing of what was promised since ``mark``: another try may promise it again."""
-        for where, n in self._lent.items():
-            self._spare[where] = n - mark.get(where, 0)
-        if self._asks:  # whoever else may have them
-            spare, self._spare = self._spare, {}
-            for where, n in spare.items():
-                self._lent[where] -= n
-            self._pool.give_back(spare)
+    def rollback(self) -> None:
+        """Promise nothing of what was promised, or was since ``set_aside``: another try may promise it
+        again.
+        """
+        if self._aside is not None:
+            self._spare = dict(self._aside)
+        elif self._asked:
+            asked, self._asked = self._asked, []
+            self._pool.give_back(Counter(map(_address, asked)))
 
     def run(self, requests: Sequence[Request], handed: Sequence[Request]) -> None:
         """Begin the ``requests`` that are ``handed`` over, now that all are written. The others queue."""
-        lent, hand, began = self._lent, self._pool.hand, self._began
+        hand, began = self._pool.hand, self._began
         for request in handed:
-            lent[address(request.app, request.agent)] -= 1
+            self._ran.append(request)
             hand(request, began)
         if len(handed) < len(requests):
             here = set(map(id, handed))
             for request in requests:
                 if id(request) not in here:
-                    self._pool.backlogged(address(request.app, request.agent))
+                    self._pool.backlogged(_address(request))
+
+
+def _address(request: Request) -> str:
+    return address(request.app, request.agent)
 
 
 class NoAgents:

@@ -115,7 +115,8 @@ class Attempts:
         attempt.end()
         if not self.running:
             self._intake.idle()
-        self._intake.freed(slots)
+        if slots.backlog or slots.rung:
+            self._intake.freed(slots)
         return message
 
     def halt(self) -> None:

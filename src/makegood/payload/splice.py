@@ -107,9 +107,9 @@ def arguments(pieces: Sequence[bytes], limit: int) -> bytes:
     Raises ``MissingValueError`` if one argument has more than ``limit`` bytes, and what ``joined`` raises.
     """
     data = b"".join(pieces) if len(pieces) <= _FEW else joined(pieces, limit)
-    if len(data) > FLAT:
-        data = joined((data,), limit)
-    if len(data) > limit:
+    if (size := len(data)) <= FLAT and size <= limit:
+        return data
+    if len(joined((data,), limit)) > limit:
         for name, value in _members(data).items():
             if (size := len(bytes(value))) > limit:
                 raise _too_large(f"the argument {name}", size, limit)

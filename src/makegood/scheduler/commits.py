@@ -30,8 +30,6 @@ class _Turn:
     batch: Batch
     slots: Reservation
     """Slots of this process's agents for the requests of the commit."""
-    mark: Mapping[str, int] = field(default_factory=dict)
-    """Slots promised before the claim is decided; the store may have that done more than once."""
     loaded: Sequence[int] = ()
     """The tasks that were claimed."""
     dues: dict[int, dict[int, float]] = field(default_factory=dict)
@@ -61,7 +59,6 @@ class Commits:
                 decided = self._decided(taken, turn)
                 if claim is not None:
                     slots.set_aside()
-                    turn.mark = slots.mark()
                     turn.batch.decide = lambda loaded: self._firsts(loaded, turn)
                 committed = await self._store.commit(turn.batch)
             except Exception as fault:
@@ -116,7 +113,7 @@ class Commits:
         It runs inside the store's transaction, perhaps on the store's thread, and again when the store tries
         again.
         """
-        turn.slots.rollback(turn.mark)
+        turn.slots.rollback()
         turn.loaded, refused = [each.task.id for each in loaded], turn.batch.unfit
         refused.clear()
         found: list[tuple[HeldTask, Decision]] = []

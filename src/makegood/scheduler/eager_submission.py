@@ -138,7 +138,7 @@ class EagerSubmissions:
         if all(known) and len(slots.take(first.requests)) == len(first.requests):
             first.handed = first.requests
             return True
-        slots.rollback({})  # others need not wait for them until it is written
+        slots.rollback()  # others need not wait for them until it is written
         return False
 
     # -- writing ---------------------------------------------------------------------------------------------
