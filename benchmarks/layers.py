@@ -32,7 +32,7 @@ def _no_plan_cache() -> None:
     def planning(shared: Any, where: str, inputs: Any, _trail: Any, written: Any) -> plan_run.Planning:
         return plan_run.Planning(shared, where, inputs, NO_TRAIL, written)
 
-    workflow.Planning = planning  # type: ignore[assignment, misc, attr-defined]
+    workflow.Planning = planning  # type: ignore[assignment, attr-defined]
 
 
 def _no_shapes() -> None:

@@ -207,11 +207,11 @@ def born_held_not_adopted(m: pytest.MonkeyPatch) -> None:
     """A task that was submitted beside a Scheduler is not taken over when its caller was cancelled meanwhile."""
     true = eager_submission.EagerSubmissions._hold
 
-    def forgets(eager: Any, prepared: Any) -> None:
+    def forgets(eager: Any, prepared: Any, slots: Any) -> None:
         if prepared.answered.done():
             eager._tasks.weights.drop(prepared.draft.id)
         else:
-            true(eager, prepared)
+            true(eager, prepared, slots)
 
     m.setattr(eager_submission.EagerSubmissions, "_hold", forgets)
     m.setattr(first_decision, "begun", lambda _held: None)  # what has begun is found again by its first reply

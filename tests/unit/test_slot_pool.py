@@ -81,13 +81,13 @@ def test_a_claim_that_the_store_tries_again_promises_its_slots_once() -> None:
     assert (pool.handed, pool.free) == ([held, claimed], {BANK: 1})
 
 
-def test_what_is_rolled_back_before_anything_was_set_aside_is_free_at_once() -> None:
+def test_what_is_released_before_it_is_written_is_free_at_once() -> None:
     pool = Pool({BANK: 2})
     with pool.reserve() as slots:
-        assert slots.take([request(0), request(1)])
-        slots.rollback()
-        assert pool.free == {BANK: 2}
-        slots.run(slots.take([request(0)]), [])
+        (kept,) = slots.take([request(0)])
+        slots.release(slots.take([request(1), request(2)]))
+        assert pool.free == {BANK: 1}
+        slots.run([kept], [])
     assert pool.free == {BANK: 2}
 
 

@@ -113,14 +113,14 @@ class Reservation:
         self._spare = dict(self._aside)
 
     def rollback(self) -> None:
-        """Promise nothing of what was promised, or was since ``set_aside``: another try may promise it
-        again.
-        """
-        if self._aside is not None:
-            self._spare = dict(self._aside)
-        elif self._asked:
-            asked, self._asked = self._asked, []
-            self._pool.give_back(Counter(map(_address, asked)))
+        """Promise nothing of what was promised since ``set_aside``: another try may promise it again."""
+        self._spare = dict(self._aside or {})
+
+    def release(self, taken: Sequence[Request]) -> None:
+        """Give back, before anything is set aside, the slots of the requests that were taken last."""
+        if taken:
+            del self._asked[-len(taken) :]
+            self._pool.give_back(Counter(map(_address, taken)))
 
     def run(self, requests: Sequence[Request], handed: Sequence[Request]) -> None:
         """Begin the ``requests`` that are ``handed`` over, now that all are written. The others queue."""

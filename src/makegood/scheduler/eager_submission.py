@@ -28,7 +28,7 @@ from makegood.model.messages import TaskMessage
 from makegood.model.shape import HeldTask
 from makegood.model.task import Step, TaskRecord
 from makegood.scheduler.claims import Claims
-from makegood.scheduler.task_memory import weigh
+from makegood.scheduler.task_memory import weigh_new
 from makegood.store.protocol import Tasks
 from makegood.store.records import Submission, Submitted
 
@@ -39,16 +39,16 @@ _TOGETHER, _TOGETHER_BYTES = 250, 4 * MIB
 class _Prepared(NamedTuple):
     draft: Submission
     held: HeldTask
-    slots: Reservation
     answered: asyncio.Future[Submitted]
 
 
 class _Batch:
     """Submissions that are written together."""
 
-    __slots__ = ("octets", "prepared")
+    __slots__ = ("octets", "prepared", "slots")
 
-    def __init__(self) -> None:
+    def __init__(self, slots: Reservation) -> None:
+        self.slots = slots
         self.prepared: list[_Prepared] = []
         self.octets = 0
 
@@ -100,17 +100,16 @@ class EagerSubmissions:
         held, first = self._begun(draft)
         batch = self._gathered
         if batch is None or batch.full:
-            batch = self._gathered = _Batch()
+            batch = self._gathered = _Batch(self._agents.reserve())
             work = self._loop.create_task(self._write(batch))
             self._writing.add(work)
             work.add_done_callback(partial(self._settle, batch))
-        slots = self._agents.reserve()
-        if first is not None and not self._placed(first, slots):
+        if first is not None and not self._placed(first, batch.slots):
             first = None
         self._expected += 1
-        self._tasks.weights.put(draft.id, weigh(held))
+        self._tasks.weights.put(draft.id, weigh_new(held))
         answered: asyncio.Future[Submitted] = self._loop.create_future()
-        batch.add(_Prepared(replace(draft, holder=self._tasks.node, first=first), held, slots, answered))
+        batch.add(_Prepared(replace(draft, holder=self._tasks.node, first=first), held, answered))
         return await answered
 
     # -- before it is written --------------------------------------------------------------------------------
@@ -132,14 +131,12 @@ class EagerSubmissions:
 
     def _placed(self, first: Decision, slots: Reservation) -> bool:
         """Return whether all first requests have a slot here, or all are for agents elsewhere."""
-        known = [self._agents.knows(address(r.app, r.agent), r.action) for r in first.requests]
-        if not any(known):
+        taken = slots.take(first.requests)
+        if len(taken) == len(first.requests):
+            first.handed = taken
             return True
-        if all(known) and len(slots.take(first.requests)) == len(first.requests):
-            first.handed = first.requests
-            return True
-        slots.rollback()  # others need not wait for them until it is written
-        return False
+        slots.release(taken)  # others need not wait for them until it is written
+        return not any(self._agents.knows(address(r.app, r.agent), r.action) for r in first.requests)
 
     # -- writing ---------------------------------------------------------------------------------------------
 
@@ -172,18 +169,18 @@ class EagerSubmissions:
         if batch is self._gathered:  # it was cancelled before it began
             self._gathered = None
         answers = [None] * len(batch.prepared) if work.cancelled() else work.result()
-        for prepared, answer in zip(batch.prepared, answers, strict=True):
-            self._expected -= 1
-            with prepared.slots:
+        with batch.slots as slots:
+            for prepared, answer in zip(batch.prepared, answers, strict=True):
+                self._expected -= 1
                 if isinstance(answer, Submitted) and answer.created:
-                    self._hold(prepared)
+                    self._hold(prepared, slots)
                 else:
                     self._tasks.weights.drop(prepared.draft.id)
-            _tell(prepared.answered, answer)
+                _tell(prepared.answered, answer)
 
-    def _hold(self, prepared: _Prepared) -> None:
+    def _hold(self, prepared: _Prepared, slots: Reservation) -> None:
         """Take a task over that is committed."""
-        draft, held, slots, _ = prepared
+        draft, held, _ = prepared
         first, tasks = draft.first, self._tasks
         if draft.holder != tasks.node:  # declared dead meanwhile: it is freed with all that the old node held
             tasks.weights.drop(draft.id)

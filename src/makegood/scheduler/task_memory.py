@@ -33,11 +33,15 @@ def weigh(held: HeldTask, messages: Iterable[TaskMessage] = ()) -> int:
     Declarations of steps are counted unless the task shares them with others of its shape.
     """
     task, steps = held.task, held.steps
-    found = TASK + STEP * len(steps) + sum(map(len, task.inputs))
-    found += len(task.result or b"") + sum([_values(step) for step in steps if step.result or step.late])
-    if held.shape is None:
-        found += sum([_texts(step) for step in steps])
+    found = weigh_new(held) + len(task.result or b"")
+    found += sum([_values(step) for step in steps if step.result or step.late])
     return found + sum([len(m.value) for m in messages if m.value is not None])
+
+
+def weigh_new(held: HeldTask) -> int:
+    """Return the bytes that a task counts whose steps have no results yet."""
+    found = TASK + STEP * len(held.steps) + sum(map(len, held.task.inputs))
+    return found if held.shape is not None else found + sum(map(_texts, held.steps))
 
 
 def _values(step: Step) -> int:
