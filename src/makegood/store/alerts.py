@@ -9,7 +9,7 @@ from typing import Any
 
 from makegood.model.messages import UNTIL_SEEN, Act, Alert
 from makegood.store import rows
-from makegood.store.transaction import Sql, Tx, Verbs, for_each, reading, writing
+from makegood.store.transaction import ReadTx, Sql, Tx, Verbs, for_each, reading, writing
 from makegood.store.views import AlertView, AuditView, NodeInfo, Telling
 
 RAISE = for_each(
@@ -155,7 +155,7 @@ async def ease(tx: Tx, causes: Sequence[Alert], why: str) -> None:
 
 
 async def views(
-    tx: Tx, limit: int = 100, task: int | None = None, *, ended: bool | None = None
+    tx: ReadTx, limit: int = 100, task: int | None = None, *, ended: bool | None = None
 ) -> list[AlertView]:
     """Return alerts, newest first; among those that have not ended, unacknowledged ones first."""
     where = _ENDED[ended] if task is None else f"{_ENDED[ended]} and task = $2"
@@ -204,7 +204,7 @@ async def told(tx: Tx, done: Sequence[Telling], later: Mapping[int, float]) -> N
 
 
 async def audit(
-    tx: Tx, limit: int = 100, task: int | None = None, *, before: float | None = None
+    tx: ReadTx, limit: int = 100, task: int | None = None, *, before: float | None = None
 ) -> list[AuditView]:
     """Return operator commands, newest first."""
     found = await tx.rows(_AUDITED, task, before, limit)
@@ -245,21 +245,21 @@ async def watch(tx: Tx, after: float, limit: int, outage: float) -> None:
     await tx.many(_STANDING, [(name, rows.gone(name)) for name in names if name not in still])
 
 
-async def shut(tx: Tx) -> set[str]:
+async def shut(tx: ReadTx) -> set[str]:
     """Return the agents whose circuit is open in a live process."""
     return rows.shut(await living(tx))
 
 
-async def living(tx: Tx) -> list[NodeInfo]:
+async def living(tx: ReadTx) -> list[NodeInfo]:
     """Return what the live processes publish about themselves."""
     return [rows.node_info(info) for (info,) in await tx.rows(LIVING)]
 
 
-async def _any_unlogged(tx: Tx, limit: int) -> bool:
+async def _any_unlogged(tx: ReadTx, limit: int) -> bool:
     return bool(await tx.rows(_ANY_UNLOGGED, min(limit, 1)))
 
 
-async def _any_untold(tx: Tx, hold: float, limit: int) -> bool:  # noqa: ARG001 - as the verb is called
+async def _any_untold(tx: ReadTx, hold: float, limit: int) -> bool:  # noqa: ARG001 - as the verb is called
     return bool(await tx.rows(_ANY_UNTOLD, TOLD_WITHIN, min(limit, 1)))
 
 

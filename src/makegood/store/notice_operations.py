@@ -3,7 +3,7 @@
 from makegood.model.messages import Act, Alert
 from makegood.store import alerts
 from makegood.store.notice_records import HostDue, ListenerView, revived
-from makegood.store.transaction import Sql, Tx
+from makegood.store.transaction import ReadTx, Sql, Tx
 
 # Each step finds the next host in the index, so the whole index is never read, however much waits.
 HOSTS = Sql("""
@@ -30,12 +30,12 @@ _DROP = Sql("delete from makegood.listener where task = any ($1::bigint[])")
 _DROP_ALL = Sql("delete from makegood.notice where task = any ($1::bigint[])")
 
 
-async def due(tx: Tx) -> list[HostDue]:
+async def due(tx: ReadTx) -> list[HostDue]:
     """Return the hosts with notices to send, and when the first is due."""
     return [HostDue(*row) for row in await tx.rows(HOSTS)]
 
 
-async def listeners(tx: Tx, limit: int = 100, *, dead: bool = False) -> list[ListenerView]:
+async def listeners(tx: ReadTx, limit: int = 100, *, dead: bool = False) -> list[ListenerView]:
     """Return webhooks with unsent notices, dead ones first."""
     return [
         ListenerView(task, url, sent, last, tries, bool(gone), seconds, error)

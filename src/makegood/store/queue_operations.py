@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from makegood.model.messages import Act
 from makegood.store import alerts, queue_records
 from makegood.store.queue_records import MessageView, QueueView
-from makegood.store.transaction import Sql, Tx
+from makegood.store.transaction import ReadTx, Sql, Tx
 
 _WIDTH = len(queue_records.COLUMNS.split(", "))
 _VIEW = f"""
@@ -78,13 +78,15 @@ delete from makegood.message where seq in (
 )
 
 
-async def messages(tx: Tx, queue: str | None, limit: int = 100, *, dead: bool = False) -> list[MessageView]:
+async def messages(
+    tx: ReadTx, queue: str | None, limit: int = 100, *, dead: bool = False
+) -> list[MessageView]:
     """Return waiting messages or dead letters."""
     found = await tx.rows(_DEAD_ONES if dead else _WAITING, "dead" if dead else "waiting", queue, limit)
     return [MessageView(queue_records.received(row[:_WIDTH]), *row[_WIDTH:]) for row in map(tuple, found)]
 
 
-async def queues(tx: Tx) -> list[QueueView]:
+async def queues(tx: ReadTx) -> list[QueueView]:
     """Return the queues that have waiting messages or dead letters."""
     return [QueueView(*(*row[:6], bool(row[6]), row[7])) for row in map(tuple, await tx.rows(_QUEUES))]
 

@@ -6,7 +6,7 @@ from typing import Any
 from msgspec.structs import replace
 
 from makegood.store import rows
-from makegood.store.transaction import Sql, Tx
+from makegood.store.transaction import ReadTx, Sql
 from makegood.store.views import EventView, Filter, TaskView
 
 COLUMNS = """
@@ -27,7 +27,7 @@ _HISTORY = Sql(
 )
 
 
-async def find(tx: Tx, wanted: Filter) -> list[TaskView]:
+async def find(tx: ReadTx, wanted: Filter) -> list[TaskView]:
     """Return matching tasks, newest first."""
     where, values = _matching(wanted)
     values.append(wanted.limit)
@@ -47,7 +47,7 @@ def task_view(row: Sequence[Any]) -> TaskView:
     return replace(view, created=created or 0.0, ended=ended, complete_by=complete_by)
 
 
-async def count(tx: Tx, wanted: Filter) -> int:
+async def count(tx: ReadTx, wanted: Filter) -> int:
     """Return the number of matching tasks."""
     where, values = _matching(wanted)
     found: int = (await tx.rows(Sql(f"select count(*) from makegood.task where {where}"), *values))[0][0]  # noqa: S608 - our own clauses
@@ -74,6 +74,6 @@ def _matching(wanted: Filter) -> tuple[str, list[Any]]:
     return " and ".join(clauses), values
 
 
-async def history(tx: Tx, task: int, after: int = 0) -> list[EventView]:
+async def history(tx: ReadTx, task: int, after: int = 0) -> list[EventView]:
     """Return the events of a task in order."""
     return [rows.event(row) for row in await tx.rows(_HISTORY, task, after)]

@@ -61,15 +61,19 @@ def for_each(text: str, /, **columns: str) -> Sql:
     return Sql(text.replace("{rows}", f"from unnest({arrays}) as x ({', '.join(columns)})"), single)
 
 
-class Tx(Protocol):
-    """An open transaction."""
-
-    topics: set[str]
-    """Topics to wake after the commit."""
+class ReadTx(Protocol):
+    """A snapshot, or the reading half of a transaction."""
 
     async def rows(self, sql: Sql, *values: Any) -> Sequence[Any]:
         """Execute one statement; return all its rows."""
         ...
+
+
+class Tx(ReadTx, Protocol):
+    """An open transaction that writes."""
+
+    topics: set[str]
+    """Topics to wake after the commit."""
 
     async def run(self, sql: Sql, *values: Any) -> int:
         """Execute one statement; return the number of rows that it changed."""
@@ -83,6 +87,7 @@ class Tx(Protocol):
 
 
 Work = Callable[[Tx], Coroutine[Any, Any, T]]
+ReadWork = Callable[[ReadTx], Coroutine[Any, Any, T]]
 
 
 class SharedDatabase(Protocol):
@@ -92,7 +97,7 @@ class SharedDatabase(Protocol):
         """Run ``work`` in a transaction that writes."""
         ...
 
-    async def looked(self, work: Work[T]) -> T:
+    async def looked(self, work: ReadWork[T]) -> T:
         """Run read-only ``work`` on one snapshot."""
         ...
 
@@ -105,6 +110,7 @@ class Verbs:
 
 
 Verb = Callable[Concatenate[Tx, P], Coroutine[Any, Any, T]]
+ReadVerb = Callable[Concatenate[ReadTx, P], Coroutine[Any, Any, T]]
 Method = Callable[Concatenate[Verbs, P], Coroutine[Any, Any, T]]
 
 
@@ -125,7 +131,7 @@ def bound(
 
 
 def writing(
-    verb: Verb[P, T], *, looks: Verb[P, object] | None = None, otherwise: T | None = None
+    verb: Verb[P, T], *, looks: ReadVerb[P, object] | None = None, otherwise: T | None = None
 ) -> Method[P, T]:
     """Make a method of a verb that writes.
 
@@ -143,7 +149,7 @@ def writing(
     return method
 
 
-def reading(verb: Verb[P, T]) -> Method[P, T]:
+def reading(verb: ReadVerb[P, T]) -> Method[P, T]:
     """Make a method of a verb that only reads."""
 
     @wraps(verb)

@@ -22,7 +22,7 @@ from makegood.store.postgres.reader import Reader
 from makegood.store.postgres.transaction import Look, WriteTransaction, within
 from makegood.store.postgres.transaction import Work as Write
 from makegood.store.postgres.writers import Writers, pauses_of
-from makegood.store.transaction import Verbs, Work
+from makegood.store.transaction import ReadWork, Verbs, Work
 
 log = logging.getLogger("makegood.store")
 
@@ -207,7 +207,7 @@ class Database:
 
         return await self.write(noted)
 
-    async def looked(self, work: Work[T]) -> T:
+    async def looked(self, work: ReadWork[T]) -> T:
         """Run a shared verb that only reads."""
         return await self.read(lambda connection: work(Look(connection)))
 

@@ -109,20 +109,11 @@ class Look:
     """Reads outside of a transaction, as shared verbs see them."""
 
     connection: Connection
-    topics: set[str] = field(default_factory=set)
 
     async def rows(self, sql: Sql, *values: Any) -> list[Row]:
         """Execute one statement; return all its rows."""
         found: list[Row] = await self.connection.fetch(sql.postgres, *values)
         return found
-
-    async def run(self, sql: Sql, *values: Any) -> int:
-        """Refuse: a read writes nothing."""
-        raise NotImplementedError
-
-    async def many(self, sql: Sql, found: Sequence[Sequence[Any]], *more: Any) -> int:
-        """Refuse: a read writes nothing."""
-        raise NotImplementedError
 
 
 Work = Callable[[WriteTransaction], Awaitable[T]]

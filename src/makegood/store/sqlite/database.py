@@ -20,7 +20,7 @@ from makegood.store.sqlite.doorbell import Bell
 from makegood.store.sqlite.file_identity import FileIdentity, FileNumber, number_of
 from makegood.store.sqlite.store_threads import StoreClock, StoreThread
 from makegood.store.sqlite.transaction import Action, SharedTx, WriteTransaction
-from makegood.store.transaction import Verbs, Work, bound
+from makegood.store.transaction import ReadWork, Verbs, Work, bound
 from makegood.transactions import at_once
 
 T = TypeVar("T")
@@ -194,7 +194,7 @@ class Database:
         ).__name__  # the name that shows when transactions are watched
         return await self.write(act)
 
-    async def looked(self, work: Work[T]) -> T:
+    async def looked(self, work: ReadWork[T]) -> T:
         """Run an operation that is written once for all stores and only reads."""
         return await self.read(lambda tx: at_once(work(SharedTx(tx))))
 
