@@ -1,5 +1,7 @@
 """Real processes, watched from outside: their numbers add up to the work done, their logs say where and never what."""
 
+import contextlib
+import http.client
 import json
 import urllib.error
 import urllib.request
@@ -62,6 +64,18 @@ def shop(tmp_path: Path) -> Iterator[Shop]:
     made.close()
 
 
+def probed(role: Served) -> tuple[int, str]:
+    """Ask /livez as Kubernetes does: three failures in a row count, not one.
+
+    On a loaded machine more of the flood than there is room for may arrive between a probe's connection and its request; then
+    the probe's is the oldest silent connection, and is closed.
+    """
+    for _ in range(2):
+        with contextlib.suppress(http.client.RemoteDisconnected, ConnectionResetError):
+            return role.get("/livez")
+    return role.get("/livez")
+
+
 @pytest.mark.parametrize("says", [b"", b"G"])
 def test_a_flood_of_silent_connections_costs_a_process_neither_probes_nor_files(
     shop: Shop, says: bytes
@@ -72,7 +86,7 @@ def test_a_flood_of_silent_connections_costs_a_process_neither_probes_nor_files(
     before = len(list(files.iterdir()))
     with flooding(role.address, says) as under_way:
         assert under_way.wait(60)
-        assert [role.get("/livez") for _ in range(40)] == [(200, "ok\n")] * 40
+        assert [probed(role) for _ in range(40)] == [(200, "ok\n")] * 40
         assert len(list(files.iterdir())) < before + MOST_AT_ONCE + 100
         shop.done("task", "submit", "kiosk:buy", '{"id": "o"}', "--wait", "--timeout", "60s")
     assert role.get("/readyz") == (200, "ok\n")
