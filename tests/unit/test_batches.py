@@ -5,7 +5,7 @@ from makegood.base.sizes import KIB, MIB
 from makegood.client.waiters import Rested
 from makegood.model.messages import TaskMessage
 from makegood.model.plan import StepPlan, Template
-from makegood.store import rows
+from makegood.model.shape import spec
 from makegood.store.postgres import slices as postgres
 from makegood.store.queue_records import Depths
 from makegood.store.rows import Interner
@@ -37,15 +37,15 @@ def test_large_submissions_and_replies_weigh_as_many_small_ones() -> None:
 
 def test_equal_steps_are_decoded_once_and_large_ones_are_not_kept_for_ever() -> None:
     plans = Interner()
-    specs = [rows.spec(StepPlan(n, args=Template(("x" * MIB,)))) for n in range(20)]
+    specs = [spec(StepPlan(n, args=Template(("x" * MIB,)))) for n in range(20)]
     first = plans.plan(specs[0])
     assert plans.plan(specs[0]) is first
     assert plans.untouched(specs[0]) is plans.untouched(specs[0])
-    for spec in specs:
-        assert plans.untouched(spec).plan == plans.plan(spec)
+    for each in specs:
+        assert plans.untouched(each).plan == plans.plan(each)
     assert len(plans._known) == len(plans._untouched) == 7
     assert sum(map(len, plans._known)) == plans._bytes < 8 * MIB
-    huge = rows.spec(StepPlan(0, args=Template(("x" * 9 * MIB,))))
+    huge = spec(StepPlan(0, args=Template(("x" * 9 * MIB,))))
     assert plans.untouched(huge).plan == plans.plan(huge)
     assert (len(plans._known), len(plans._untouched), plans._bytes) == (0, 0, 0)
 

@@ -8,8 +8,7 @@ Once they are committed, the requests are handed over in memory.
      ▲                              │
      └──────── given back ──────────┘   on every way out of the reservation
 
-A reservation only counts. A slot that was promised to a lost Decision did not run, so it goes back like any
-other.
+A reservation gives back what was set aside or promised and did not run, the slots of lost Decisions included.
 """
 
 from collections import Counter

@@ -115,8 +115,7 @@ class Attempts:
         attempt.end()
         if not self.running:
             self._intake.idle()
-        if slots.backlog or slots.rung:
-            self._intake.freed(slots)
+        self._intake.freed(slots)
         return message
 
     def halt(self) -> None:

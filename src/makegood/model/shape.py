@@ -27,6 +27,11 @@ _BULKY: Final = 64 * 1024
 _encode = msgspec.json.Encoder().encode
 
 
+def spec(plan: StepPlan) -> bytes:
+    """Return a step plan as the stores keep it, JSON."""
+    return _encode(plan)
+
+
 class ShapeRequest(msgspec.Struct, frozen=True, eq=False):
     """A step that begins when those before it are done, as in all tasks of a shape.
 
@@ -102,7 +107,7 @@ class Shape(tuple[StepPlan, ...]):  # noqa: SLOT001 - what was worked out is kep
     @cached_property
     def specs(self) -> tuple[bytes, ...]:
         """The steps as the stores keep them, JSON."""
-        return tuple(map(_encode, self))
+        return tuple(map(spec, self))
 
     @cached_property
     def plain(self) -> bool:

@@ -101,15 +101,11 @@ def joined(pieces: Sequence[bytes], limit: int) -> bytes:
         raise MissingValueError(str(deep)) from None
 
 
-def arguments(pieces: Sequence[bytes], limit: int) -> bytes:
-    """Return the arguments of a step, one JSON object, from its pieces.
-
-    Raises ``MissingValueError`` if one argument has more than ``limit`` bytes, and what ``joined`` raises.
+def arguments(data: bytes, limit: int) -> bytes:
+    """Return the arguments of a step, one JSON object; raises ``MissingValueError`` if one has more than
+    ``limit`` bytes.
     """
-    data = b"".join(pieces) if len(pieces) <= _FEW else joined(pieces, limit)
-    if (size := len(data)) <= FLAT and size <= limit:
-        return data
-    if len(joined((data,), limit)) > limit:
+    if len(data) > limit:
         for name, value in _members(data).items():
             if (size := len(bytes(value))) > limit:
                 raise _too_large(f"the argument {name}", size, limit)

@@ -146,7 +146,7 @@ class DecisionBuilder:
         """Return the arguments of a step, filled in; raises ``MissingValueError``."""
         if plan.args is None:
             return EMPTY
-        return splice.arguments((self.fill(plan.args, plan.payload_limit),), plan.payload_limit)
+        return splice.arguments(self.fill(plan.args, plan.payload_limit), plan.payload_limit)
 
     def _list(self, value: bytes) -> Sequence[msgspec.Raw]:
         """Split an array once per Decision: a thousand items each take their part of the same array."""

@@ -118,8 +118,7 @@ def _begin(
     moves += _begin_moves(plan.name)
     args = _EMPTY
     if plan.args is not None:
-        filled = splice.fill(plan.args, values, limit=plan.payload_limit)
-        args = splice.arguments((filled,), plan.payload_limit)
+        args = splice.arguments(splice.fill(plan.args, values, limit=plan.payload_limit), plan.payload_limit)
     requests.append(_request(task, _fields(task, step), args))
     return _running(step)
 
@@ -299,6 +298,4 @@ def request_of(
         value = (changed.get(index) or steps[index]).result or _NULL if of_step else task.inputs[index]
         pieces += splice.walk(value, path) if path else value, texts[n]
     limit = sent.waiting.plan.payload_limit
-    args = splice.arguments(pieces, limit)
-    rest = (args, task.priority, False, None, None, False, task.trace)
-    return Request(task.id, *sent.asked, *rest)  # type: ignore[call-arg]  # as in ``_request``
+    return _request(task, sent.asked, splice.arguments(splice.joined(pieces, limit), limit))

@@ -111,7 +111,7 @@ class TaskTable:
         if value is not None and len(value) > SMALL:
             self.weights.grow(task, len(value))
         self.messages.setdefault(task, []).append(message)
-        self.wakeups.event.set()
+        self.wakeups.ring()
         return True
 
     def hear(self, task: int, message: TaskMessage) -> None:

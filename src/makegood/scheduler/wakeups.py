@@ -22,6 +22,8 @@ class Wakeups:
         self.inbox = True
         """Whether messages may wait for held tasks. It stays true until the Scheduler looks."""
         self.event = asyncio.Event()
+        self.ring: Callable[[], None] = self.event.set
+        """Wakes the loop: something is to be done with what is in memory."""
         self._store = store
         self._clock = clock
         self._rng = rng
@@ -41,10 +43,6 @@ class Wakeups:
         """Hear nothing more."""
         for stop in self._stops:
             stop()
-
-    def ring(self) -> None:
-        """Wake the loop: something is to be done with what is in memory."""
-        self.event.set()
 
     def ring_pending(self) -> None:
         """Wake the loop: tasks may wait to be claimed."""

@@ -102,11 +102,6 @@ class Interner:
         return found
 
 
-def spec(plan: StepPlan) -> bytes:
-    """Return a StepPlan as JSON."""
-    return _encode(plan)
-
-
 def static(inputs: tuple[bytes, ...], returns: Template, reply: ReplyTo | None = None) -> bytes:
     """Return a task's inputs, result template and notification address as JSON."""
     return _encode(Static(tuple([msgspec.Raw(i) for i in inputs]), returns, reply))

@@ -10,7 +10,7 @@ from makegood.base import ids as ids_
 from makegood.model.decision import Decision, Move
 from makegood.model.messages import Request
 from makegood.model.notices import Notice, event, label, queue
-from makegood.model.shape import ShapeStep
+from makegood.model.shape import ShapeStep, spec
 from makegood.model.states import AT_REST, ENDED
 from makegood.model.task import Step
 from makegood.store import rows
@@ -151,7 +151,7 @@ class Writing:
         if idx in rewritten:
             self._add(
                 "rewritten", id_, idx, s.state, s.attempt, s.result, s.round, s.asked, s.deaths, bits, s.late, s.error,
-                *counted.get(idx, (False, 0)), rows.spec(s.plan),
+                *counted.get(idx, (False, 0)), spec(s.plan),
             )  # fmt: skip
         else:
             reset, more = counted.get(idx, (False, 0))
@@ -177,7 +177,7 @@ class Writing:
             plan = s.plan
             self._add(
                 "added", id_, plan.idx, plan.kind, plan.name, plan.agent, plan.action, s.state, s.attempt, s.round, s.failures,
-                s.asked, s.deaths, rows.flags(s), rows.spec(plan), s.result, s.late, s.error,
+                s.asked, s.deaths, rows.flags(s), spec(plan), s.result, s.late, s.error,
             )  # fmt: skip
         for idx in decision.dropped:
             if idx not in decision.timers:  # set again in the same Decision: a row may be changed only once

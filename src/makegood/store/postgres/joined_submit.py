@@ -212,7 +212,7 @@ async def verify(caller: Caller, place: StorePlace) -> None:
 async def _insert(caller: Caller, drafts: Sequence[Submission]) -> list[Submitted]:
     distinct = {d.id: d for d in reversed(drafts)}  # of two drafts with one id, the later collided
     tasks = [d for d in drafts if distinct[d.id] is d]
-    given = {"tasks": [_task(d) for d in tasks], "steps": [_step(d, s) for d in tasks for s in d.steps]}
+    given = {"tasks": [_task(d) for d in tasks], "steps": [step for d in tasks for step in _steps(d)]}
     told = [notice for d in tasks if (notice := received(d)) is not None]
     if told:
         given |= _told(told)
@@ -263,11 +263,14 @@ def _told(made: Sequence[Notice]) -> dict[str, list[dict[str, Any]]]:
     }
 
 
-def _step(d: Submission, s: Any) -> dict[str, Any]:
-    return {
-        "task": d.id, "idx": s.idx, "kind": s.kind, "name": s.name, "agent": s.agent, "action": s.action,
-        "spec": _base64(rows.spec(s)),
-    }  # fmt: skip
+def _steps(d: Submission) -> list[dict[str, Any]]:
+    return [
+        {
+            "task": d.id, "idx": s.idx, "kind": s.kind, "name": s.name, "agent": s.agent, "action": s.action,
+            "spec": _base64(spec),
+        }
+        for s, spec in zip(d.steps, d.steps.specs, strict=True)
+    ]  # fmt: skip
 
 
 def _base64(data: bytes) -> str:

@@ -13,6 +13,7 @@ from makegood.base import ids as ids_
 from makegood.model.decision import Decision, Move
 from makegood.model.messages import Request
 from makegood.model.notices import Notice
+from makegood.model.shape import spec
 from makegood.model.states import AT_REST, ENDED
 from makegood.model.task import Step
 from makegood.store import alerts, rows
@@ -324,7 +325,7 @@ class Writing:
             plan = s.plan
             self.added[
                 plan.idx, plan.kind, plan.name, plan.agent, plan.action, s.state, s.attempt, s.round, s.failures, s.asked,
-                s.deaths, rows.flags(s), rows.spec(plan), s.result, s.late, s.error,
+                s.deaths, rows.flags(s), spec(plan), s.result, s.late, s.error,
             ].append(id_)  # fmt: skip
         self.dropped += [(id_, idx) for idx in decision.dropped]
         self.withdraw += [(id_, idx, attempt) for idx, attempt in decision.withdraw]
@@ -335,7 +336,7 @@ class Writing:
             (a.act.id, id_, a.kind, a.act.who, a.act.why, a.verdict, a.outcome, a.state, a.change, now)
             for a in decision.answers
         ]
-        self.rewritten += [(rows.spec(decision.steps[idx].plan), id_, idx) for idx in decision.rewritten]
+        self.rewritten += [(spec(decision.steps[idx].plan), id_, idx) for idx in decision.rewritten]
         task = decision.task
         if task.inputs is not decision.before.inputs and task.returns is not None:
             self.inputs.append((rows.static(task.inputs, task.returns, task.reply), id_))

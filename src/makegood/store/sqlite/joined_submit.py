@@ -136,9 +136,9 @@ async def _insert(caller: Caller, draft: Submission, now: float) -> Submitted:
         draft.correlation_id, draft.trace, *told,
     )  # fmt: skip
     if await caller.ask(_TASK, *task):
-        for step in draft.steps:
+        for step, spec in zip(draft.steps, draft.steps.specs, strict=True):
             place = (draft.id, step.idx, step.kind, step.name, step.agent, step.action)
-            await caller.ask(_STEP, *place, rows.spec(step))
+            await caller.ask(_STEP, *place, spec)
         if (notice := received(draft)) is not None:
             (store,) = await caller.ask(STORE)
             for sql, found in sending([notice], store, now):
