@@ -52,7 +52,7 @@ QUEUES: Mapping[str, Place] = {
     "drop": ("commands.queue:drop", "Remove dead letters for good."),
 }
 NOTICES: Mapping[str, Place] = {
-    "list": ("commands.queue:notices_list", "List webhooks that are still to be told."),
+    "list": ("commands.queue:notices_list", "List undelivered webhook notifications."),
     "retry": ("commands.queue:notices_retry", "Send again what was given up."),
     "drop": ("commands.queue:notices_drop", "Drop what was given up."),
 }
@@ -70,7 +70,7 @@ ELECTION: Mapping[str, Place] = {
 OPERATING: Mapping[str, Place] = {
     "task": ("app:task", "Submit, follow and operate tasks."),
     "queue": ("app:queue", "Send and receive messages; dead letters."),
-    "notices": ("app:notices", "Webhooks that are still to be told."),
+    "notices": ("app:notices", "Undelivered webhook notifications."),
     "agents": ("commands.agents:agents", "Show the processes that run, and their agents."),
     "leader": ("commands.leader:leader", "Show who leads, and who led."),
     "election": ("app:election", "Run a command only while leading."),

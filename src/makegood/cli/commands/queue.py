@@ -389,7 +389,7 @@ def _said(cli: Cli, found: list[str], chosen: Sequence[str], what: str, *, drop:
 @common
 @pass_cli
 def notices_list(cli: Cli, /, *, dead: bool, limit: int) -> None:
-    """List the webhooks that are still to be told of a task's states, those given up first."""
+    """List undelivered webhook notifications, abandoned ones first."""
 
     async def look() -> list[ListenerView]:
         async with looking(cli) as client:
