@@ -95,7 +95,7 @@ class Agents(Actor):
         the store enforces its rate: requests that wait there may have higher priority.
         """
         slots = self.slots.get(address)
-        if slots is None or action not in slots.actions or not self.intake.open or not slots.lendable:
+        if slots is None or action not in slots.actions or self.intake.mode != "open" or not slots.lendable:
             return False
         slots.free -= 1
         return True

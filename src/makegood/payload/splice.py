@@ -101,6 +101,15 @@ def joined(pieces: Sequence[bytes], limit: int) -> bytes:
         raise MissingValueError(str(deep)) from None
 
 
+def joined_arguments(pieces: Sequence[bytes], limit: int) -> bytes:
+    """Return pieces of JSON as the arguments of a step; raises as ``joined`` and ``arguments`` do."""
+    if len(pieces) <= _FEW:
+        data = b"".join(pieces)
+        if len(data) <= FLAT and len(data) <= limit:
+            return data  # nearly always
+    return arguments(joined(pieces, limit), limit)
+
+
 def arguments(data: bytes, limit: int) -> bytes:
     """Return the arguments of a step, one JSON object; raises ``MissingValueError`` if one has more than
     ``limit`` bytes.

@@ -298,4 +298,4 @@ def request_of(
         value = (changed.get(index) or steps[index]).result or _NULL if of_step else task.inputs[index]
         pieces += splice.walk(value, path) if path else value, texts[n]
     limit = sent.waiting.plan.payload_limit
-    return _request(task, sent.asked, splice.arguments(splice.joined(pieces, limit), limit))
+    return _request(task, sent.asked, splice.joined_arguments(pieces, limit))

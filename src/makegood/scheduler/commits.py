@@ -91,20 +91,17 @@ class Commits:
     ) -> list[tuple[HeldTask, Decision]]:
         """Decide on tasks that are held. What the rules cannot even put to error, the store will."""
         found: list[tuple[HeldTask, Decision]] = []
-        turn.batch.decisions = decisions = list[Decision]()
         tasks, slots = self._tasks.held, turn.slots
         for task, messages in taken.items():
             held = tasks.get(task)
             if held is None:
                 continue
             try:
-                decision = _decide(held, messages, slots)
+                found.append((held, _decide(held, messages, slots)))
             except Exception as defect:  # noqa: BLE001 - one task's trouble must not stop the others
                 self._turns.listeners.defect(defect)
                 self._turns.doubts.condemn(task, defect)
-                continue
-            found.append((held, decision))
-            decisions.append(decision)
+        turn.batch.decisions = [decision for _, decision in found]
         return found
 
     def _firsts(self, loaded: Sequence[Loaded], turn: _Turn) -> list[tuple[HeldTask, Decision]]:

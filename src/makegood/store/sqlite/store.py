@@ -66,7 +66,7 @@ class SQLiteStore:
     @property
     def identity(self) -> records.Identity:
         """The store's own random id and its generation."""
-        return self._database.identity
+        return self._database.known or self._database.identity
 
     async def open(self, *, migrate: bool = False, looking: bool = False) -> None:
         """Open the file, verify settings and schema, start the threads and open the doorbell.
