@@ -66,7 +66,7 @@ class OpenMeansShut(Rule):
         elif event.kind == "call":
             self._called(event, world)
         elif event.kind == "reply":
-            self._answered(event)
+            self._answered(event, world)
         elif event.kind == "accepted" and event["reply"] == "gave_up":
             attempt = (event.task, event["idx"], event["attempt"])
             if attempt in self._excused:
@@ -125,18 +125,22 @@ class OpenMeansShut(Rule):
             None,
         )
 
-    def _answered(self, event: Event) -> None:
-        attempt = (event.task, event["idx"], event["attempt"])
-        for (node, _), circuit in self._circuits.items():
-            began = circuit.flying.pop(attempt, None) if node == event.node else None
-            circuit.canaries.discard(attempt)
-            tried, opened = circuit.tried.pop(attempt, None), circuit.opened
-            if began is None:
-                continue
-            if event["reply"] == "gave_up":
-                self._gave_up(attempt, event, circuit, began, tried)
-            elif event["reply"] != "later" and (opened is None or began.at >= opened.at):
-                circuit.heard = event.at
+    def _answered(self, event: Event, world: HistoryState) -> None:
+        """Follow what an answer says about its circuit: it counts as one even if the action called no service."""
+        attempt, task = (event.task, event["idx"], event["attempt"]), world.task(event.task)
+        asked, plan = task.step(event["idx"]).asked.get(event["attempt"]), task.plans.get(event["idx"])
+        circuit = None if plan is None else self._of(event.node, plan.agent)
+        if circuit is None or asked is None:
+            return
+        called = circuit.flying.pop(attempt, None)
+        circuit.canaries.discard(attempt)
+        tried, opened = circuit.tried.pop(attempt, None), circuit.opened
+        began = called or asked.taken or asked.event
+        if event["reply"] == "gave_up":
+            if called is not None:
+                self._gave_up(attempt, event, circuit, called, tried)
+        elif event["reply"] != "later" and (opened is None or began.at >= opened.at):
+            circuit.heard = event.at
 
     def _gave_up(
         self, attempt: Attempt, event: Event, circuit: _Circuit, began: Event, tried: Event | None
