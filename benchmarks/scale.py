@@ -7,7 +7,7 @@
 
 Tasks of three no-op steps in a closed loop, in three shapes (``fleet``). First costs are measured with one process at several
 flights; the simulation (``queueing``, ``forecast``) is given those alone and predicts all other rows, which are then measured too.
-It prints tables and writes ``scale.json`` and ``scale.md``. What the figures mean: docs/operating/scale.md.
+It prints tables and writes ``scale.json`` and ``scale.md``. What the figures mean: docs/operate/sizing.md.
 """
 
 import argparse

@@ -17,9 +17,7 @@ from makegood.workflow.workflow import Workflow
 from tests.docs.test_operate_howto import loaded, typed
 from tests.doors.conftest import Shop
 
-PAGE = (Path(__file__).resolve().parents[2] / "docs/how-to/change-what-is-running.md").read_text(
-    encoding="utf-8"
-)
+PAGE = (Path(__file__).resolve().parents[2] / "docs/operate/deploy-new-code.md").read_text(encoding="utf-8")
 BEFORE, AFTER = re.findall(r"^```python.*?\n(.*?)^```", PAGE, re.MULTILINE | re.DOTALL)
 QUICK: Any = {"complete_within": "5s", "recover": mg.Recover(threshold=0, wait="10ms", extended="10ms")}
 Declare = Callable[[Agent], Any]

@@ -15,7 +15,7 @@ from makegood.model.messages import Request
 from makegood.model.task import Doing
 from tests.docs.test_operate_howto import loaded
 
-PAGE = (Path(__file__).resolve().parents[2] / "docs/how-to/declare-your-service.md").read_text("utf-8")
+PAGE = (Path(__file__).resolve().parents[2] / "docs/build/write-actions-and-undos.md").read_text("utf-8")
 
 
 @pytest.fixture

@@ -24,9 +24,9 @@ from makegood.election.stores.memory import MemoryLeases
 from proofs.servers import LeaseServer, ServerKind
 
 DOCS = Path(__file__).resolve().parents[2] / "docs"
-ELECT = (DOCS / "how-to/elect-a-leader.md").read_text(encoding="utf-8")
-CRON = (DOCS / "how-to/cron-on-three-hosts.md").read_text(encoding="utf-8")
-CONCEPT = (DOCS / "concepts/leadership.md").read_text(encoding="utf-8")
+ELECT = (DOCS / "build/elect-a-leader.md").read_text(encoding="utf-8")
+CRON = (DOCS / "operate/cron-on-three-hosts.md").read_text(encoding="utf-8")
+CONCEPT = (DOCS / "learn/leadership.md").read_text(encoding="utf-8")
 SQLITE = "sqlite:///leases.db"
 
 

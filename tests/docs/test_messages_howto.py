@@ -32,7 +32,7 @@ from tests.submission.application_servers import ask, serving
 from tests.submission.connections import migrated
 from tests.waiting import moment
 
-DOCS = Path(__file__).resolve().parents[2] / "docs/how-to"
+DOCS = Path(__file__).resolve().parents[2] / "docs/build"
 BLOCK = re.compile(r"^```python\n# (\S+\.py)\n(.*?)^```", re.MULTILINE | re.DOTALL)
 TYPED = re.compile(r"^```sh\n(.*?)^```", re.MULTILINE | re.DOTALL)
 SECRET = "whsec_bWFrZWdvb2QncyBzZWNyZXRtYWtlZ29v"
@@ -166,7 +166,7 @@ def test_orders_that_come_by_message_and_from_another_database(
 
 def test_a_task_is_told_to_a_queue_and_to_a_webhook(made: Shop) -> None:
     """The commands of the page, and its receiver under uvicorn, with the standard's own library; a forged event is refused."""
-    submit, receive, *notices = write("hear-back.md", made.folder)
+    submit, receive, *notices = write("get-notified-of-task-states.md", made.folder)
     with serving(made.folder, "uvicorn", "hooks:app", "--port", "0", HOOK_SECRET=SECRET) as hooks:
         port = hooks.heard(r"running on http://127.0.0.1:(\d+)")[0][1]
         made.serve(
@@ -178,7 +178,9 @@ def test_a_task_is_told_to_a_queue_and_to_a_webhook(made: Shop) -> None:
             (1, "received"), (2, "processing"), (3, "processed")
         ]  # fmt: skip
         page = re.search(
-            r"^```json\n(.*?)^```", (DOCS / "hear-back.md").read_text(), re.MULTILINE | re.DOTALL
+            r"^```json\n(.*?)^```",
+            (DOCS / "get-notified-of-task-states.md").read_text(),
+            re.MULTILINE | re.DOTALL,
         )
         assert page is not None
         assert set(json.loads(page[1])) == set(events[-1]["data"])
@@ -227,7 +229,7 @@ def test_a_ledger_counts_each_notice_once(
     """The page's reader: what fails in its transaction is not acknowledged and comes once more, what another reader has is not
     counted, and a notice that was dropped is missed.
     """
-    write("hear-back.md", tmp_path)
+    write("get-notified-of-task-states.md", tmp_path)
     ledger, place_order = load("ledger"), load("shop").place_order
     file = tmp_path / "makegood.db"
     with mg.SyncNode(load("shop").shop, f"sqlite:///{file}") as node:
@@ -277,7 +279,7 @@ def test_a_shop_learns_every_outcome_while_its_processes_are_killed(
 
     A process with every role, perhaps the one that leads, and the shop itself are killed while orders come in.
     """
-    write("hear-back.md", tmp_path)
+    write("get-notified-of-task-states.md", tmp_path)
     place = tmp_path / "web.sock"
     shop = {
         "MAKEGOOD_STORE": postgres_url,
@@ -331,7 +333,7 @@ def test_the_listener_outlives_an_outage_of_the_database(
     tmp_path: Path, load: Load, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     """The page's own loop: the server stops while a state is noted, and comes back; the state is noted then, nothing is lost."""
-    write("hear-back.md", tmp_path)
+    write("get-notified-of-task-states.md", tmp_path)
     try:
         server = PrivateServer()
         server.start()

@@ -15,9 +15,9 @@ from makegood.telemetry.catalogue import METRICS
 from tests.telemetry.conftest import Numbers
 
 DOCS = Path(__file__).resolve().parents[2] / "docs"
-MONITOR = (DOCS / "operating/monitor.md").read_text(encoding="utf-8")
-RULES = (DOCS / "operating/alerts.yml").read_text(encoding="utf-8")
-BOARD = json.loads((DOCS / "operating/dashboard.json").read_text(encoding="utf-8"))
+MONITOR = (DOCS / "operate/monitor.md").read_text(encoding="utf-8")
+RULES = (DOCS / "operate/alerts.yml").read_text(encoding="utf-8")
+BOARD = json.loads((DOCS / "operate/dashboard.json").read_text(encoding="utf-8"))
 BY_NAME = {metric.name: metric for metric in METRICS}
 PARTS = ("_bucket", "_sum", "_count")
 SELECTOR = re.compile(r"(makegood_\w+)(?:\{([^}]*)\})?")

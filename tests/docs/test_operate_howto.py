@@ -12,7 +12,7 @@ import pytest
 import makegood as mg
 from tests.doors.conftest import Shop
 
-PAGE = (Path(__file__).resolve().parents[2] / "docs/how-to/operate.md").read_text(encoding="utf-8")
+PAGE = (Path(__file__).resolve().parents[2] / "docs/operate/operate-tasks.md").read_text(encoding="utf-8")
 PYTHON = re.findall(r"^```python\n(.*?)^```", PAGE, re.MULTILINE | re.DOTALL)
 TYPED = re.findall(r"^```sh\n(.*?)^```", PAGE, re.MULTILINE | re.DOTALL)
 

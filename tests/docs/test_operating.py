@@ -35,8 +35,8 @@ from makegood.workflow import app, verbs
 from tests.doors.conftest import BARE, Shop
 
 ROOT = Path(__file__).resolve().parents[2]
-PAGES = {name: (ROOT / f"docs/operating/{name}.md").read_text(encoding="utf-8") for name in (
-    "deploy", "upgrade", "recover", "limits")}  # fmt: skip
+PAGES = {name: (ROOT / "docs" / name).read_text(encoding="utf-8") for name in (
+    "operate/deploy.md", "operate/upgrade.md", "operate/back-up-and-restore.md", "reference/limits.md")}  # fmt: skip
 BIN = Path(sys.executable).parent
 
 
@@ -48,7 +48,7 @@ def blocks(page: str, kind: str) -> list[str]:
 def units() -> dict[str, str]:
     """Return the systemd units of the page by file name."""
     found = {}
-    for text in blocks("deploy", "ini"):
+    for text in blocks("operate/deploy.md", "ini"):
         name = re.match(r"# (\S+)", text)
         assert name is not None
         if name[1].endswith(".service"):
@@ -132,9 +132,9 @@ def commands() -> list[list[str]]:
         line = re.search(r"^ExecStart=\S+/makegood (.*)$", text, re.MULTILINE)
         assert line is not None
         found.append(shlex.split(line[1].replace("%i", "stock")))
-    (compose,) = blocks("deploy", "yaml")
+    (compose,) = blocks("operate/deploy.md", "yaml")
     found += [json.loads(words) for words in re.findall(r"command: (\[.*\])", compose)]
-    (image,) = blocks("deploy", "dockerfile")
+    (image,) = blocks("operate/deploy.md", "dockerfile")
     assert 'ENTRYPOINT ["makegood"]' in image
     found += [json.loads(words) for words in re.findall(r"^CMD (\[.*\])", image, re.MULTILINE)]
     return found
@@ -142,8 +142,8 @@ def commands() -> list[list[str]]:
 
 def test_the_image_takes_what_there_is(orders: Shop) -> None:
     """Its lines in order: the wheel is built by the line above them, found by their pattern, and has those extras."""
-    (image,) = blocks("deploy", "dockerfile")
-    (wheel,) = blocks("deploy", "sh wheel")
+    (image,) = blocks("operate/deploy.md", "dockerfile")
+    (wheel,) = blocks("operate/deploy.md", "sh wheel")
     typed(
         orders, f"CHECKOUT={ROOT}\n" + wheel.replace("--no-deps", "--no-deps --no-index --no-build-isolation")
     )
@@ -160,7 +160,7 @@ def test_the_image_takes_what_there_is(orders: Shop) -> None:
 
 def test_the_composition_names_what_it_has() -> None:
     """Services that are waited for, the file of settings, volumes, secrets, the password, the port that is asked for health."""
-    (text,) = blocks("deploy", "yaml")
+    (text,) = blocks("operate/deploy.md", "yaml")
     head, services, rest = re.split(r"^(?:services|volumes):", text, flags=re.MULTILINE)
     names = set(re.findall(r"^  (\w+):$", services, re.MULTILINE))
     assert names == {"db", "migrate", "scheduler", "supervisor", "agents"}
@@ -171,7 +171,7 @@ def test_the_composition_names_what_it_has() -> None:
         r"^secrets: \{(\w+):", rest, re.MULTILINE
     )
     (settings,) = set(re.findall(r"env_file: (\S+)", text))
-    (env,) = [block for block in blocks("deploy", "ini") if block.startswith(f"# {settings}\n")]
+    (env,) = [block for block in blocks("operate/deploy.md", "ini") if block.startswith(f"# {settings}\n")]
     assert "@db/shop" in env, "the service's name is its host"
     (asked,) = re.findall(r"http://127\.0\.0\.1:(\d+)/livez", head)
     assert set(re.findall(r"0\.0\.0\.0:(\d+)", services)) == {asked}
@@ -184,7 +184,7 @@ def test_the_composition_names_what_it_has() -> None:
 
 def test_the_settings_of_units_and_containers_are_known(orders: Shop) -> None:
     """Each name in the files of settings is one that makegood reads, and its value one that it takes."""
-    files = [block for block in blocks("deploy", "ini") if re.match(r"# \S+\.env\n", block)]
+    files = [block for block in blocks("operate/deploy.md", "ini") if re.match(r"# \S+\.env\n", block)]
     assert len(files) == 2
     for text in files:
         given = dict(line.split("=", 1) for line in text.splitlines()[1:])
@@ -218,11 +218,11 @@ def test_every_process_starts_as_written_and_ends_on_sigterm(orders: Shop) -> No
 
 def test_what_is_typed_before_the_first_customer_and_at_an_upgrade(orders: Shop) -> None:
     """All of it, in order; the second migration has nothing to do."""
-    (first,) = blocks("deploy", "sh")
+    (first,) = blocks("operate/deploy.md", "sh")
     said = called(orders, first)
     assert "nobody leads" in said
     assert "row      alert 1" in said
-    check, migrate = blocks("upgrade", "sh")
+    check, migrate = blocks("operate/upgrade.md", "sh")
     called(orders, check)
     assert "nothing to apply" in called(orders, migrate)
 
@@ -231,12 +231,12 @@ def test_a_sqlite_store_is_backed_up_and_restored(orders: Shop) -> None:
     """What came after the backup is gone, what was before is there, and a new generation began."""
     orders.done("store", "migrate")
     before = orders.done("task", "submit", "orders:buy", '{"id": "o-1"}').strip()
-    typed(orders, blocks("recover", "sh")[0])
+    typed(orders, blocks("operate/back-up-and-restore.md", "sh")[0])
     assert (orders.folder / "backup.db").stat().st_mode & 0o777 == 0o600
     after = orders.done("task", "submit", "orders:buy", '{"id": "o-2"}').strip()
-    typed(orders, blocks("recover", "sh restore")[0])
+    typed(orders, blocks("operate/back-up-and-restore.md", "sh restore")[0])
     assert (orders.folder / "shop.db").stat().st_mode & 0o777 == 0o600
-    assert "generation 2 began" in called(orders, blocks("recover", "sh restored")[0])
+    assert "generation 2 began" in called(orders, blocks("operate/back-up-and-restore.md", "sh restored")[0])
     assert orders.json("task", "show", before)["state"] == "pending"
     assert orders.call("task", "show", after).exit_code == 3
     orders.serve("run", "orders:shop")
@@ -255,11 +255,13 @@ def test_a_postgresql_store_is_backed_up_and_restored(orders: Shop) -> None:
         orders.url = server.url
         orders.done("store", "migrate")
         before = orders.done("task", "submit", "orders:buy", '{"id": "o-1"}').strip()
-        typed(orders, blocks("recover", "sh postgresql")[0])
+        typed(orders, blocks("operate/back-up-and-restore.md", "sh postgresql")[0])
         assert (orders.folder / "shop.dump").stat().st_mode & 0o777 == 0o600
         after = orders.done("task", "submit", "orders:buy", '{"id": "o-2"}').strip()
-        typed(orders, blocks("recover", "sh postgresql-restore")[0])
-        assert "generation 2 began" in called(orders, blocks("recover", "sh restored")[0])
+        typed(orders, blocks("operate/back-up-and-restore.md", "sh postgresql-restore")[0])
+        assert "generation 2 began" in called(
+            orders, blocks("operate/back-up-and-restore.md", "sh restored")[0]
+        )
         assert orders.json("task", "show", before)["state"] == "pending"
         assert orders.call("task", "show", after).exit_code == 3
         process = orders.serve("run", "orders:shop")
@@ -301,7 +303,7 @@ def test_the_numbers_are_those_of_the_code() -> None:
     ]
     rows = {
         cells[0].strip(): cells[1]
-        for line in PAGES["limits"].splitlines()
+        for line in PAGES["reference/limits.md"].splitlines()
         if len(cells := line.split("|")[1:]) > 2
     }
     for name, number in expected:
@@ -314,4 +316,4 @@ def test_the_numbers_are_those_of_the_code() -> None:
         ids.checked_name("a" * 101, "an app's")
     assert "100 characters" in rows["a name of an app, agent, action or workflow"]
     last = ids.drawn_at(2**63 - 1)
-    assert f"the year {1970 + int(last // (365.2425 * 86400))}" in PAGES["limits"]
+    assert f"the year {1970 + int(last // (365.2425 * 86400))}" in PAGES["reference/limits.md"]

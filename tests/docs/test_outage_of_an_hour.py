@@ -13,7 +13,7 @@ from makegood.testing.kit.proof import Played, Proof
 from makegood.testing.simulator.swarm import Swarm
 from tests.docs.test_operate_howto import loaded
 
-PAGE = Path(__file__).resolve().parents[2] / "docs/how-to/spare-your-services.md"
+PAGE = Path(__file__).resolve().parents[2] / "docs/build/rate-limits-and-circuit-breakers.md"
 ONE = (("scheduler",), ("agent",), ("supervisor",))
 TWO = (("scheduler",), ("agent",), ("agent",), ("supervisor",))
 BESIDE = (("scheduler", "agent", "supervisor"),)

@@ -7,7 +7,7 @@ import pytest
 
 pytest_plugins = ["pytester"]
 
-PAGE = Path(__file__).resolve().parents[2] / "docs/how-to/prove-your-workflow.md"
+PAGE = Path(__file__).resolve().parents[2] / "docs/build/test-your-workflow.md"
 BLOCK = re.compile(r"^```python\n# (\S+\.py)(?:: (\w+))?\n(.*?)^```", re.MULTILINE | re.DOTALL)
 TEXT = re.compile(r"^```text\n(.*?)^```", re.MULTILINE | re.DOTALL)
 

@@ -5,7 +5,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-PAGE = Path(__file__).resolve().parents[2] / "docs/quickstart.md"
+PAGE = Path(__file__).resolve().parents[2] / "docs/start/quickstart.md"
 
 
 def test_trip_is_booked_and_taken_back(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""docs/operating/scale.md: its shards are shards, and the numbers that it takes from the code are the code's."""
+"""docs/operate/sizing.md: its shards are shards, and the numbers that it takes from the code are the code's."""
 
 import asyncio
 import importlib.util
@@ -14,7 +14,7 @@ from makegood.options import Options
 from makegood.store.postgres import database as postgres
 from makegood.supervisor import janitor
 
-PAGE = (Path(__file__).resolve().parents[2] / "docs/operating/scale.md").read_text(encoding="utf-8")
+PAGE = (Path(__file__).resolve().parents[2] / "docs/operate/sizing.md").read_text(encoding="utf-8")
 
 
 async def test_the_shards_of_the_page(tmp_path: Path) -> None:

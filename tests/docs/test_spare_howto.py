@@ -8,18 +8,18 @@ import pytest
 from tests.docs.test_operate_howto import typed
 from tests.doors.conftest import Shop
 
-HOW_TO = Path(__file__).resolve().parents[2] / "docs/how-to"
+DOCS = Path(__file__).resolve().parents[2] / "docs"
 
 
 def blocks(page: str, kind: str) -> list[str]:
     """Return the blocks of one kind on a page."""
-    text = (HOW_TO / page).read_text(encoding="utf-8")
+    text = (DOCS / page).read_text(encoding="utf-8")
     return re.findall(rf"^```{kind}\n(.*?)^```", text, re.MULTILINE | re.DOTALL)
 
 
 def test_a_service_that_is_down_is_spared_and_nothing_is_undone(shop: Shop) -> None:
     """The circuit opens, its alert stands, the rest waits; when the service is back all tasks are done and the alert has ended."""
-    page = "spare-your-services.md"
+    page = "build/rate-limits-and-circuit-breakers.md"
     (code,) = blocks(page, "python")
     (shop.folder / "calm.py").write_text(code, encoding="utf-8")
     down = shop.folder / "down"
@@ -44,7 +44,7 @@ def test_a_service_that_is_down_is_spared_and_nothing_is_undone(shop: Shop) -> N
 
 def test_the_store_is_kept_small_as_written(shop: Shop) -> None:
     """The settings of the page are settings, and what is typed by hand is taken."""
-    page = "keep-the-store-small.md"
+    page = "operate/keep-the-store-small.md"
     (settings,) = blocks(page, "toml")
     (shop.folder / "makegood.toml").write_text(settings, encoding="utf-8")
     told = {one["name"]: (one["value"], one["origin"]) for one in shop.json("doctor")["settings"]}
@@ -71,7 +71,7 @@ def refund(order: str, *, result: str | None) -> None:
 @pytest.mark.parametrize("undone", [False, True], ids=["undo=NOTHING", "undo at the same service"])
 def test_a_long_outage_undoes_nothing_in_real_processes(shop: Shop, agents: int, undone: bool) -> None:
     """The page's program, with one process of its agent and with two: forty calls in vain, and each step has failed once at most."""
-    (code,) = blocks("spare-your-services.md", "python")
+    (code,) = blocks("build/rate-limits-and-circuit-breakers.md", "python")
     for slow, fast in FASTER:
         assert slow in code
         code = code.replace(slow, fast)
@@ -92,7 +92,7 @@ def test_a_long_outage_undoes_nothing_in_real_processes(shop: Shop, agents: int,
     shop.serve("supervisor", "--every", "500ms")
     for _ in range(agents):
         shop.serve("agent", "calm:shop", "payments")
-    typed(shop, blocks("spare-your-services.md", "sh")[0])
+    typed(shop, blocks("build/rate-limits-and-circuit-breakers.md", "sh")[0])
     while calls.stat().st_size < 40:
         pass
     assert {task["state"] for task in shop.json("task", "list")} == {"processing"}

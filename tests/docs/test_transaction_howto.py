@@ -23,7 +23,7 @@ import makegood as mg
 from tests.submission.application_servers import ask, serving
 from tests.submission.connections import Django, PostgresWorld, SQLiteWorld, World
 
-PAGE = Path(__file__).resolve().parents[2] / "docs/how-to/submit-in-your-transaction.md"
+PAGE = Path(__file__).resolve().parents[2] / "docs/build/submit-in-your-transaction.md"
 BLOCK = re.compile(r"^```python\n# (\S+\.py)\n(.*?)^```", re.MULTILINE | re.DOTALL)
 TABLE = "drop table if exists orders; create table orders (id text primary key)"
 

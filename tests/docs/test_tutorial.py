@@ -9,7 +9,7 @@ from pathlib import Path
 
 from tests.doors.conftest import BARE
 
-PAGE = (Path(__file__).resolve().parents[2] / "docs/tutorial.md").read_text(encoding="utf-8")
+PAGE = (Path(__file__).resolve().parents[2] / "docs/start/tutorial.md").read_text(encoding="utf-8")
 FILES = re.findall(r"^```python\n# (\S+)\n(.*?)^```", PAGE, re.MULTILINE | re.DOTALL)
 TYPED = re.findall(r"^```sh\n(.*?)^```", PAGE, re.MULTILINE | re.DOTALL)
 MARK = "---- next step"

@@ -1,4 +1,4 @@
-"""docs/concepts/what-it-has-not.md: what it tells to do instead is done, with real processes."""
+"""docs/learn/what-makegood-does-not-do.md: what it tells to do instead is done, with real processes."""
 
 import re
 from pathlib import Path
@@ -8,7 +8,9 @@ import pytest
 from tests.docs.test_operate_howto import typed
 from tests.doors.conftest import Shop
 
-PAGE = (Path(__file__).resolve().parents[2] / "docs/concepts/what-it-has-not.md").read_text(encoding="utf-8")
+PAGE = (Path(__file__).resolve().parents[2] / "docs/learn/what-makegood-does-not-do.md").read_text(
+    encoding="utf-8"
+)
 
 
 def block(kind: str) -> str:

@@ -143,7 +143,7 @@ def banned_word(tree: ast.Module) -> Iterator[Finding]:
     def check(name: str, line: int, kind: str) -> Iterator[Finding]:
         found = sorted(words_of(name) & BANNED_WORDS)
         if found and not name.startswith("_") and name not in FOREIGN_NAMES:
-            yield line, f"{kind} {name!r} says {found[0]!r}: see docs/glossary.md"
+            yield line, f"{kind} {name!r} says {found[0]!r}: see docs/learn/glossary.md"
 
     def visit(body: list[ast.stmt]) -> Iterator[Finding]:
         for node in body:

@@ -13,7 +13,7 @@ MIB = 1 << 20
 LIMIT = 8 * MIB
 TASKS = 40
 BOUND = 2 * LIMIT + 48 * MIB
-"""What docs/operating/deploy.md reckons with: twice the limit, and the handling of values of a megabyte."""
+"""What docs/operate/deploy.md reckons with: twice the limit, and the handling of values of a megabyte."""
 LARGE = {"nothing of the kind": ["x" * (MIB - 1000)]}
 
 pytestmark = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="reads /proc")

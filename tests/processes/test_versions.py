@@ -1,7 +1,7 @@
 """Processes of an earlier version and of this one work on one store, and are killed: every task ends as it must.
 
 The earlier version comes from the repository's history. It sets the store up and goes on running while this version migrates
-it: an upgrade as `docs/operating/upgrade.md` describes it. (Once migrated, the store lets no further process of it start.)
+it: an upgrade as `docs/operate/upgrade.md` describes it. (Once migrated, the store lets no further process of it start.)
 """
 
 import asyncio

@@ -1,6 +1,6 @@
 """Each row of the table "Your service: what to write": a workflow that is right for such a service is proved, a wrong one is caught.
 
-The rows are those of docs/concepts/guarantees.md; each has a fake that honours what its row says, and no more.
+The rows are those of docs/learn/guarantees.md; each has a fake that honours what its row says, and no more.
 """
 
 import re
@@ -15,7 +15,7 @@ import makegood as mg
 from makegood.testing import FakeService, World, crash_everywhere, simulate
 from makegood.testing.kit.proof import Proof, UnprovedError
 
-PAGE = Path(__file__).resolve().parents[2] / "docs/concepts/guarantees.md"
+PAGE = Path(__file__).resolve().parents[2] / "docs/learn/guarantees.md"
 ALL: Final = ("kill", "duplicate", "late", "fails")
 PROMPT: Final = ("kill", "duplicate")
 """Without "late": no request outlives whoever sent it."""

@@ -8,7 +8,7 @@ import pytest
 from makegood.errors import IllegalTransitionError
 from makegood.model.states import CONTROL_MOVES, STEP_MOVES, TASK_MOVES, Moves, check_step, check_task
 
-PAGE = Path(__file__).resolve().parents[2] / "docs/concepts/lifecycle.md"
+PAGE = Path(__file__).resolve().parents[2] / "docs/learn/lifecycle.md"
 ARROW = re.compile(r"^\s*(\w+) --> (\w+): (.+)$")
 
 

@@ -1,6 +1,6 @@
 """States and the one table of allowed transitions.
 
-``docs/concepts/lifecycle.md`` draws it; a test keeps the two equal. Every move of a Decision is looked up
+``docs/learn/lifecycle.md`` draws it; a test keeps the two equal. Every move of a Decision is looked up
 here, and one Decision may chain several. The reasons are next to the moves.
 """
 

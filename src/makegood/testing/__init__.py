@@ -7,7 +7,7 @@
         bank = world.service("payments")
         ...
 
-Nothing here is for production. How to use it: docs/how-to/prove-your-workflow.md.
+Nothing here is for production. How to use it: docs/build/test-your-workflow.md.
 """
 
 from makegood.testing.kit.crashing import crash_everywhere, simulate

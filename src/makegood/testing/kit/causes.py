@@ -19,7 +19,7 @@ from makegood.testing.kit.stage import Stage
 from makegood.testing.simulator.world import Outcome
 
 _HEADERS = "pass headers=mg.current_call().headers with every call"
-_GUARANTEES = 'see docs/concepts/guarantees.md, "Your service: what to write"'
+_GUARANTEES = 'see docs/learn/guarantees.md, "Your service: what to write"'
 _MAKEGOOD = Path(__file__).resolve().parents[2]
 _PYTHON = Path(sysconfig.get_path("stdlib"))
 _DULL = frozenset({"lease", "answered", "told"})
