@@ -25,7 +25,8 @@ from makegood.model.queue_message import QueueMessage
 from makegood.store.records import Submitted
 from makegood.store.views import EventView
 from makegood.telemetry.hooks import Observer
-from makegood.transactions import Caller, Transaction, at_once, recognise
+from makegood.transactions import Caller, at_once, recognise
+from makegood.transactions.transaction import Transaction
 
 R = TypeVar("R")
 R_co = TypeVar("R_co", covariant=True)
