@@ -53,7 +53,7 @@ __getattr__, __dir__, __all__ = names(
         "store.queue_records": "MessageView QueueView Sent",
         "store.views": "AlertView Asked AuditView EventView Filter StepView TaskDetail TaskView",
         "supervisor.supervisor": "Pass",
-        "transactions": "Transaction",
+        "transactions.transaction": "Transaction",
         "workflow.app": "App",
         "workflow.promise": "all_of any_of not_",
         "workflow.verbs": "branches each parallel when",

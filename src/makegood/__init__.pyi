@@ -65,7 +65,7 @@ from makegood.store.views import (
     TaskView,
 )
 from makegood.supervisor.supervisor import Pass
-from makegood.transactions import Transaction
+from makegood.transactions.transaction import Transaction
 from makegood.workflow.app import App
 from makegood.workflow.promise import all_of, any_of, not_
 from makegood.workflow.verbs import branches, each, parallel, when

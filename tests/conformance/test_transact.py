@@ -9,7 +9,8 @@ import pytest
 from makegood.errors import TransactionError
 from makegood.store.protocol import Store
 from makegood.store.queue_records import Outgoing
-from makegood.transactions import Caller, Transaction
+from makegood.transactions import Caller
+from makegood.transactions.transaction import Transaction
 from tests.conformance.builders import draft, scheduler
 from tests.conformance.worlds import World
 

@@ -182,7 +182,7 @@ async def test_a_connection_to_another_database_is_told_so_by_every_driver(base:
             *((d, base, others) for d in POSTGRES),
             *((d, file, leases) for d in SQLITE),
         ]:
-            with pytest.raises(ConfigError, match=r"than the leases|on another file"):
+            with pytest.raises(ConfigError, match="than the leases"):
                 async with transaction(driver, url) as connection:
                     await term_of(store, HELD).guard(connection)
 
@@ -268,7 +268,7 @@ async def test_what_cannot_be_guarded_is_refused_with_what_to_do(file: str, tmp_
 @contextlib.contextmanager
 def another_file() -> Iterator[None]:
     """Expect to be told that the connection is on another file."""
-    with pytest.raises(ConfigError, match="on another file"):
+    with pytest.raises(ConfigError, match="another database or file"):
         yield
 
 

@@ -166,6 +166,11 @@ def test_an_election_needs_the_ground_floor_only() -> None:
                 "base.text",
                 "base.daemon_threads",
                 "base.urls",
+                "transactions",
+                "transactions.caller",
+                "transactions.drivers",
+                "transactions.libraries",
+                "transactions.recognise",
             )
         ),
     }

@@ -100,6 +100,10 @@ def test_who_only_looks_makes_no_file_and_no_table(tmp_path: Path, database: str
         ("redis://127.0.0.1:6379/notanumber", "'notanumber' is not the number"),
         ("nats://127.0.0.1:4222/b?replcas=4", "it takes replicas, creds"),
         ("postgresql://[::1/shop", "the URL of the leases cannot be read: percent-encode"),
+        ("zookeeper://:2181/x", "a host is missing: write zookeeper://"),
+        ("zookeeper://u:p@a:2181,:2182/x", "a host is missing"),
+        ("etcd://a:2379,", "a host is missing: write etcd://"),
+        ("nats://:4222/b", "a host is missing: write nats://"),
         (None, "must be a text"),
     ],
 )

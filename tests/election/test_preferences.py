@@ -6,9 +6,8 @@ import pytest
 
 from makegood.election.preference.bully import BullyRules
 from makegood.election.preference.lowest import LowestRules
-from makegood.election.preference.member import MakesRules
 from makegood.election.preference.ring import RingRules
-from makegood.election.preference.rules import timing
+from makegood.election.preference.rules import Rules, timing
 from makegood.election.preference.transport import natural
 from makegood.errors import ConfigError
 from tests.election.virtual_network import ALGORITHMS, QUIET, TIMING, Exchange
@@ -20,12 +19,12 @@ BOUND = 4 * TIMING.patience + 2 * len(MEMBERS) * TIMING.timeout
 every = pytest.mark.parametrize("make", ALGORITHMS.values(), ids=ALGORITHMS)
 
 
-def first_and_next(make: MakesRules) -> tuple[str, str, str]:
+def first_and_next(make: type[Rules]) -> tuple[str, str, str]:
     """Return whom an algorithm prefers, who comes next, and who comes last."""
     return ("1", "2", "5") if make is LowestRules else ("5", "4", "1")
 
 
-def settled(make: MakesRules, seed: int = 0) -> Exchange:
+def settled(make: type[Rules], seed: int = 0) -> Exchange:
     """Return five members who agree."""
     exchange = Exchange(make, MEMBERS, seed=seed)
     exchange.join(*MEMBERS)
@@ -100,7 +99,7 @@ def test_the_lowest_takes_n_n_minus_1_messages_at_each_interval(n: int) -> None:
 
 
 @pytest.mark.parametrize("make", [BullyRules, RingRules])
-def test_a_quiet_group_costs_a_sign_of_life_for_each_follower_and_interval(make: MakesRules) -> None:
+def test_a_quiet_group_costs_a_sign_of_life_for_each_follower_and_interval(make: type[Rules]) -> None:
     exchange = settled(make)
     exchange.run(1)
     exchange.sent.clear()
@@ -113,7 +112,7 @@ def test_a_quiet_group_costs_a_sign_of_life_for_each_follower_and_interval(make:
 
 @every
 def test_when_the_leader_dies_the_next_one_is_chosen_and_a_better_one_that_comes_back_takes_over(
-    make: MakesRules,
+    make: type[Rules],
 ) -> None:
     first, second, _ = first_and_next(make)
     exchange = settled(make)
@@ -124,7 +123,7 @@ def test_when_the_leader_dies_the_next_one_is_chosen_and_a_better_one_that_comes
 
 
 @every
-def test_the_last_one_alone_leads(make: MakesRules) -> None:
+def test_the_last_one_alone_leads(make: type[Rules]) -> None:
     *others, last = sorted(MEMBERS, key=lambda name: name == first_and_next(make)[2])
     exchange = settled(make)
     for name in others:
@@ -133,7 +132,7 @@ def test_the_last_one_alone_leads(make: MakesRules) -> None:
 
 
 @every
-def test_a_member_may_die_at_any_point_of_an_election(make: MakesRules) -> None:
+def test_a_member_may_die_at_any_point_of_an_election(make: type[Rules]) -> None:
     """The leader has died. Each other member, in turn, dies after each single step of the election that follows."""
     first, _, _ = first_and_next(make)
     points = 0
@@ -164,7 +163,7 @@ def test_a_member_may_die_at_any_point_of_an_election(make: MakesRules) -> None:
 @every
 @pytest.mark.parametrize("seeds", [range(40)], ids=str)
 def test_messages_may_be_lost_late_repeated_and_out_of_order_and_members_come_and_go(
-    make: MakesRules, seeds: range
+    make: type[Rules], seeds: range
 ) -> None:
     """Whatever was believed meanwhile: once it ends, all agree on the right one, and then nothing changes any more."""
     first, _, _ = first_and_next(make)
@@ -187,7 +186,7 @@ def test_messages_may_be_lost_late_repeated_and_out_of_order_and_members_come_an
 
 
 @every
-def test_in_a_partition_each_side_has_its_leader_and_one_is_left_when_it_heals(make: MakesRules) -> None:
+def test_in_a_partition_each_side_has_its_leader_and_one_is_left_when_it_heals(make: type[Rules]) -> None:
     """Two leaders at once: that is what these algorithms do, and why the lease decides."""
     first, _, _ = first_and_next(make)
     exchange = settled(make)
@@ -200,7 +199,7 @@ def test_in_a_partition_each_side_has_its_leader_and_one_is_left_when_it_heals(m
 
 
 @every
-def test_a_message_of_one_who_has_long_been_replaced_changes_nothing_for_long(make: MakesRules) -> None:
+def test_a_message_of_one_who_has_long_been_replaced_changes_nothing_for_long(make: type[Rules]) -> None:
     """A sign of life of the dead leader arrives late: it is believed for ``patience`` at most."""
     first, second, _ = first_and_next(make)
     exchange = settled(make)
@@ -218,7 +217,7 @@ def test_a_message_of_one_who_has_long_been_replaced_changes_nothing_for_long(ma
 
 
 @every
-def test_the_preferred_goes_first_and_the_others_in_the_order_of_succession(make: MakesRules) -> None:
+def test_the_preferred_goes_first_and_the_others_in_the_order_of_succession(make: type[Rules]) -> None:
     exchange = settled(make)
     ranks = {name: rules.rank() for name, rules in exchange.alive.items()}
     order = sorted(MEMBERS, reverse=make is not LowestRules)
@@ -226,7 +225,7 @@ def test_the_preferred_goes_first_and_the_others_in_the_order_of_succession(make
 
 
 @pytest.mark.parametrize("make", [BullyRules, RingRules])
-def test_who_knows_no_leader_holds_nobody_back(make: MakesRules) -> None:
+def test_who_knows_no_leader_holds_nobody_back(make: type[Rules]) -> None:
     exchange = Exchange(make, MEMBERS)
     exchange.join("1", begins=False)
     assert exchange.alive["1"].rank() == 0

@@ -7,7 +7,6 @@ from collections.abc import Callable, Iterable, Sequence
 
 from makegood.election.preference.bully import BullyRules
 from makegood.election.preference.lowest import LowestRules
-from makegood.election.preference.member import MakesRules
 from makegood.election.preference.ring import RingRules
 from makegood.election.preference.rules import Announced, Rules, Timing
 from makegood.election.preference.transport import Letter, Message, natural
@@ -15,7 +14,7 @@ from makegood.election.preference.transport import Letter, Message, natural
 TIMING = Timing(interval=1.0, patience=3.0, timeout=0.5)
 QUIET = Timing(interval=1e6, patience=3e6, timeout=100.0)
 """No signs of life: what is left are the messages of elections."""
-ALGORITHMS: dict[str, MakesRules] = {"lowest": LowestRules, "bully": BullyRules, "ring": RingRules}
+ALGORITHMS: dict[str, type[Rules]] = {"lowest": LowestRules, "bully": BullyRules, "ring": RingRules}
 
 
 class Exchange:
@@ -24,7 +23,7 @@ class Exchange:
     """
 
     def __init__(
-        self, make: MakesRules, members: Sequence[str], timing: Timing = TIMING, seed: int = 0
+        self, make: type[Rules], members: Sequence[str], timing: Timing = TIMING, seed: int = 0
     ) -> None:
         self._make, self.members, self._timing = make, list(members), timing
         self.rng = random.Random(f"{seed} {make} {members}")

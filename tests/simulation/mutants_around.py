@@ -21,7 +21,8 @@ from makegood.store.sqlite import notices, pruning, slices
 from makegood.store.sqlite import queues as messages
 from makegood.store.sqlite.transaction import WriteTransaction as Writing
 from makegood.testing.simulator.peers import RECEIVING, Around
-from makegood.transactions import Caller, Transaction
+from makegood.transactions import Caller
+from makegood.transactions.transaction import Transaction
 from tests.simulation.mutants_making import mutant
 from tests.simulation.mutants_worlds import APART, FAULTS_OF_ALL_KINDS
 

@@ -14,10 +14,11 @@ from sqlalchemy.exc import IntegrityError
 from sqlalchemy.orm import DeclarativeBase, Mapped, Session, mapped_column
 
 import makegood as mg
-from makegood.transactions import Transaction, recognise
+from makegood.transactions import recognise
 from makegood.transactions.caller import at_once, spelled
 from makegood.transactions.drivers import commits_at_once
 from makegood.transactions.libraries import DIALECTS
+from makegood.transactions.transaction import Transaction
 from tests.actors.noop_apps import chain_app
 from tests.conformance.worlds import still_waits
 from tests.submission.application_servers import serving

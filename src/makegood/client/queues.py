@@ -65,7 +65,7 @@ class Queue:
         if not isinstance(tries, int) or tries < 1:
             raise ConfigError(f"tries={tries!r}: a whole number from 1")
         self._tries = tries
-        self._turns: set[tuple[int, int]] = set()  # messages whose turn in ``async for`` it is
+        self.turns: set[tuple[int, int]] = set()  # messages whose turn in ``async for`` it is
 
     def __repr__(self) -> str:
         return f"<queue {self.name}>"
@@ -183,7 +183,7 @@ class Queue:
     def _settled(self, messages: Sequence[QueueMessage]) -> list[tuple[int, int]]:
         self._opened.ready()
         receipts = [(message.seq, message.tries) for message in messages]
-        self._turns.difference_update(receipts)
+        self.turns.difference_update(receipts)
         return receipts
 
     async def __aiter__(self) -> AsyncGenerator[QueueMessage, None]:
@@ -191,12 +191,12 @@ class Queue:
         while True:
             for message in await self.receive():
                 receipt = (message.seq, message.tries)
-                self._turns.add(receipt)
+                self.turns.add(receipt)
                 try:
                     yield message
-                    unsettled = receipt in self._turns
+                    unsettled = receipt in self.turns
                 finally:
-                    self._turns.discard(receipt)
+                    self.turns.discard(receipt)
                 if unsettled:
                     await self.acknowledge(message)
 

@@ -36,11 +36,11 @@ class Many:
         self,
         workflow: Any,
         *,
-        key: Any,
-        priority: int | None,
-        correlation_id: Any,
-        reply_to: str | None,
-        batch: int,
+        key: Any = None,
+        priority: int | None = None,
+        correlation_id: Any = None,
+        reply_to: str | None = None,
+        batch: int = BATCH,
     ) -> None:
         for name, option in (("key", key), ("correlation_id", correlation_id)):
             if option is not None and not callable(option):

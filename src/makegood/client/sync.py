@@ -7,39 +7,74 @@ threads may use one ``SyncClient``.
 """
 
 import asyncio
-from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
-from functools import partial
+from collections.abc import Callable, Coroutine, Iterable, Iterator, Sequence
+from functools import partial, wraps
 from types import TracebackType
-from typing import Any, Generic, Self, TypeVar, TypeVarTuple, Unpack, overload
-
-from msgspec import UNSET
+from typing import Any, Concatenate, Generic, ParamSpec, Self, TypeVar, TypeVarTuple, Unpack, overload
 
 from makegood.base.durations import Duration
 from makegood.base.loop_thread import Loop
 from makegood.base.sizes import Size
 from makegood.client.client import Client
 from makegood.client.handle import TaskHandle
-from makegood.client.operators import Acted, Progress
 from makegood.client.queues import LEASE, LIMIT, MOST_BYTES, TRIES, Queue, named
 from makegood.client.submit_many import BATCH, Many, SyncSubmissions
 from makegood.errors import ClosedError, TransactionError
-from makegood.model.messages import Answer
 from makegood.model.plan import Plan
 from makegood.model.queue_message import QueueMessage
-from makegood.store.notice_records import ListenerView
-from makegood.store.queue_records import MessageView, QueueView, Sent
 from makegood.store.records import Submitted
-from makegood.store.views import AlertView, AuditView, EventView, Filter, TaskDetail, TaskView
+from makegood.store.views import EventView
 from makegood.telemetry.hooks import Observer
-from makegood.transactions import Caller, Transaction, at_once, recognise
-from makegood.workflow.workflow import Workflow
+from makegood.transactions import Caller, at_once, recognise
+from makegood.transactions.transaction import Transaction
 
 R = TypeVar("R")
 R_co = TypeVar("R_co", covariant=True)
 T = TypeVar("T")
 Ts = TypeVarTuple("Ts")
 
-_Work = Callable[[Queue, Transaction | None], Coroutine[Any, Any, Any]]
+P = ParamSpec("P")
+
+
+async def _submit(client: Client, plans: Sequence[Plan[Any]]) -> list[Submitted]:
+    return await client.submitter.submit(plans)
+
+
+def _blocking(connection: Any) -> Caller:
+    caller = recognise(connection)
+    if not caller.blocks:
+        raise TransactionError(
+            f"connection= is {caller.kind}, which wants to be awaited: use makegood.Client and await it"
+        )
+    return caller
+
+
+def _called(
+    facade: Any,
+    method: Callable[..., Coroutine[Any, Any, T]],
+    *args: Any,
+    connection: Any = None,
+    **options: Any,
+) -> T:
+    """Call an asynchronous method on what a facade wraps, and wait for what it returns."""
+    caller = None
+    if connection is not None:
+        caller = _blocking(connection)
+        options["connection"] = Transaction(caller)
+    result: T = facade._on(lambda wrapped: method(wrapped, *args, **options), caller)  # noqa: SLF001 - ours
+    return result
+
+
+def _blocks(
+    method: Callable[Concatenate[Any, P], Coroutine[Any, Any, T]],
+) -> Callable[Concatenate[Any, P], T]:
+    """Return the blocking form of an asynchronous method: the same parameters, result and documentation."""
+
+    @wraps(method)
+    def call(self: Any, /, *args: P.args, **options: P.kwargs) -> T:
+        return _called(self, method, *args, **options)
+
+    return call
 
 
 class SyncClient:
@@ -96,8 +131,9 @@ class SyncClient:
 
         return self._loop.run(call, "makegood.Client")
 
-    def _in(self, connection: Any, work: Callable[[Client, Transaction], Coroutine[Any, Any, T]]) -> T:
-        return at_once(work(self._here(), Transaction(_blocking(connection))))
+    def _on(self, work: Callable[[Client], Coroutine[Any, Any, T]], connection: Caller | None = None) -> T:
+        """Run work with the client; with the caller's connection in this thread, through its driver."""
+        return self._run(work) if connection is None else at_once(work(self._here()))
 
     async def _opened(self, *, looking: bool = False) -> Client:
         """Open a client, one for all threads that come at the same time."""
@@ -186,14 +222,7 @@ class SyncClient:
 
         With ``connection=`` this happens in the calling thread, through the connection's driver.
         """
-        if options.get("connection") is None:
-            made = self._run(lambda client: client.submit(workflow, *inputs, **options))
-        else:
-            connection = options.pop("connection")
-            made = self._in(
-                connection, lambda client, tx: client.submit(workflow, *inputs, connection=tx, **options)
-            )
-        return SyncTaskHandle(made, self._run)
+        return SyncTaskHandle(_called(self, Client.submit, workflow, *inputs, **options), self._run)
 
     @overload
     def submit_many(
@@ -225,32 +254,14 @@ class SyncClient:
     ) -> "SyncSubmissions[SyncTaskHandle[R]]": ...
 
     def submit_many(
-        self,
-        workflow: Any,
-        inputs: Any = None,
-        /,
-        *,
-        key: Any = None,
-        priority: int | None = None,
-        correlation_id: Any = None,
-        reply_to: str | None = None,
-        batch: int = BATCH,
-        connection: Any = None,
+        self, workflow: Any, inputs: Any = None, /, *, connection: Any = None, **options: Any
     ) -> "SyncSubmissions[SyncTaskHandle[Any]]":
         """Submit a task for each input, or each Plan: see ``Client.submit_many``.
 
         Iterate over the handles, or make a ``list`` of them; nothing is submitted before.
         """
-        many = Many(
-            workflow,
-            key=key,
-            priority=priority,
-            correlation_id=correlation_id,
-            reply_to=reply_to,
-            batch=batch,
-        )
-        caller = None if connection is None else _blocking(connection)
-        return SyncSubmissions(self._handles(many.batches(workflow if inputs is None else inputs), caller))
+        batches = Many(workflow, **options).batches(workflow if inputs is None else inputs)
+        return SyncSubmissions(self._handles(batches, None if connection is None else _blocking(connection)))
 
     def _handles(
         self, batches: Iterator[list[Plan[Any]]], caller: Caller | None
@@ -272,180 +283,49 @@ class SyncClient:
 
         return SyncTaskHandle(self._run(find), self._run)
 
-    def find(self, wanted: Filter | None = None) -> list[TaskView]:
-        """Return tasks that match, newest first."""
-        return self._run(lambda client: client.find(wanted))
-
-    def count(self, wanted: Filter) -> int:
-        """Return how many tasks match."""
-        return self._run(lambda client: client.count(wanted))
+    find = _blocks(Client.find)
+    """Return tasks that match, newest first."""
+    count = _blocks(Client.count)
+    """Return how many tasks match."""
 
     # -- operating: ``progress`` is called on the background thread ------------------------------------------
 
-    def alerts(
-        self, task: str | int | None = None, *, ended: bool = False, limit: int = 100
-    ) -> list[AlertView]:
-        """Return alerts, open ones first: see ``Client.alerts``."""
-        return self._run(lambda client: client.alerts(task, ended=ended, limit=limit))
-
-    def acknowledge(self, alert: int, *, who: str | None = None, why: str = "") -> AlertView:
-        """Acknowledge an alert: see ``Client.acknowledge``."""
-        return self._run(lambda client: client.acknowledge(alert, who=who, why=why))
-
-    def audit(self, task: str | int | None = None, *, limit: int = 100) -> list[AuditView]:
-        """Return what operators did, newest first."""
-        return self._run(lambda client: client.audit(task, limit=limit))
-
-    def cancel_all(
-        self,
-        wanted: Filter,
-        *,
-        why: str = "",
-        who: str | None = None,
-        limit: int | None = None,
-        timeout: Duration | None = "30s",
-        progress: Progress | None = None,
-    ) -> list[Acted]:
-        """Cancel all tasks that match: see ``Client.cancel_all``."""
-        return self._run(
-            lambda c: c.cancel_all(wanted, why=why, who=who, limit=limit, timeout=timeout, progress=progress)
-        )
-
-    def undo_all(
-        self,
-        wanted: Filter,
-        *,
-        why: str = "",
-        who: str | None = None,
-        limit: int | None = None,
-        timeout: Duration | None = "30s",
-        progress: Progress | None = None,
-    ) -> list[Acted]:
-        """Undo all tasks that match: see ``Client.undo_all``."""
-        return self._run(
-            lambda c: c.undo_all(wanted, why=why, who=who, limit=limit, timeout=timeout, progress=progress)
-        )
-
-    def resubmit_all(
-        self,
-        wanted: Filter,
-        *,
-        why: str = "",
-        who: str | None = None,
-        limit: int | None = None,
-        timeout: Duration | None = "30s",
-        progress: Progress | None = None,
-    ) -> list[Acted]:
-        """Start all tasks that match again: see ``Client.resubmit_all``."""
-        return self._run(
-            lambda c: c.resubmit_all(
-                wanted, why=why, who=who, limit=limit, timeout=timeout, progress=progress
-            )
-        )
+    alerts = _blocks(Client.alerts)
+    """Return alerts, open ones first."""
+    acknowledge = _blocks(Client.acknowledge)
+    """Acknowledge an alert."""
+    audit = _blocks(Client.audit)
+    """Return what operators did, newest first."""
+    cancel_all = _blocks(Client.cancel_all)
+    """Cancel all tasks that match."""
+    undo_all = _blocks(Client.undo_all)
+    """Undo all tasks that match."""
+    resubmit_all = _blocks(Client.resubmit_all)
+    """Start all tasks that match again."""
 
     # -- messages --------------------------------------------------------------------------------------------
 
-    def send(
-        self,
-        queue: str,
-        value: Any,
-        *,
-        id: str | None = None,  # noqa: A002 - what it is
-        reply_to: str | None = None,
-        correlation_id: str | None = None,
-        kind: str = "",
-        headers: Mapping[str, str] | None = None,
-        delay: Duration = 0.0,
-        expires: Duration | None = None,
-        remember: Duration = "7d",
-        connection: Any = None,
-    ) -> Sent:
-        """Put a message in a queue: see ``Client.send``.
-
-        With ``connection=`` this happens in the calling thread, through its driver.
-        """
-
-        async def send(client: Client, tx: Transaction | None = None) -> Sent:
-            return await client.send(
-                queue, value, id=id, reply_to=reply_to, correlation_id=correlation_id, kind=kind, headers=headers, delay=delay,
-                expires=expires, remember=remember, connection=tx,
-            )  # fmt: skip
-
-        return self._run(send) if connection is None else self._in(connection, send)
+    send = _blocks(Client.send)
+    """Put a message in a queue. With ``connection=`` in the calling thread, through its driver."""
 
     def queue(self, name: str, *, lease: Duration = LEASE, tries: int = TRIES) -> "SyncQueue":
         """Return a queue for receiving from it: see ``Client.queue``."""
+        return SyncQueue(self, named(name), lease=lease, tries=tries)
 
-        def on(work: _Work, connection: Any) -> Any:
-            async def call(client: Client, tx: Transaction | None = None) -> Any:
-                return await work(client.queue(name, lease=lease, tries=tries), tx)
-
-            return self._run(call) if connection is None else self._in(connection, call)
-
-        return SyncQueue(on, named(name))
-
-    def queues(self) -> list[QueueView]:
-        """Return the queues in which messages wait or are dead, by name."""
-        return self._run(lambda client: client.queues())
-
-    def messages(
-        self, queue: str | None = None, *, dead: bool = False, limit: int = 100
-    ) -> list[MessageView]:
-        """Return messages that wait, or dead letters: see ``Client.messages``."""
-        return self._run(lambda client: client.messages(queue, dead=dead, limit=limit))
-
-    def replay_messages(
-        self,
-        queue: str,
-        ids: Sequence[str] | None = None,
-        *,
-        value: Any = UNSET,
-        who: str | None = None,
-        why: str = "",
-    ) -> list[str]:
-        """Let dead letters be received again: see ``Client.replay_messages``."""
-        return self._run(lambda client: client.replay_messages(queue, ids, value=value, who=who, why=why))
-
-    def drop_messages(
-        self,
-        queue: str,
-        ids: Sequence[str] | None = None,
-        *,
-        waiting: bool = False,
-        who: str | None = None,
-        why: str = "",
-    ) -> list[str]:
-        """Remove dead letters, or waiting messages, for good: see ``Client.drop_messages``."""
-        return self._run(lambda client: client.drop_messages(queue, ids, waiting=waiting, who=who, why=why))
-
-    def notices(self, *, dead: bool = False, limit: int = 100) -> list[ListenerView]:
-        """Return the webhooks with unsent notices: see ``Client.notices``."""
-        return self._run(lambda client: client.notices(dead=dead, limit=limit))
-
-    def retry_notices(
-        self, task: str | int | None = None, *, who: str | None = None, why: str = ""
-    ) -> list[str]:
-        """Send again what was given up: see ``Client.retry_notices``."""
-        return self._run(lambda client: client.retry_notices(task, who=who, why=why))
-
-    def drop_notices(
-        self, task: str | int | None = None, *, who: str | None = None, why: str = ""
-    ) -> list[str]:
-        """Drop what was given up: see ``Client.drop_notices``."""
-        return self._run(lambda client: client.drop_notices(task, who=who, why=why))
-
-
-async def _submit(client: Client, plans: Sequence[Plan[Any]]) -> list[Submitted]:
-    return await client.submitter.submit(plans)
-
-
-def _blocking(connection: Any) -> Caller:
-    caller = recognise(connection)
-    if not caller.blocks:
-        raise TransactionError(
-            f"connection= is {caller.kind}, which wants to be awaited: use makegood.Client and await it"
-        )
-    return caller
+    queues = _blocks(Client.queues)
+    """Return the queues in which messages wait or are dead, by name."""
+    messages = _blocks(Client.messages)
+    """Return messages that wait, or dead letters."""
+    replay_messages = _blocks(Client.replay_messages)
+    """Let dead letters be received again."""
+    drop_messages = _blocks(Client.drop_messages)
+    """Remove dead letters, or waiting messages, for good."""
+    notices = _blocks(Client.notices)
+    """Return the webhooks with unsent notices."""
+    retry_notices = _blocks(Client.retry_notices)
+    """Send again the notices that were given up."""
+    drop_notices = _blocks(Client.drop_notices)
+    """Drop notices that were given up."""
 
 
 class SyncTaskHandle(Generic[R_co]):
@@ -461,7 +341,7 @@ class SyncTaskHandle(Generic[R_co]):
     def __repr__(self) -> str:
         return f"<task {self.id}>"
 
-    def _on(self, work: Callable[[TaskHandle[R_co]], Coroutine[Any, Any, T]]) -> T:
+    def _on(self, work: Callable[[TaskHandle[R_co]], Coroutine[Any, Any, T]], _: object = None) -> T:
         async def call(client: Client) -> T:
             handle: TaskHandle[R_co] = client.task(self.number, self._handle.returns)
             return await work(handle)
@@ -469,13 +349,10 @@ class SyncTaskHandle(Generic[R_co]):
         result: T = self._call(call)
         return result
 
-    def status(self) -> TaskDetail:
-        """Return the task with its steps."""
-        return self._on(lambda handle: handle.status())
-
-    def wait(self, timeout: Duration | None = None) -> TaskView:
-        """Wait until the task is at rest."""
-        return self._on(lambda handle: handle.wait(timeout))
+    status = _blocks(TaskHandle.status)
+    """Return the task with its steps."""
+    wait = _blocks(TaskHandle.wait)
+    """Wait until the task is at rest."""
 
     def result(self, timeout: Duration | None = None) -> R_co:
         """Wait for the end and return the result."""
@@ -493,43 +370,14 @@ class SyncTaskHandle(Generic[R_co]):
                 return
             self._on(lambda _handle: asyncio.sleep(0.1))
 
-    def cancel(self, *, why: str = "", who: str | None = None, timeout: Duration | None = "30s") -> Answer:
-        """Stop the task and undo what was done."""
-        return self._on(lambda handle: handle.cancel(why=why, who=who, timeout=timeout))
-
-    def undo(self, *, why: str = "", who: str | None = None, timeout: Duration | None = "30s") -> Answer:
-        """Undo a task in error or one that was processed."""
-        return self._on(lambda handle: handle.undo(why=why, who=who, timeout=timeout))
-
-    def resubmit(
-        self,
-        *,
-        step: str | None = None,
-        inputs: Mapping[str, Any] | Sequence[Any] | Plan[Any] | None = None,
-        workflow: Workflow[..., Any] | None = None,
-        dry_run: bool = False,
-        why: str = "",
-        who: str | None = None,
-        timeout: Duration | None = "30s",
-    ) -> Answer:
-        """Restart a task in error or an undone one, perhaps with other inputs: see
-        ``TaskHandle.resubmit``.
-        """
-        return self._on(
-            lambda handle: handle.resubmit(
-                step=step,
-                inputs=inputs,
-                workflow=workflow,
-                dry_run=dry_run,
-                why=why,
-                who=who,
-                timeout=timeout,
-            )
-        )
-
-    def settle(self, step: str, **stated: Any) -> Answer:
-        """State the outcome of a step of a task in error: see ``TaskHandle.settle``."""
-        return self._on(lambda handle: handle.settle(step, **stated))
+    cancel = _blocks(TaskHandle.cancel)
+    """Stop the task and undo what was done."""
+    undo = _blocks(TaskHandle.undo)
+    """Undo a task in error or one that was processed."""
+    resubmit = _blocks(TaskHandle.resubmit)
+    """Restart a task in error or an undone one, perhaps with other inputs."""
+    settle = _blocks(TaskHandle.settle)
+    """State the outcome of a step of a task in error."""
 
 
 class SyncQueue:
@@ -538,44 +386,33 @@ class SyncQueue:
     ``for message in queue`` does what ``async for`` does there.
     """
 
-    def __init__(self, run: Callable[[_Work, Any], Any], name: str) -> None:
-        """``run``: does work with the queue, in the transaction of a connection if there is one."""
+    def __init__(self, client: SyncClient, name: str, *, lease: Duration, tries: int) -> None:
         self.name = name
-        self._run = run
+        self._client = client
+        self._lease, self._tries = lease, tries
         self._turns: set[tuple[int, int]] = set()
 
     def __repr__(self) -> str:
         return f"<queue {self.name}>"
 
-    def _on(self, work: Callable[[Queue], Coroutine[Any, Any, Any]]) -> Any:
-        return self._run(lambda queue, _: work(queue), None)
+    def _on(self, work: Callable[[Queue], Coroutine[Any, Any, T]], connection: Caller | None = None) -> T:
+        """Run work with the queue; with the caller's connection in this thread, through its driver."""
 
-    def receive(self, limit: int = 1, *, timeout: Duration | None = None) -> list[QueueMessage]:
-        """Wait until there is a message: see ``Queue.receive``."""
-        found: list[QueueMessage] = self._on(lambda queue: queue.receive(limit, timeout=timeout))
-        return found
+        async def call(client: Client) -> T:
+            queue = client.queue(self.name, lease=self._lease, tries=self._tries)
+            queue.turns = self._turns
+            return await work(queue)
 
-    def acknowledge(self, *messages: QueueMessage, connection: Any = None) -> bool:
-        """Acknowledge messages: see ``Queue.acknowledge``.
+        return self._client._on(call, connection)  # noqa: SLF001 - the queue of this client
 
-        With ``connection=`` this happens in the calling thread, through its driver.
-        """
-        self._settled(messages)
-        return bool(self._run(lambda queue, tx: queue.acknowledge(*messages, connection=tx), connection))
-
-    def give_back(
-        self, *messages: QueueMessage, wait: Duration = 0.0, error: str = "", dead: bool = False
-    ) -> bool:
-        """Give messages back unhandled: see ``Queue.give_back``."""
-        self._settled(messages)
-        return bool(self._on(lambda queue: queue.give_back(*messages, wait=wait, error=error, dead=dead)))
-
-    def hold(self, *messages: QueueMessage, lease: Duration) -> bool:
-        """Keep messages for longer: see ``Queue.hold``."""
-        return bool(self._on(lambda queue: queue.hold(*messages, lease=lease)))
-
-    def _settled(self, messages: Sequence[QueueMessage]) -> None:
-        self._turns.difference_update((message.seq, message.tries) for message in messages)
+    receive = _blocks(Queue.receive)
+    """Wait until there is a message."""
+    acknowledge = _blocks(Queue.acknowledge)
+    """Acknowledge messages. With ``connection=`` in the calling thread, through its driver."""
+    give_back = _blocks(Queue.give_back)
+    """Give messages back unhandled."""
+    hold = _blocks(Queue.hold)
+    """Keep messages for longer."""
 
     def __iter__(self) -> Iterator[QueueMessage]:
         """Yield messages as they arrive, forever; each is acknowledged when the next one is requested."""

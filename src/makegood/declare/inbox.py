@@ -12,7 +12,7 @@ from makegood.model.plan import Plan
 from makegood.model.policy import Retry
 from makegood.payload.annotations import hints
 from makegood.payload.codec import decode, shallow
-from makegood.transactions import Transaction
+from makegood.transactions.transaction import Transaction
 
 T = TypeVar("T")
 

@@ -64,6 +64,9 @@ KINDS: Mapping[str, Kind] = {
 }
 """The stores by the scheme of their URL."""
 
+_NO_HOST_OF_THEIR_OWN = ("etcd", "nats", "zookeeper")
+"""Stores whose client knows no default host."""
+
 
 def open_leases(url: str, *, timeout: Duration = 5, clock: Clock | None = None) -> OpenLeases:
     """Return the lease store that ``url`` names (``@FILE``: the URL in that file).
@@ -104,11 +107,16 @@ def open_leases(url: str, *, timeout: Duration = 5, clock: Clock | None = None) 
 
 
 def _verify(url: str, kind: Kind) -> None:
-    """Refuse a parameter that the store does not know: it would become part of a name, or be ignored."""
+    """Refuse a URL without a host, and a parameter that the store does not know: it would become part of a
+    name, or be ignored.
+    """
     if kind.module in ("memory", "sqlite"):
         query = url.partition("?")[2] if "=" in url.partition("?")[2] else ""
     else:
-        query = parts_of(url, "the URL of the leases").query
+        parts = parts_of(url, "the URL of the leases")
+        query, places = parts.query, parts.netloc.rpartition("@")[2].split(",")
+        if kind.module in _NO_HOST_OF_THEIR_OWN and not all(place.partition(":")[0] for place in places):
+            raise ConfigError(f"the URL of the leases: a host is missing: write {kind.form}")
     if kind.takes is None or not query:
         return
     unknown = [name for name, _ in parse_qsl(query, keep_blank_values=True) if name not in kind.takes]

@@ -11,7 +11,6 @@ nothing renews any more.
 
 import asyncio
 import contextlib
-import inspect
 import signal
 import threading
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Coroutine, Iterator
@@ -22,11 +21,12 @@ from typing import Any, Protocol, Self, TypeVar
 
 from makegood.base.durations import Duration
 from makegood.base.loop_thread import Loop
-from makegood.election.guard import guarded
+from makegood.election.guard import guarded, guarding
 from makegood.election.protocol import Grant, LeaseStore
 from makegood.election.term import Ending, Term
 from makegood.election.views import TermView, View
 from makegood.errors import ConfigError, LeadershipLostError
+from makegood.transactions.caller import at_once
 
 T = TypeVar("T")
 
@@ -105,11 +105,10 @@ class SyncTerm:
         connections.
         """
         self.check()
-        answer = guarded(self._leases, self.grant, connection)
-        if inspect.isawaitable(answer):
-            if inspect.iscoroutine(answer):
-                answer.close()
+        caller = guarding(self._leases, connection)
+        if not caller.blocks:
             raise ConfigError("this connection wants to be awaited: use Election, not Election.sync, with it")
+        at_once(guarded(self._leases, self.grant, caller))
 
 
 class _Hold:

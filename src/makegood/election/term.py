@@ -19,7 +19,7 @@ from typing import Any, Literal, Self, TypeVar
 
 from makegood.base.clock import Clock
 from makegood.election.counters import Figures
-from makegood.election.guard import guarded
+from makegood.election.guard import guarded, guarding
 from makegood.election.protocol import Grant, LeaseStore
 from makegood.election.settings import Settings
 from makegood.election.watchdog import Watchdog
@@ -121,9 +121,7 @@ class Term:
         ``ConfigError`` for a store that cannot do it, or for a connection of another kind of database.
         """
         self.check()
-        answer = guarded(self._leases, self.grant, connection)
-        if inspect.isawaitable(answer):
-            await answer
+        await guarded(self._leases, self.grant, guarding(self._leases, connection))
 
     def stop(self, *, renew: bool = True) -> None:
         """End the term: the work is cancelled and waited for, then the lease is released.

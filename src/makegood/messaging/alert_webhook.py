@@ -42,14 +42,14 @@ class WebhookMessage(NamedTuple):
     """What is posted."""
 
     kind: str
-    id: str
     """The content's type."""
+    id: str
+    """The same at every try."""
     at: int
-    """The id, the same at every try."""
-    secrets: Sequence[str]
     """Seconds since 1970."""
+    secrets: Sequence[str]
+    """Those that sign it."""
     body: bytes
-    """The signing secrets."""
 
 
 async def post(

@@ -36,7 +36,8 @@ from makegood.store.protocol import Store
 from makegood.store.queue_records import Returned
 from makegood.store.records import Submitted
 from makegood.telemetry.hooks import Observer
-from makegood.transactions import Caller, Transaction
+from makegood.transactions import Caller
+from makegood.transactions.transaction import Transaction
 
 log = logging.getLogger("makegood.inbox")
 

@@ -7,6 +7,5 @@ importing any of them.
 
 from makegood.transactions.caller import Caller, Work, at_once
 from makegood.transactions.recognise import recognise
-from makegood.transactions.transaction import Transaction
 
-__all__ = ["Caller", "Transaction", "Work", "at_once", "recognise"]
+__all__ = ["Caller", "Work", "at_once", "recognise"]

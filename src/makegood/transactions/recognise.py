@@ -13,7 +13,6 @@ from makegood.transactions.libraries import (
     SQLAlchemyConnection,
     SQLAlchemySession,
 )
-from makegood.transactions.transaction import Transaction
 
 _KNOWN: dict[str, Callable[[Any], Caller]] = {
     "sqlite3.Connection": SQLite,
@@ -50,13 +49,9 @@ def recognise(connection: Any) -> Caller:
 
     Raises ``TransactionError`` for any other kind, since it is unknown how that would commit.
     """
-    if isinstance(connection, Transaction):
-        return connection.caller
-    names = [f"{kind.__module__}.{kind.__qualname__}" for kind in type(connection).__mro__]
-    for name in names:
-        if name in _KNOWN:
-            return _named(_KNOWN[name](connection))
-    for name in names:
+    if (caller := known(connection)) is not None:
+        return caller
+    for name in _names(connection):
         if name in _NEARLY:
             raise TransactionError(
                 f"connection= takes the connection whose transaction is open, not {_a(connection)}: {_NEARLY[name]}"
@@ -65,6 +60,18 @@ def recognise(connection: Any) -> Caller:
         f"connection= is {_a(connection)}, which is of no known kind: give a connection of sqlite3, asyncpg or psycopg, a Connection or Session of "
         "SQLAlchemy (the async ones too), or django.db.connection"
     )
+
+
+def known(connection: Any) -> Caller | None:
+    """Return the same; None for a connection of another kind."""
+    if isinstance(caller := getattr(connection, "caller", None), Caller):
+        return caller  # a ``Transaction``
+    kinds = [_KNOWN[name] for name in _names(connection) if name in _KNOWN]
+    return _named(kinds[0](connection)) if kinds else None
+
+
+def _names(connection: Any) -> list[str]:
+    return [f"{kind.__module__}.{kind.__qualname__}" for kind in type(connection).__mro__]
 
 
 def _named(caller: Caller) -> Caller:

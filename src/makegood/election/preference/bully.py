@@ -20,25 +20,19 @@ cut-off member counts as dead, and then two lead, one on each side of the cut, u
 number. Where two must never lead, let the lease decide, and this choose who tries first.
 """
 
-import random
-from collections.abc import Sequence
 from typing import Literal
 
-from makegood.base.clock import Clock
-from makegood.base.durations import Duration
 from makegood.election.preference.member import ElectionMember
-from makegood.election.preference.rules import NEVER, Announced, Timing, timing
-from makegood.election.preference.transport import Letter, Message, Order, Transport, natural
+from makegood.election.preference.rules import NEVER, Announced
+from makegood.election.preference.transport import Letter, Message
 
 
 class BullyRules(Announced):
     """The rules of the bully algorithm for one member."""
 
-    def __init__(
-        self, me: str, members: Sequence[str], timing: Timing, order: Order, rng: random.Random
-    ) -> None:
-        super().__init__(me, members, timing, order, rng)
-        self.higher = [member for member in self.others if self.above(member, me)]
+    def prepare(self) -> None:
+        """Set what this algorithm knows at the beginning."""
+        self.higher = [member for member in self.others if self.above(member, self.me)]
         self._phase: Literal["", "asking", "waiting"] = ""
         self._until = NEVER
         self._number = 0
@@ -100,17 +94,4 @@ class Bully(ElectionMember):
     All members must use the same settings. Raises ``ConfigError`` for settings that cannot work.
     """
 
-    def __init__(
-        self,
-        transport: Transport,
-        *,
-        interval: Duration = 1,
-        patience: Duration | None = None,
-        timeout: Duration | None = None,
-        order: Order = natural,
-        clock: Clock | None = None,
-        rng: random.Random | None = None,
-    ) -> None:
-        super().__init__(
-            BullyRules, transport, timing(interval, patience, timeout), order=order, clock=clock, rng=rng
-        )
+    rules = BullyRules

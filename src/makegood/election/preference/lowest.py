@@ -13,23 +13,16 @@ views differ, as they do for a moment at each change, two believe. Measured on f
 30 s about once a minute: more than one believed a sixth of the time.
 """
 
-import random
-from collections.abc import Sequence
-
-from makegood.base.clock import Clock
-from makegood.base.durations import Duration
 from makegood.election.preference.member import ElectionMember
-from makegood.election.preference.rules import NEVER, Rules, Timing, timing
-from makegood.election.preference.transport import Letter, Message, Order, Transport, natural
+from makegood.election.preference.rules import NEVER, Rules
+from makegood.election.preference.transport import Letter, Message
 
 
 class LowestRules(Rules):
     """The rules for one member."""
 
-    def __init__(
-        self, me: str, members: Sequence[str], timing: Timing, order: Order, rng: random.Random
-    ) -> None:
-        super().__init__(me, members, timing, order, rng)
+    def prepare(self) -> None:
+        """Set what this algorithm knows at the beginning."""
         self._until: dict[str, float] = {}  # By member: until when it counts as alive.
         self._listens_until = 0.0
 
@@ -78,21 +71,10 @@ class LowestId(ElectionMember):
 
     - ``interval``: seconds between two signs of life.
     - ``patience``: silence after which a member counts as dead (three intervals).
+    - ``timeout``: how much longer to wait for a leader at the start (an interval).
     - ``order``: the order of names (default: as people do, numbers by value).
 
     All members must use the same settings. Raises ``ConfigError`` for settings that cannot work.
     """
 
-    def __init__(
-        self,
-        transport: Transport,
-        *,
-        interval: Duration = 1,
-        patience: Duration | None = None,
-        order: Order = natural,
-        clock: Clock | None = None,
-        rng: random.Random | None = None,
-    ) -> None:
-        super().__init__(
-            LowestRules, transport, timing(interval, patience, None), order=order, clock=clock, rng=rng
-        )
+    rules = LowestRules

@@ -12,48 +12,42 @@ import asyncio
 import contextlib
 import logging
 import random
-from collections.abc import AsyncGenerator, Sequence
-from typing import Protocol
+from collections.abc import AsyncGenerator
 
 from makegood.base.clock import Clock, SystemClock
+from makegood.base.durations import Duration
 from makegood.election.preference.protocol import Seen
-from makegood.election.preference.rules import Rules, Timing
-from makegood.election.preference.transport import Letter, Order, Transport
+from makegood.election.preference.rules import Rules, timing
+from makegood.election.preference.transport import Letter, Order, Transport, natural
 from makegood.errors import ConfigError
 
 log = logging.getLogger("makegood.election")
 
 
-class MakesRules(Protocol):
-    """The class of some rules."""
-
-    def __call__(
-        self, me: str, members: Sequence[str], timing: Timing, order: Order, rng: random.Random
-    ) -> Rules:
-        """Return the rules of a member that knows nothing yet."""
-        ...
-
-
 class ElectionMember:
     """Runs the rules of ``LowestId``, ``Bully`` or ``Ring``, whose docstrings have the guarantees."""
 
+    rules: type[Rules]
+    answers = 1.0
+    """How long to wait for an answer, in intervals, unless ``timeout`` says otherwise."""
+
     def __init__(
         self,
-        rules: MakesRules,
         transport: Transport,
-        timing: Timing,
         *,
-        order: Order,
-        clock: Clock | None,
-        rng: random.Random | None,
+        interval: Duration = 1,
+        patience: Duration | None = None,
+        timeout: Duration | None = None,
+        order: Order = natural,
+        clock: Clock | None = None,
+        rng: random.Random | None = None,
     ) -> None:
         if isinstance(transport, type) or not callable(getattr(transport, "members", None)):
             raise ConfigError(
                 f"{transport!r} is no transport: pass one that was made, such as TcpTransport(me, members)"
             )
-        self._make = rules
         self._transport = transport
-        self._timing = timing
+        self._timing = timing(interval, patience, timeout, self.answers)
         self._order = order
         self._clock = clock or SystemClock()
         self._rng = rng or random.Random()
@@ -105,7 +99,7 @@ class ElectionMember:
                 "election and transport the same name, which must be among the members, each of them once"
             )
         await self._transport.open()
-        self._rules = rules = self._make(me, members, self._timing, self._order, self._rng)
+        self._rules = rules = self.rules(me, members, self._timing, self._order, self._rng)
         self._living = asyncio.get_running_loop().create_task(self._live(rules), name=f"preference of {me}")
         self._living.add_done_callback(self._ended)
         try:

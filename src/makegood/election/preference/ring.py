@@ -22,16 +22,12 @@ of their own, so two may lead until they hear from each other. It has no term by
 them apart. Where two must never lead, let the lease decide, and this choose who tries first.
 """
 
-import random
 from collections import deque
-from collections.abc import Sequence
 from dataclasses import dataclass
 
-from makegood.base.clock import Clock
-from makegood.base.durations import Duration
 from makegood.election.preference.member import ElectionMember
-from makegood.election.preference.rules import NEVER, Announced, Timing, timing
-from makegood.election.preference.transport import Letter, Message, Order, Transport, natural
+from makegood.election.preference.rules import NEVER, Announced
+from makegood.election.preference.transport import Letter, Message
 
 TRIES = 2
 """How often a message is sent to a member before that member is left out."""
@@ -52,11 +48,9 @@ class _Hop:
 class RingRules(Announced):
     """The rules of the ring for one member."""
 
-    def __init__(
-        self, me: str, members: Sequence[str], timing: Timing, order: Order, rng: random.Random
-    ) -> None:
-        super().__init__(me, members, timing, order, rng)
-        mine = self.ring.index(me)
+    def prepare(self) -> None:
+        """Set what this algorithm knows at the beginning."""
+        mine = self.ring.index(self.me)
         self._after = [*self.ring[mine + 1 :], *self.ring[:mine]]
         self._takes_part = False
         self._stalls_at = NEVER
@@ -178,18 +172,5 @@ class Ring(ElectionMember):
     All members must use the same settings. Raises ``ConfigError`` for settings that cannot work.
     """
 
-    def __init__(
-        self,
-        transport: Transport,
-        *,
-        interval: Duration = 1,
-        patience: Duration | None = None,
-        timeout: Duration | None = None,
-        order: Order = natural,
-        clock: Clock | None = None,
-        rng: random.Random | None = None,
-    ) -> None:
-        made = timing(interval, patience, timeout)
-        if timeout is None:
-            made = Timing(made.interval, made.patience, made.interval / 3)
-        super().__init__(RingRules, transport, made, order=order, clock=clock, rng=rng)
+    rules = RingRules
+    answers = 1 / 3

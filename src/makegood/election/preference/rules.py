@@ -34,11 +34,16 @@ class Timing:
     """How long to wait for an answer."""
 
 
-def timing(interval: Duration, patience: Duration | None, timeout: Duration | None) -> Timing:
-    """Return checked settings. Raises ``ConfigError`` if they cannot work together."""
+def timing(
+    interval: Duration, patience: Duration | None, timeout: Duration | None, answers: float = 1.0
+) -> Timing:
+    """Return checked settings; ``answers``: the default of ``timeout``, in intervals.
+
+    Raises ``ConfigError`` if they cannot work together.
+    """
     often = seconds(interval, name="interval", least=0.001)
     silence = _LOSSES * often if patience is None else seconds(patience, name="patience")
-    answer = often if timeout is None else seconds(timeout, name="timeout", least=0.001)
+    answer = often * answers if timeout is None else seconds(timeout, name="timeout", least=0.001)
     if silence <= often:
         raise ConfigError(
             f"patience={silence:g} s is not longer than interval={often:g} s: every member would be taken for dead between two "
@@ -61,6 +66,11 @@ class Rules(ABC):
         self._order: Any = order
         self._rng = rng
         self._next_alive = NEVER
+        self.prepare()
+
+    @abstractmethod
+    def prepare(self) -> None:
+        """Set what this algorithm knows at the beginning."""
 
     @property
     @abstractmethod
@@ -111,11 +121,7 @@ class Announced(Rules):
     at each interval. That also heals partitions: when two leaders hear of each other, the lower one follows.
     """
 
-    def __init__(
-        self, me: str, members: Sequence[str], timing: Timing, order: Order, rng: random.Random
-    ) -> None:
-        super().__init__(me, members, timing, order, rng)
-        self._heard_at = 0.0
+    _heard_at = 0.0
 
     @abstractmethod
     def electing(self) -> bool:

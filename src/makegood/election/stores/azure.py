@@ -41,7 +41,7 @@ from makegood.base.durations import Duration, seconds
 from makegood.base.urls import masked
 from makegood.election.protocol import Grant, LeaseView, PastTerm
 from makegood.election.stores.calls import GrantDeadlines, RemoteLeases
-from makegood.election.stores.compare_and_set import KEPT, Record, closed
+from makegood.election.stores.compare_and_set import Record
 from makegood.errors import ConfigError, MakegoodError
 
 SHORTEST, LONGEST = 15, 60
@@ -130,7 +130,7 @@ class AzureLeases(RemoteLeases):
         found = await blob.get_blob_properties()
         record = self._record(found)
         if record is None or record.nonce != nonce:
-            record = self._next(record, Grant(name, holder, nonce, 0, ttl))
+            record = Record.taken(record, Grant(name, holder, nonce, 0, ttl), self._clock.wall())
             try:
                 await self._write(blob, record, found.etag, key)
             except (ResourceModifiedError, ResourceNotFoundError):
@@ -164,8 +164,7 @@ class AzureLeases(RemoteLeases):
             found = await blob.get_blob_properties()
             record = self._record(found)
             if record is not None and record.nonce == grant.nonce:
-                past = closed(record.past, self._clock.wall(), released=True)
-                await self._write(blob, replace(record, holder=None, nonce="", past=past), found.etag, key)
+                await self._write(blob, record.freed(self._clock.wall()), found.etag, key)
             await BlobLeaseClient(blob, lease_id=key).release()
         except HttpResponseError as refused:
             if not _is_lost(refused) and not isinstance(refused, ResourceModifiedError):
@@ -283,14 +282,6 @@ class AzureLeases(RemoteLeases):
             return Record.decoded(zlib.decompress(b64decode(told, validate=True)))
         except (ValueError, NotBase64Error, zlib.error) as other:
             raise self.wrong(f"the metadata of the blob {found.name} are not a lease's ({other})") from other
-
-    def _next(self, record: Record | None, wanted: Grant) -> Record:
-        """Return the metadata of a new term."""
-        wall = self._clock.wall()
-        epoch = 1 if record is None else record.epoch + 1
-        term = PastTerm(epoch, wanted.holder, wall, None, released=False)
-        before = [] if record is None else closed(record.past, wall, released=False)
-        return Record(wanted.holder, wanted.nonce, epoch, wanted.ttl, 0, wall, [term, *before[: KEPT - 1]])
 
     async def _write(self, blob: BlobClient, record: Record, etag: str, lease: str) -> None:
         """Write the metadata under the lease, if nothing changed since they were read."""

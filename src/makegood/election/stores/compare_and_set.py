@@ -44,6 +44,19 @@ class Record:
     past: list[PastTerm] = field(default_factory=list)
     """The latest terms, newest first."""
 
+    @classmethod
+    def taken(cls, before: "Record | None", wanted: Grant, wall: float, *, ended: float = 0.0) -> "Record":
+        """Return the record of a new term after ``before``, whose lease ran out ``ended`` seconds from ``wall``."""
+        epoch = 1 if before is None else before.epoch + 1
+        term = PastTerm(epoch, wanted.holder, wall, None, released=False)
+        past = [] if before is None else closed(before.past, wall + ended, released=False)
+        beat = 0 if before is None else before.beat + 1
+        return cls(wanted.holder, wanted.nonce, epoch, wanted.ttl, beat, wall, [term, *past[: KEPT - 1]])
+
+    def freed(self, wall: float) -> "Record":
+        """Return the record without a holder."""
+        return replace(self, holder=None, nonce="", past=closed(self.past, wall, released=True))
+
     def encoded(self) -> bytes:
         """Return it as JSON."""
         past = [
@@ -122,10 +135,7 @@ class ObservedLeases(RemoteLeases):
             if found is None or found[0].nonce != grant.nonce:
                 return
             record, version = found
-            freed = replace(
-                record, holder=None, nonce="", past=closed(record.past, self._clock.wall(), released=True)
-            )
-            if await self.put(grant.name, freed, version) is not None:
+            if await self.put(grant.name, record.freed(self._clock.wall()), version) is not None:
                 return
         raise self.unavailable("the record goes on changing")
 
@@ -146,23 +156,19 @@ class ObservedLeases(RemoteLeases):
     def _wanted(self, name: str, found: tuple[Record, Version] | None, wanted: Grant) -> Record | None:
         """Return the record as the taker would have it; None if somebody else holds it."""
         wall = self._clock.wall()
-        first = PastTerm(1, wanted.holder, wall, None, released=False)
         if found is None and name in self._seen:
             raise self.wrong(
                 f"the record of {name!r} was deleted, and its epoch with it: name the election anew, or put the record back"
             )
         if found is None:
-            return Record(wanted.holder, wanted.nonce, 1, wanted.ttl, 0, wall, [first])
+            return Record.taken(None, wanted, wall)
         record, version = found
         if record.nonce == wanted.nonce:
             return replace(record, holder=wanted.holder, ttl=wanted.ttl, beat=record.beat + 1)
         left = self._left(name, record, version)
         if record.holder is not None and left > 0:
             return None
-        epoch = record.epoch + 1
-        past = closed(record.past, wall + min(left, 0.0), released=False)
-        past = [replace(first, epoch=epoch), *past[: KEPT - 1]]
-        return Record(wanted.holder, wanted.nonce, epoch, wanted.ttl, record.beat + 1, wall, past)
+        return Record.taken(record, wanted, wall, ended=min(left, 0.0))
 
     async def _written(self, record: Record, grant: Grant, expect: Version | None, sent: float) -> bool:
         version = await self.put(grant.name, record, expect)

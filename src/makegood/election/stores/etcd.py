@@ -22,7 +22,7 @@ from makegood.base.durations import Duration
 from makegood.base.urls import masked
 from makegood.election.protocol import Grant, LeaseView, PastTerm
 from makegood.election.stores.calls import RemoteLeases
-from makegood.election.stores.compare_and_set import KEPT, Record, closed
+from makegood.election.stores.compare_and_set import Record
 from makegood.election.stores.http import FAULTS, Http
 from makegood.errors import ConfigError, MakegoodError
 
@@ -112,10 +112,7 @@ class EtcdLeases(RemoteLeases):
             record = kept.record
             if record is None or record.nonce != grant.nonce:
                 return
-            past = closed(record.past, self._clock.wall(), released=True)
-            free = self._put(
-                grant.name, "record", replace(record, holder=None, nonce="", past=past).encoded()
-            )
+            free = self._put(grant.name, "record", record.freed(self._clock.wall()).encoded())
             drop = {"requestDeleteRange": {"key": self._key(grant.name, "held")}}
             if await self._changed(grant.name, kept, [drop, free]):
                 if kept.lease != "0":
@@ -155,13 +152,9 @@ class EtcdLeases(RemoteLeases):
 
     def _next(self, record: Record | None, wanted: Grant) -> Record:
         """Return the record as the taker would have it."""
-        wall = self._clock.wall()
         if record is not None and record.nonce == wanted.nonce:
             return replace(record, holder=wanted.holder, ttl=wanted.ttl)
-        epoch = 1 if record is None else record.epoch + 1
-        term = PastTerm(epoch, wanted.holder, wall, None, released=False)
-        before = [] if record is None else closed(record.past, wall, released=False)
-        return Record(wanted.holder, wanted.nonce, epoch, wanted.ttl, 0, wall, [term, *before[: KEPT - 1]])
+        return Record.taken(record, wanted, self._clock.wall())
 
     # -- the gateway -------------------------------------------------------------------------------
 

@@ -80,6 +80,7 @@ select epoch, holder, began, ended, released from makegood_election_term where n
 _FENCE = """
 update makegood_election_lease set epoch = epoch
 where name = :name and nonce = :nonce and epoch = :epoch and holder is not null and boot = :boot and expires > :now
+returning 1
 """
 
 

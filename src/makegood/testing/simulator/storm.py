@@ -15,7 +15,7 @@ from makegood.model.plan import Plan
 from makegood.model.policy import NEVER, Recover, Retry
 from makegood.testing.simulator.peers import ACCEPTING, ORDERS
 from makegood.testing.simulator.services import SERVICES, Kind, service
-from makegood.transactions import Transaction
+from makegood.transactions.transaction import Transaction
 from makegood.workflow.app import App
 from makegood.workflow.verbs import branches, each, parallel, when
 
