@@ -19,7 +19,7 @@ from makegood.client.handle import TaskAccess, TaskHandle
 from makegood.client.opened_store import OpenedStore
 from makegood.client.operators import Acted, Acts, Progress
 from makegood.client.queues import LEASE, LIMIT, MOST_BYTES, TRIES, Queue, outgoing, refuse_unknowable
-from makegood.client.submission import conflict, draft_of, plan_of, with_options
+from makegood.client.submission import draft_of, plan_of, with_options
 from makegood.client.submit_many import BATCH, Many, Submissions, Submitter
 from makegood.client.waiters import Waiters
 from makegood.errors import ActRefusedError, AlertNotFoundError, ConfigError
@@ -210,8 +210,6 @@ class Client:
                 answer = await self._near.submit(draft)
             else:
                 (answer,) = await self.store.tasks.submit([draft])
-            if answer.conflict:
-                raise conflict(plan, answer)
             if not answer.collided:
                 if self._near is not None and answer.created:
                     self.waiters.recent.add(answer.id)

@@ -58,10 +58,10 @@ def with_options(
     ):
         if text is not None and (not isinstance(text, str) or len(text) > most):
             raise ConfigError(f"{name}={text!r:.60}: a text of up to {most} characters")
+    notices.reply(plan.reply_to, plan.correlation_id)  # raises for an address that can never be notified
     refuse_unstorable(PayloadError, "; nothing was written", key=plan.key, correlation_id=plan.correlation_id)
     if plan.key == "":
         raise ConfigError("key='': a text that is not empty, or None for a task without a key")
-    notices.reply(plan.reply_to, plan.correlation_id)  # raises for what can never be told
     if type(plan.priority) is not int or not 0 <= plan.priority <= 9:  # True and 1.0 would be other JSON
         raise ConfigError(f"priority={plan.priority!r:.60}: a whole number from 0 to 9, 9 first")
     return plan

@@ -256,13 +256,13 @@ def reply(reply_to: str | None, correlation_id: str | None) -> ReplyTo | None:
         raise ConfigError(
             f"correlation_id={correlation_id!r:.60}: it travels with every notice; a text of up to {MOST_TEXT} printable characters"
         )
-    if reply_to.startswith(QUEUE):
-        try:
-            ids.checked_queue(reply_to.removeprefix(QUEUE))
-        except DefinitionError as wrong:
-            raise ConfigError(f"reply_to={reply_to!r}: {wrong}") from None
-    else:
+    if not reply_to.startswith(QUEUE):
         parted(reply_to)
+        return ReplyTo(reply_to, correlation_id)
+    try:
+        ids.checked_queue(reply_to.removeprefix(QUEUE))
+    except DefinitionError as wrong:
+        raise ConfigError(f"reply_to={reply_to!r}: {wrong}") from None
     return ReplyTo(reply_to, correlation_id)
 
 
