@@ -142,6 +142,15 @@ bench-scale: .venv ## what one PostgreSQL carries with 1, 2, 4, 8 processes, and
 	@scripts/postgres.sh
 	@$(python) -m benchmarks.scale $(ARGS)
 
+.PHONY: pictures
+pictures: .venv ## draw the pictures of the pages anew: diagrams, and terminals and the demo from real runs
+	@$(python) -m scripts.pictures.diagrams
+	@$(python) -m scripts.pictures.record
+
+.PHONY: docs
+docs: .venv ## build the documentation site into build/site; a warning is an error
+	@$(python) -m scripts.site
+
 .PHONY: lint
 lint: .venv
 	@$(bin)/ruff format --check --quiet --output-format=concise . || { echo 'makegood: the files above are not formatted; run `make format`' >&2; exit 1; }

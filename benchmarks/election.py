@@ -36,8 +36,8 @@ from rich.table import Table
 
 from makegood.base.durations import seconds
 from makegood.errors import MakegoodError
-from makegood.testing.servers.postgres import PrivateServer
 from proofs.election_groups import FAULTS, Fault, Group, Run, bound
+from proofs.private_server import PrivateServer
 from proofs.servers import LeaseServer
 
 STORES = ("sqlite", "postgresql", "redis", "nats", "etcd", "azurite", "zookeeper")

@@ -17,8 +17,9 @@ from typing import Any, Self
 from benchmarks.driving import Cell, text_of
 from benchmarks.environments import ROOT, MissingError, interpreter
 from benchmarks.plan import Entry, Row, Sizes
+from examples.orders.temporary_postgres import programs
 from makegood.errors import ConfigError
-from makegood.testing.servers.postgres import PrivateServer, programs
+from proofs.private_server import PrivateServer
 
 _SETTINGS = {"shared_buffers": "128MB", "max_connections": "1000", "max_wal_size": "1GB"}
 _STATEMENTS = "pg_stat_statements"

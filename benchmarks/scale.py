@@ -7,7 +7,7 @@
 
 Tasks of three no-op steps in a closed loop, in three shapes (``fleet``). First costs are measured with one process at several
 flights; the simulation (``queueing``, ``forecast``) is given those alone and predicts all other rows, which are then measured too.
-It prints tables and writes ``scale.json`` and ``scale.md``. What the figures mean: docs/operate/sizing.md.
+It prints tables and writes ``scale.json`` and ``scale.md``. What the figures mean: docs/internals/capacity-model.md.
 """
 
 import argparse
@@ -29,7 +29,7 @@ from benchmarks.fleet import SHAPES, FleetError, Plan, measured
 from benchmarks.observed import commit_seconds, commits_abreast, flush_seconds
 from benchmarks.predictions import report
 from makegood.errors import ConfigError
-from makegood.testing.servers.postgres import PrivateServer
+from proofs.private_server import PrivateServer
 
 _SETTINGS = {
     "shared_buffers": "128MB",

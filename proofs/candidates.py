@@ -132,9 +132,9 @@ class Candidate:
             asyncio.get_running_loop().add_signal_handler(SIGTERM, sample.stop)
             await sample.run(lambda grant: self._work(grant.epoch, None))
         else:
-            grace = min(spec.wind_down, spec.ttl / 5)
+            wind_down = min(spec.wind_down, spec.ttl / 5)
             election = Election(
-                spec.name, self._leases, me=spec.me, ttl=spec.ttl, retry=spec.retry, grace=grace
+                spec.name, self._leases, me=spec.me, ttl=spec.ttl, retry=spec.retry, wind_down=wind_down
             )
             await election.run(lambda term: self._work(term.epoch, term))
 

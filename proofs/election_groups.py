@@ -18,7 +18,7 @@ from typing import Any, Literal, Self
 from urllib.parse import urlsplit, urlunsplit
 
 from makegood.base.clock import SystemClock
-from makegood.testing.servers.forwarder import Forwarder
+from makegood.testing.forwarder import Forwarder
 from proofs.candidates import Spec
 from proofs.halting import halt
 

@@ -33,7 +33,7 @@ from makegood.testing.simulator.loop import DeadlockError, SimulatedProcess, Wor
 
 T = TypeVar("T")
 
-TTL, RENEW, RETRY, TIMEOUT, GRACE = 3.0, 1.0, 1.0, 1.0, 0.3
+TTL, RENEW, RETRY, TIMEOUT, WIND_DOWN = 3.0, 1.0, 1.0, 1.0, 0.3
 DRIFT = 0.01
 FAULTY, CALM = 40.0, 4.0
 LATENCY = 0.02
@@ -140,7 +140,7 @@ class SimulatedCandidate:
                 rng=random.Random(self.world.rng.random()),
             )  # fmt: skip
         self.election = Election(
-            NAME, self.world.store_for(self), me=self.name, ttl=TTL, renew=RENEW, retry=RETRY, timeout=TIMEOUT, grace=GRACE,
+            NAME, self.world.store_for(self), me=self.name, ttl=TTL, renew=RENEW, retry=RETRY, timeout=TIMEOUT, wind_down=WIND_DOWN,
             drift=DRIFT, clock=self.clock, rng=random.Random(self.world.rng.random()), preference=self.preference,
         )  # fmt: skip
         while True:
@@ -168,7 +168,7 @@ class SimulatedCandidate:
         finally:
             try:
                 if world.rng.random() < 0.5:
-                    await asyncio.sleep(world.rng.random() * GRACE * 0.9)
+                    await asyncio.sleep(world.rng.random() * WIND_DOWN * 0.9)
             finally:
                 world.ends(term)
 

@@ -21,12 +21,14 @@ from rich.table import Table
 
 from makegood.testing.checker import timeline
 from makegood.testing.simulator.faults import FaultPoint, Plan
-from makegood.testing.simulator.storm import ONCE, SERVICES_OF_STORM, orders, storm_app
-from makegood.testing.simulator.swarm import LAYOUTS, calm
-from makegood.testing.simulator.world import Outcome, SimulatedWorld
+from makegood.testing.simulator.swarm import LAYOUTS
+from makegood.testing.simulator.world import Outcome
 from makegood.testing.simulator.world_files import Grounds
 from proofs.quiet import quiet
 from proofs.spreading import bar, lumps, spread
+from proofs.storms.shop import ONCE, SERVICES_OF_STORM, orders, storm_app
+from proofs.storms.swarm import calm
+from proofs.storms.world import StormWorld
 
 COMMAND: Final = "python -m proofs.everywhere"
 SEED: Final = 7
@@ -57,7 +59,7 @@ _SHOWN = 3
 _CHUNK = 20
 
 
-class Struck(SimulatedWorld):
+class Struck(StormWorld):
     """A calm world in which one bad fault strikes: a stop, or the delay of a late reply, lasts longer than a
     heartbeat's life and every complete-by. It rests only once the fault and its consequences are over.
     """

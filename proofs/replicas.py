@@ -19,8 +19,9 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 from pathlib import Path
 
+from examples.orders.temporary_postgres import Passing, programs
 from makegood.errors import ConfigError, StoreUnavailableError
-from makegood.testing.servers.postgres import Passing, PrivateServer, programs
+from proofs.private_server import PrivateServer
 
 STANDBY = "makegood_standby"
 """The name that the standby gives its primary."""

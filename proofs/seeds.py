@@ -17,14 +17,17 @@ from typing import Any
 import click
 from rich.console import Console
 
-from makegood.testing.checker import RunCounts, timeline
-from makegood.testing.simulator.storm import ONCE, SERVICES_OF_STORM, orders, storm_app
+from makegood.testing.checker import timeline
 from makegood.testing.simulator.swarm import Swarm
-from makegood.testing.simulator.world import Orders, Outcome, SimulatedWorld, drawn
+from makegood.testing.simulator.world import Outcome
 from makegood.testing.simulator.world_files import Grounds
 from proofs.quiet import quiet
+from proofs.run_counts import RunCounts
 from proofs.shrinking import shrunk
 from proofs.spreading import bar, lumps, spread
+from proofs.storms.shop import ONCE, SERVICES_OF_STORM, orders, storm_app
+from proofs.storms.swarm import StormSwarm, drawn
+from proofs.storms.world import Orders, StormWorld
 
 COMMAND = "python -m proofs.seeds"
 ENOUGH = 100
@@ -44,16 +47,16 @@ class Storms:
         self._grounds = Grounds()
         self._orders: Orders = orders if only is None else partial(orders, only=only)
 
-    def world(self, seed: int, swarm: Swarm | None = None, **more: Any) -> SimulatedWorld:
-        """Return the world of a seed, not yet started; ``more``: further arguments of ``SimulatedWorld``."""
+    def world(self, seed: int, swarm: StormSwarm | None = None, **more: Any) -> StormWorld:
+        """Return the world of a seed, not yet started; ``more``: further arguments of ``StormWorld``."""
         swarm = swarm or drawn(seed)
         app = self._apps[swarm.around is not None and swarm.around.guarded]
-        return SimulatedWorld(
+        return StormWorld(
             seed, app=app, orders=self._orders, services=SERVICES_OF_STORM, once=ONCE, swarm=swarm,
             grounds=self._grounds, **more,
         )  # fmt: skip
 
-    def run(self, seed: int, swarm: Swarm | None = None, **more: Any) -> Outcome:
+    def run(self, seed: int, swarm: StormSwarm | None = None, **more: Any) -> Outcome:
         """Return how the world of a seed ended."""
         return self.world(seed, swarm, **more).run()
 

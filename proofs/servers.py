@@ -23,8 +23,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import Literal, Self
 
+from examples.orders.free_port import free_port
 from makegood.errors import ConfigError, StoreUnavailableError
-from makegood.testing.servers.ports import free_port
 
 ServerKind = Literal["redis", "nats", "etcd", "azurite", "zookeeper"]
 

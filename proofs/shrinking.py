@@ -12,7 +12,8 @@ from dataclasses import dataclass
 from typing import TypeVar
 
 from makegood.testing.simulator.faults import InjectedFault
-from makegood.testing.simulator.world import Outcome, SimulatedWorld
+from makegood.testing.simulator.world import Outcome
+from proofs.storms.world import StormWorld
 
 Item = TypeVar("Item")
 
@@ -60,7 +61,7 @@ class Shrunk:
     """How many runs it took."""
 
 
-def shrunk(make: Callable[[], SimulatedWorld], most: int = MOST) -> Shrunk | None:
+def shrunk(make: Callable[[], StormWorld], most: int = MOST) -> Shrunk | None:
     """Shrink the world that ``make`` makes, the same each time; None if it does not fail. ``most``: limit of
     runs.
     """

@@ -1,8 +1,9 @@
-"""makegood's plugin for pytest: three options for tests under ``@crash_everywhere`` and ``@simulate``, and at the end of a run a
-word about undos that none of them has seen.
+"""makegood's plugin for pytest: three options for tests under ``@crash_everywhere`` and ``@simulate``, and at
+the end of a run a word about undos that none of them has seen.
 
-It stands beside the package, so that a run of pytest which uses none of it does not even import makegood. The decorators
-are in ``makegood.testing``; they work without this plugin too (``-p no:makegood``), with their own settings.
+It stands beside the package, so that a run of pytest which uses none of it does not even import makegood. The
+decorators are in ``makegood.testing``; they work without this plugin too (``-p no:makegood``), with their own
+settings.
 """
 
 from collections.abc import Mapping
@@ -12,12 +13,16 @@ import pytest
 
 _OPTIONS = ("makegood_seed", "makegood_seeds", "makegood_faults")
 UNDOS = pytest.StashKey[dict[str, bool]]()
-"""Whether the undo of an action, by its address, ran in any world of any test: of those that were done in one."""
+"""Whether the undo of an action, by its address, ran in any world of any test: of those that were done in
+one.
+"""
 _UNDOS = "makegood_undos"
 
 
 def remember(config: Any, seen: Mapping[str, bool]) -> None:
-    """Add what undos ran, by the address of their action, in some worlds or in a process to what is known of all worlds."""
+    """Add what undos ran, by the address of their action, in some worlds or in a process to what is known of
+    all worlds.
+    """
     known = config.stash.setdefault(UNDOS, {})
     for action, ran in seen.items():
         known[action] = known.get(action, False) or ran

@@ -29,17 +29,22 @@ class HandClock:
         self.wall_seconds += seconds
 
 
-class AheadClock(SystemClock):
+class AheadClock:
     """The machine's clock, which a test may let run ahead."""
 
     def __init__(self) -> None:
-        super().__init__()
+        self._system = SystemClock()
+        self.boot = self._system.boot_id()
         self.ahead = 0.0
 
     def monotonic(self) -> float:
         """Seconds since the boot, and those ahead."""
-        return super().monotonic() + self.ahead
+        return self._system.monotonic() + self.ahead
 
     def wall(self) -> float:
         """Seconds since 1970, and those ahead."""
-        return super().wall() + self.ahead
+        return self._system.wall() + self.ahead
+
+    def boot_id(self) -> str:
+        """The boot's name."""
+        return self.boot

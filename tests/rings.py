@@ -15,6 +15,7 @@ RING_OF = {
     "docs/test_election_howto.py": PROOF,
     "docs/test_outage_of_an_hour.py": PROOF,
     "docs/test_proof_howto.py": PROOF,
+    "docs/test_recorded_pictures.py": PROOF,
     "docs/test_spare_howto.py": PROOF,
     "docs/test_tutorial.py": PROOF,
     "doors": TEST,

@@ -146,7 +146,7 @@ class Makegood(driving.Subject):
         """Kill the only Scheduler; another one, already running, goes on with its tasks. The agent lives on."""
         gate = Gate()
         app, *_ = app_of(self.cell.steps, gate)
-        options = mg.Options(life=_LIFE, heartbeat=_BEAT, every=0.5, hold=count + 100)
+        options = mg.Options(dead_after=_LIFE, heartbeat=_BEAT, supervise_every=0.5, max_tasks=count + 100)
         async with mg.Node(app, self.cell.store, roles=("agent", "supervisor"), options=options):
             victim = await spawned("scheduler", self.cell)
             async with asyncio.timeout(120):
@@ -239,7 +239,7 @@ async def agents(cell: driving.Cell) -> None:
 async def scheduler(cell: driving.Cell) -> None:
     """Run a Scheduler that holds ``amount`` tasks which are with the agents, until it is killed."""
     app, _, _, still = app_of(cell.steps)
-    options = mg.Options(life=_LIFE, heartbeat=_BEAT, hold=cell.amount + 100)
+    options = mg.Options(dead_after=_LIFE, heartbeat=_BEAT, max_tasks=cell.amount + 100)
     async with mg.Node(app, cell.store, roles=("scheduler",), options=options) as node:
         async for _ in node.client.submit_many(still, (f"order {n}" for n in range(cell.amount))):
             pass

@@ -27,8 +27,8 @@ from .stores import UnderFire, under_fire
 from .strikes import Ground, Strikes
 
 SETTINGS: Final = {
-    "every": "400ms", "lease": "1500ms", "grace": "200ms", "heartbeat": "300ms", "life": f"{LIFE}s", "poll": "400ms",
-    "drain": "3s", "starve": "5s", "log_level": "info",
+    "supervise_every": "400ms", "lease": "1500ms", "late_after": "200ms", "heartbeat": "300ms", "dead_after": f"{LIFE}s", "poll_every": "400ms",
+    "drain": "3s", "starved_after": "5s", "log_level": "info",
 }  # fmt: skip
 """Short, so that a minute contains many recoveries."""
 SCHEDULERS, AGENTS, SUPERVISORS = 2, 3, 2

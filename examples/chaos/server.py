@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Final
 
 from makegood.errors import MakegoodError
-from makegood.testing.servers.postgres import PrivateServer
+from proofs.private_server import PrivateServer
 
 SETTINGS: Final = {
     "deadlock_timeout": "300ms",

@@ -38,7 +38,7 @@ from .world import Services, ServicesError
 
 POSTGRES_VARIABLE: Final = "MAKEGOOD_DEMO_POSTGRES"
 SETTINGS: Final = {
-    "every": "500ms", "lease": "2s", "grace": "300ms", "heartbeat": "400ms", "life": "2s", "poll": "500ms",
+    "supervise_every": "500ms", "lease": "2s", "late_after": "300ms", "heartbeat": "400ms", "dead_after": "2s", "poll_every": "500ms",
     "drain": "3s", "log_level": "info",
 }  # fmt: skip
 """Short, so that one sees things heal; in earnest the defaults are right."""

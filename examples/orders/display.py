@@ -275,6 +275,8 @@ def process_wall(scene: Scene, now: float) -> Table:
 def drawn(scene: Scene, width: int) -> RenderableType:
     """The whole screen."""
     grid = Table.grid(padding=(0, 3))
+    grid.add_column(no_wrap=True)  # what is too narrow for both wraps the events
+    grid.add_column()
     log = Text("\n")
     for at, event in scene.events:
         mark, color = MARKS.get(event.kind, ("·", ""))

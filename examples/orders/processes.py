@@ -205,7 +205,7 @@ def private_postgres(folder: Path, patience: float = 60.0) -> Iterator[str]:
     Raises ``ProcessError`` with what it said when it does not start within ``patience`` seconds.
     """
     ready, log = folder / "postgres.url", folder / "postgres.log"
-    arguments = ["--gently", "makegood.testing.servers.postgres", "--serve", "--ready-file", str(ready)]
+    arguments = ["--gently", f"{PACKAGE}.temporary_postgres", "--serve", "--ready-file", str(ready)]
     process = tethered(arguments, log, environment(os.environ, {}, {}))
     try:
         deadline = time.monotonic() + patience

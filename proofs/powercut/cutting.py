@@ -14,7 +14,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final, Protocol
 
-from makegood.testing.simulator.storm import storm_app
 from makegood.testing.simulator.world_files import empty_store, folder_in_memory
 from proofs.powercut.birth import born
 from proofs.powercut.disk import PAGE, CutPoint, Image, Tape, images, points
@@ -22,6 +21,7 @@ from proofs.powercut.examining import ExaminedImage, empty, opened, write_files
 from proofs.powercut.recording import RecordedWorld, ResumedWorld
 from proofs.powercut.twice import resumed
 from proofs.quiet import quiet
+from proofs.storms.shop import storm_app
 
 COMMAND: Final = "python -m proofs.powercut"
 BIRTH: Final = -1

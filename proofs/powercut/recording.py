@@ -25,15 +25,19 @@ from makegood.testing.simulator.clocks import SimulatedClock
 from makegood.testing.simulator.files import Files, WatchedConnection
 from makegood.testing.simulator.quiescence import Eye
 from makegood.testing.simulator.recorder import Recorder
-from makegood.testing.simulator.services import KeyState, Service
+from makegood.testing.simulator.services import KeyState
 from makegood.testing.simulator.stores import InlineLine, StoreWorld
-from makegood.testing.simulator.storm import ONCE, SERVICES_OF_STORM, orders, storm_app
-from makegood.testing.simulator.swarm import LAYOUTS, Swarm
-from makegood.testing.simulator.world import Outcome, SimulatedWorld
+from makegood.testing.simulator.swarm import LAYOUTS
+from makegood.testing.simulator.world import Outcome
 from makegood.testing.simulator.world_files import Grounds
 from proofs.powercut.disk import CutPoint, Image, Tape
 from proofs.powercut.examining import ExaminedImage, digest, write_files, wrong
 from proofs.powercut.listening import listening
+from proofs.storms.recorder import StormRecorder
+from proofs.storms.services import StormService
+from proofs.storms.shop import ONCE, SERVICES_OF_STORM, orders, storm_app
+from proofs.storms.swarm import StormSwarm
+from proofs.storms.world import StormWorld
 
 _OFF = 60.0
 _LATE = 20.0
@@ -71,7 +75,7 @@ class Marks:
     """How many transactions began."""
 
 
-class RecordedService(Service):
+class RecordedService(StormService):
     """A service that records each change."""
 
     __slots__ = ()
@@ -137,7 +141,7 @@ class RecordedHistory(History):
         self.tape.mark("events", len(self.events))
 
 
-class RecordedRecorder(Recorder):
+class RecordedRecorder(StormRecorder):
     """Applies a recording's own settings to each writing connection."""
 
     __slots__ = ("settings",)
@@ -158,7 +162,7 @@ class ApartFiles(Files):
         return connect(uri, factory=WatchedConnection)
 
 
-class RecordedWorld(SimulatedWorld):
+class RecordedWorld(StormWorld):
     """The world of a seed, on tape.
 
     ``pages``: the number of pages in the write-ahead log at which a checkpoint runs, so that this happens
@@ -176,7 +180,9 @@ class RecordedWorld(SimulatedWorld):
         self.tape = Tape()
         self.marks = Marks(self.tape)
         self.wire: list[Any] = []
-        self.services = {name: RecordedService(self, name, kind) for name, kind in SERVICES_OF_STORM.items()}
+        self.services = {
+            name: RecordedService(self, name, kind=kind) for name, kind in SERVICES_OF_STORM.items()
+        }
         self.history = RecordedHistory(lambda: self.loop.now)
         self.history.tape = self.tape
         self.recorder = RecordedRecorder(self.history, self.store_id)
@@ -241,11 +247,11 @@ class RecordedWorld(SimulatedWorld):
         )  # fmt: skip
 
 
-def eventful(rng: random.Random) -> Swarm:
+def eventful(rng: random.Random) -> StormSwarm:
     """Draw a world with much to do for the store: orders, cancels and undos, processes that are killed or end
     in good order.
     """
-    return Swarm(
+    return StormSwarm(
         layout=rng.choice(LAYOUTS), tasks=rng.randint(4, 6), storm=_STORM, pace=0.2,
         points={"kill": 0.002}, driven={"operator": 0.5, "kill": 0.1, "orderly stop": 0.1},
         services={"service fails": 0.05, "service refuses": 0.05, "service does it and times out": 0.05},
@@ -260,7 +266,7 @@ class Rebooted(SimulatedClock):
         return "after the power cut"
 
 
-class ResumedWorld(SimulatedWorld):
+class ResumedWorld(StormWorld):
     """Continues from an image: ``run()`` lets the engine work until everything has settled."""
 
     def __init__(self, recorded: RecordedWorld, point: CutPoint, files: Image, rng: random.Random) -> None:

@@ -1,7 +1,8 @@
 """makegood: multi-step tasks across remote services that end whole.
 
-Every step done, or every effect undone, or in an operator's hands with the standing effects listed; never half done
-and forgotten, whatever crashes. The Scheduler-Agent-Supervisor pattern on one SQLite file or on PostgreSQL.
+Every step done, or every effect undone, or in an operator's hands with the standing effects listed; never
+half done and forgotten, whatever crashes. The Scheduler-Agent-Supervisor pattern on one SQLite file or on
+PostgreSQL.
 
     import makegood as mg
 

@@ -1,4 +1,6 @@
-"""The settings of a process that runs roles: one record, read by the API, the command line and tests alike."""
+"""The settings of a process that runs roles: one record, read by the API, the command line and tests
+alike.
+"""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
@@ -7,6 +9,7 @@ from typing import Final, get_args
 
 from makegood.base.durations import Duration, seconds
 from makegood.base.host_lists import entry
+from makegood.base.old_names import keeps_old_names
 from makegood.base.sizes import Size, size
 from makegood.base.webhook_signature import address, key_of
 from makegood.errors import ConfigError
@@ -23,6 +26,7 @@ _COUNT: Final = MappingProxyType({"kind": "count"})
 _SIZE: Final = MappingProxyType({"kind": "size"})
 
 
+@keeps_old_names
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Options:
     """How a Node runs.
@@ -30,27 +34,27 @@ class Options:
     Lengths of time are durations: seconds, "200ms", "20s", "5m", ``timedelta``. Sizes are whole bytes, or
     "256MiB", "64MB". Raises ``ConfigError`` for a value that makes no sense.
 
-    >>> Options(every="1s").number("every")
+    >>> Options(supervise_every="1s").number("supervise_every")
     1.0
     """
 
     slots: int | None = field(default=None, metadata=_COUNT)
     """Slots of each agent, instead of its declared ``concurrency``."""
-    every: Duration = field(default=5.0, metadata={"least": 0.01})
+    supervise_every: Duration = field(default=5.0, metadata={"least": 0.01})
     """The Supervisor's interval."""
     lease: Duration = field(default=15.0, metadata={"least": 0.1})
     """The length of the Supervisor's lease."""
-    grace: Duration = field(default=2.0, metadata={"least": 0.0})
+    late_after: Duration = field(default=2.0, metadata={"least": 0.0})
     """How long after its deadline an attempt is judged silent."""
-    starve: Duration = field(default=30.0, metadata={"least": 0.0})
+    starved_after: Duration = field(default=30.0, metadata={"least": 0.0})
     """How long a request may wait for an agent, or a task where no Scheduler runs, before an alert."""
     outage_after: Duration = field(default="5m", metadata={"least": 0.0})
     """How long an agent's circuit may be open before an alert names the tasks that wait for its service."""
     heartbeat: Duration = field(default=1.0, metadata={"least": 0.01})
     """Pause between heartbeats."""
-    life: Duration = field(default=5.0, metadata={"least": 0.02})
+    dead_after: Duration = field(default=5.0, metadata={"least": 0.02})
     """A process without a heartbeat for this long counts as dead."""
-    tell: Duration | None = field(default=2.0, metadata={"least": 0.01})
+    alerts_every: Duration | None = field(default=2.0, metadata={"least": 0.01})
     """Pause between polls for alerts to log and send; None: this process reports none."""
     alert_webhook: str | None = field(default=None, repr=False)  # its path may be a secret
     """Address that alerts are sent to. Its path may be a secret."""
@@ -58,13 +62,13 @@ class Options:
     """Signs alerts sent to ``alert_webhook``; may be several, separated by spaces, during a change of
     secrets.
     """
-    leaderless: Duration | None = field(default=30.0, metadata={"least": 0.1})
+    leaderless_after: Duration | None = field(default=30.0, metadata={"least": 0.1})
     """How long there may be no leader before an alert; None: this process does not watch."""
     webhook_hosts: str | None = None
     """Hosts that submitters may name in ``reply_to="https://…"``, separated by spaces.
 
-    Names (hooks.example.com, *.example.com, localhost), and networks (10.1.0.0/16) for hosts that are not
-    public; each with :PORT if only that port is allowed.
+    Names (``hooks.example.com``, ``*.example.com``, ``localhost``), and networks (``10.1.0.0/16``) for hosts
+    that are not public; each with ``:PORT`` if only that port is allowed.
     """
     webhook_secret: str | None = field(default=None, repr=False)
     """Signs for all hosts without a secret of their own; may be several, separated by spaces, during a
@@ -84,19 +88,19 @@ class Options:
     """Messages that may wait in a queue before ``send`` is refused and its oldest notices are dropped."""
     queue_bytes: Size = field(default="1GiB", metadata=_SIZE)
     """The same limit for the bytes of their values."""
-    poll: Duration | None = field(default=1.0, metadata={"least": 0.001})
+    poll_every: Duration | None = field(default=1.0, metadata={"least": 0.001})
     """Pause between polls of the store, in addition to wake-ups; None: never poll without one."""
     drain: Duration = field(default=30.0, metadata={"least": 0.0})
     """How long an orderly shutdown may wait for what is running."""
-    hold: int = field(default=10_000, metadata=_COUNT)
+    max_tasks: int = field(default=10_000, metadata=_COUNT)
     """Tasks in memory at most."""
     max_task_memory: Size = field(default="256MiB", metadata=_SIZE)
     """Bytes of the tasks in memory (inputs, results, steps) above which nothing more is claimed."""
-    claim: int = field(default=500, metadata=_COUNT)
+    claim_batch: int = field(default=500, metadata=_COUNT)
     """Tasks claimed in one commit at most."""
-    keep: Duration | None = field(default="30d", metadata={"least": 0.0})
+    retention: Duration | None = field(default="30d", metadata={"least": 0.0})
     """How long a processed or undone task is kept; None: forever."""
-    sweep: Duration = field(default="10m", metadata={"least": 0.01})
+    cleanup_every: Duration = field(default="10m", metadata={"least": 0.01})
     """Pause between the rounds of the janitor, which removes older tasks."""
     migrate: bool = True
     """Bring an empty or old store up to date when opening it."""
@@ -113,9 +117,10 @@ class Options:
                 value is None or (isinstance(value, int) and value >= 1)
             ):
                 raise ConfigError(f"{one.name}={value!r}: a whole number of at least 1")
-        if self.number("life") < 2 * self.number("heartbeat"):
+        if self.number("dead_after") < 2 * self.number("heartbeat"):
             raise ConfigError(
-                f"life={self.life!r} must be at least twice heartbeat={self.heartbeat!r}, or one late heartbeat is a death"
+                f"dead_after={self.dead_after!r} must be at least twice heartbeat={self.heartbeat!r}, "
+                "or one late heartbeat is a death"
             )
 
         if self.alert_webhook is not None:
@@ -151,5 +156,5 @@ class Options:
 
     @property
     def poll_seconds(self) -> float | None:
-        """``poll`` in seconds, or None."""
-        return None if self.poll is None else seconds(self.poll, name="poll")
+        """``poll_every`` in seconds, or None."""
+        return None if self.poll_every is None else seconds(self.poll_every, name="poll_every")

@@ -26,5 +26,7 @@ __all__ = [
     "world",
 ]
 
-QUIET = Options(heartbeat="1h", life="3h", poll=None, drain="1s", tell=None, leaderless=None)
+QUIET = Options(
+    heartbeat="1h", dead_after="3h", poll_every=None, drain="1s", alerts_every=None, leaderless_after=None
+)
 """No heartbeat and no poll within a test: what moves was woken."""

@@ -50,7 +50,7 @@ async def test_a_caller_that_is_cancelled_leaves_no_task_that_nobody_advances(st
 
 async def test_a_full_scheduler_leaves_it_to_be_claimed_and_all_end(store: Store) -> None:
     app, chain = chain_app(3)
-    options = Options(heartbeat="1h", life="3h", poll=None, drain="1s", hold=3)
+    options = Options(heartbeat="1h", dead_after="3h", poll_every=None, drain="1s", max_tasks=3)
     async with Node(app, store, roles=BOTH, options=options) as node:
         tasks = await asyncio.gather(*(node.client.submit(chain, f"{n}") for n in range(40)))
         assert node.scheduler is not None

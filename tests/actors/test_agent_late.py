@@ -92,7 +92,7 @@ async def test_a_function_that_does_not_heed_its_cancellation_is_named_a_while_l
         leave.set()
         await eventually(lambda: not agents.infos()[0].used, "it to return")
     (told,) = [r for r in caplog.records if r.levelno == logging.WARNING]
-    assert "has not heeded its cancellation" in told.getMessage()
+    assert "ignores its cancellation" in told.getMessage()
 
 
 async def test_a_function_that_returns_shortly_after_its_complete_by_is_not_named(

@@ -84,7 +84,7 @@ async def test_waiting_ends_without_the_task_and_unknown_tasks_are_named(store: 
     _, chain = chain_app(1)
     async with Client(store) as client:
         task = await client.submit(chain, "a")
-        with pytest.raises(mg.WaitExpiredError, match="it goes on"):
+        with pytest.raises(mg.WaitExpiredError, match="the task continues"):
             await task.result(timeout="20ms")
         missing = client.task(task.number + 1)
         with pytest.raises(mg.TaskNotFoundError, match="task list"):
@@ -281,14 +281,14 @@ async def test_who_waits_while_the_client_is_closed_is_told(store: Store) -> Non
     waiting = asyncio.create_task(task.result())
     await eventually(lambda: client.waiters.waits_for(task.number), "somebody who waits", seconds=20)
     await client.close()
-    with pytest.raises(mg.ClosedError, match="it goes on"):
+    with pytest.raises(mg.ClosedError, match="the task continues"):
         await waiting
 
 
 async def test_a_task_that_the_store_has_lost_is_no_longer_waited_for(store: Store, world: World) -> None:
     """After a promotion of a replica that lagged behind there is no such task, and nobody would ever end it."""
     _, chain = chain_app(1)
-    async with Client(store, poll="10ms") as client:
+    async with Client(store, poll_every="10ms") as client:
         lost, there = await client.submit(chain, "a"), await client.submit(chain, "b")
         waiting = [asyncio.create_task(task.result()) for task in (lost, lost, there)]
         await eventually(lambda: client.waiters.waits_for(there.number), "somebody who waits", seconds=20)
@@ -321,7 +321,8 @@ async def test_an_undone_task_tells_what_is_harmless_from_what_can_never_be_undo
         await task.result(timeout="20s")
         await task.undo()
         with pytest.raises(
-            mg.TaskUndone, match=r"issue cannot be undone and stands; harmless effects stand: look"
+            mg.TaskUndone,
+            match=r"issue cannot be undone and is still in place; harmless effects in place: look",
         ):
             await task.result(timeout="20s")
 
@@ -438,7 +439,7 @@ def test_a_closed_client_stays_closed_until_it_is_opened(tmp_path: Path) -> None
 
 def test_a_call_that_waits_in_another_thread_ends_when_the_client_is_closed(tmp_path: Path) -> None:
     """It would wait forever for a loop that runs no more."""
-    client = SyncClient(f"sqlite:///{tmp_path / 'a.db'}", migrate=True, poll="1h")
+    client = SyncClient(f"sqlite:///{tmp_path / 'a.db'}", migrate=True, poll_every="1h")
     client.open()
     waiting = threading.Event()
 

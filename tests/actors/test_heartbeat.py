@@ -13,7 +13,7 @@ from tests.conformance.worlds import eventually
 
 def heartbeat(store: Store, numbers: list[int], clock: HandClock) -> Heartbeat:
     info = NodeInfo("n", ("scheduler",), "host", 1, 5.0, ())
-    options = Options(heartbeat="10ms", life="5s")
+    options = Options(heartbeat="10ms", dead_after="5s")
     return Heartbeat(store, lambda: info, numbers.append, options=options, clock=clock, rng=random.Random(1))
 
 

@@ -204,7 +204,10 @@ async def test_a_message_that_fails_comes_again_and_is_a_dead_letter_in_the_end(
     shop = make(retry=SOON)
     shop.faults["bad"] = lambda: ValueError("no such sku")
     async with Node(
-        shop.app, store, roles=("inbox",), options=Options(poll="10ms", tell=None, leaderless=None)
+        shop.app,
+        store,
+        roles=("inbox",),
+        options=Options(poll_every="10ms", alerts_every=None, leaderless_after=None),
     ):
         await send(store, ("bad", 5), ("good", 5))
         await until_empty(store, world)
@@ -225,7 +228,10 @@ async def test_the_traceback_of_a_kind_of_fault_is_logged_once(
     shop.faults = {"bad": lambda: ValueError("no such sku"), "odd": lambda: KeyError("sku")}
     with caplog.at_level(logging.WARNING, "makegood.inbox"):
         async with Node(
-            shop.app, store, roles=("inbox",), options=Options(poll="10ms", tell=None, leaderless=None)
+            shop.app,
+            store,
+            roles=("inbox",),
+            options=Options(poll_every="10ms", alerts_every=None, leaderless_after=None),
         ):
             await send(store, ("bad", 5), ("odd", 5))
             await until_empty(store, world)
@@ -275,7 +281,10 @@ async def test_later_is_no_failure(store: Store, world: World, make: Callable[..
 
     shop.faults["o-1"] = fault
     async with Node(
-        shop.app, store, roles=("inbox",), options=Options(poll="10ms", tell=None, leaderless=None)
+        shop.app,
+        store,
+        roles=("inbox",),
+        options=Options(poll_every="10ms", alerts_every=None, leaderless_after=None),
     ):
         await send(store, ("o-1", 5))
         await until_empty(store, world)
@@ -345,7 +354,10 @@ async def test_a_drain_gives_back_what_is_under_way(store: Store) -> None:
         await asyncio.Event().wait()
 
     async with Node(
-        shop.app, store, roles=("inbox",), options=Options(drain="10ms", tell=None, leaderless=None)
+        shop.app,
+        store,
+        roles=("inbox",),
+        options=Options(drain="10ms", alerts_every=None, leaderless_after=None),
     ):
         await send(store, ("o-1", 5))
         await begun.wait()

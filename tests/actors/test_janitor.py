@@ -95,7 +95,15 @@ async def test_it_goes_on_after_an_outage() -> None:
 
 async def test_a_node_that_leads_removes_what_ended(store: Store, world: World) -> None:
     app, chain = chain_app(1)
-    options = Options(keep=0.0, sweep=0.05, lease="1s", every="100ms", poll="50ms", tell="50ms", drain="1s")
+    options = Options(
+        retention=0.0,
+        cleanup_every=0.05,
+        lease="1s",
+        supervise_every="100ms",
+        poll_every="50ms",
+        alerts_every="50ms",
+        drain="1s",
+    )
     async with Node(app, store, options=options) as node:
         task = await node.client.submit(chain, "x")
         await task.result(timeout="20s")
@@ -111,7 +119,14 @@ async def test_a_node_that_keeps_for_ever_still_shortens_the_queues(store: Store
     """A queue that nobody reads has its limit; all tasks go on, and all of them are kept."""
     app, chain = chain_app(1)
     options = Options(
-        keep=None, sweep=0.05, queue_limit=2, lease="1s", every="100ms", poll="50ms", tell="50ms", drain="1s"
+        retention=None,
+        cleanup_every=0.05,
+        queue_limit=2,
+        lease="1s",
+        supervise_every="100ms",
+        poll_every="50ms",
+        alerts_every="50ms",
+        drain="1s",
     )
     async with Node(app, store, options=options) as node:
         tasks = [await node.client.submit(chain, "x", reply_to="queue:nobody") for _ in range(3)]
@@ -126,7 +141,7 @@ async def test_a_node_that_keeps_for_ever_still_shortens_the_queues(store: Store
         assert len(await node.client.find()) == 3
 
 
-@pytest.mark.parametrize("wrong", [{"keep": "soon"}, {"sweep": 0}])
+@pytest.mark.parametrize("wrong", [{"retention": "soon"}, {"cleanup_every": 0}])
 def test_keeping_times_are_checked(wrong: dict[str, Any]) -> None:
     with pytest.raises(mg.ConfigError, match=next(iter(wrong))):
         Options(**wrong)

@@ -272,7 +272,14 @@ async def test_the_supervisor_ends_the_alert_of_a_process_that_died_and_raises_n
 ) -> None:
     bank = Bank(down=True)
     app, buy = shop(bank, concurrency=2, breaker=mg.Breaker(failures=1, reset="1h"))
-    supervising = Options(heartbeat="1h", life="3h", poll=None, drain="0s", every="20ms", starve="1s")
+    supervising = Options(
+        heartbeat="1h",
+        dead_after="3h",
+        poll_every=None,
+        drain="0s",
+        supervise_every="20ms",
+        starved_after="1s",
+    )
 
     async def all_noticed() -> bool:
         return not await world.rows("select 1 from {request} where kind <> 'timer' and not starved")

@@ -22,7 +22,7 @@ from tests.conformance.worlds import World, eventually
 
 async def test_a_node_that_was_declared_dead_goes_on_under_a_new_number(store: Store, world: World) -> None:
     app, chain = chain_app(2)
-    options = Options(heartbeat="10ms", life="1h", poll=None, drain="1s")
+    options = Options(heartbeat="10ms", dead_after="1h", poll_every=None, drain="1s")
     async with Node(app, store, roles=("scheduler", "agent"), options=options) as node:
         first = node.number
         assert await (await node.client.submit(chain, "a")).result(timeout="20s") == "a"
@@ -118,7 +118,7 @@ async def test_an_outage_is_said_once_and_so_is_its_end(
     store: Store, caplog: pytest.LogCaptureFixture
 ) -> None:
     """However many heartbeats fail meanwhile."""
-    options = Options(heartbeat="10ms", life="1h", poll=None, drain="1s")
+    options = Options(heartbeat="10ms", dead_after="1h", poll_every=None, drain="1s")
     beat, tried, away = store.nodes.heartbeat, 0, True
 
     async def heartbeat(node: int, info: NodeInfo) -> bool:
@@ -139,7 +139,7 @@ async def test_an_outage_is_said_once_and_so_is_its_end(
     assert ended == ["draining", "stopped"]
     assert said == [
         "no heartbeat until the store is back: the server has gone",
-        "the store is back: the heartbeat goes on",
+        "the store is back: the heartbeat continues",
     ]
 
 
@@ -156,7 +156,7 @@ async def test_an_action_that_blocks_the_loop_is_told_of(
     def blocks(order: str) -> None:
         block(order)
 
-    options = Options(heartbeat="10ms", life="1h", poll=None, drain="1s")
+    options = Options(heartbeat="10ms", dead_after="1h", poll_every=None, drain="1s")
 
     async def alive(node: int, info: NodeInfo) -> bool:
         return True
@@ -166,5 +166,5 @@ async def test_an_action_that_blocks_the_loop_is_told_of(
             node.store.nodes.heartbeat = alive  # type: ignore[method-assign]  # at once: it rests when the loop stands still
             await (await node.client.submit(blocks, "o")).result(timeout="20s")
             await eventually(lambda: caplog.records, "it is said")
-    assert "the event loop stood still for" in caplog.text
+    assert "the event loop was blocked for" in caplog.text
     assert "does an `async def` action block without `await`?" in caplog.text

@@ -316,8 +316,8 @@ async def test_a_task_tells_its_states_while_it_runs(store: Store) -> None:
     shop = Receivers()
     options = Options(
         heartbeat="1h",
-        life="3h",
-        poll=None,
+        dead_after="3h",
+        poll_every=None,
         drain="5s",
         webhook_hosts="*.example",
         webhook_secret="whsec_c2VjcmV0c2VjcmV0c2VjcmV0c2VjcmV0",
@@ -334,7 +334,7 @@ async def test_a_task_tells_its_states_while_it_runs(store: Store) -> None:
 
 async def test_a_node_refuses_what_it_would_not_send_to(store: Store) -> None:
     app, chain = chain_app(1)
-    async with Node(app, store, roles=("scheduler", "agent"), options=Options(poll=None)) as node:
+    async with Node(app, store, roles=("scheduler", "agent"), options=Options(poll_every=None)) as node:
         with pytest.raises(ConfigError, match="webhook_hosts"):
             await node.client.submit(chain, "a", reply_to="https://shop.example/")
         with pytest.raises(ConfigError, match="queue:NAME"):
@@ -348,12 +348,15 @@ async def test_a_process_warns_when_it_starts_with_one_secret_for_several_receiv
     store: Store, caplog: pytest.LogCaptureFixture
 ) -> None:
     one, two = (f"whsec_{name * 32}" for name in "ab")
-    several = Options(webhook_hosts="a.example c.example", webhook_secret=one, poll=None)
+    several = Options(webhook_hosts="a.example c.example", webhook_secret=one, poll_every=None)
     async with Node(None, store, roles=("scheduler",), options=several):
         assert "one secret signs what is posted to a.example, c.example" in caplog.text
     caplog.clear()
     each = Options(
-        webhook_hosts="a.example c.example", webhook_secret=one, webhook_secrets={"c.example": two}, poll=None
+        webhook_hosts="a.example c.example",
+        webhook_secret=one,
+        webhook_secrets={"c.example": two},
+        poll_every=None,
     )
     async with Node(None, store, roles=("scheduler",), options=each):
         assert "one secret" not in caplog.text

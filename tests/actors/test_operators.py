@@ -79,7 +79,7 @@ async def test_a_limit_and_what_is_refused_for_one_alone(store: Store) -> None:
 
 async def test_without_a_scheduler_they_wait_and_are_decided_later(store: Store) -> None:
     app, flow = shop()
-    async with mg.Client(store, poll="20ms") as client:
+    async with mg.Client(store, poll_every="20ms") as client:
         tasks = [await client.submit(flow, order) for order in ("a", "b")]
         waiting = await client.cancel_all(Filter(), timeout="100ms")
         assert [(acted.verdict, acted.state) for acted in waiting] == [("waiting", "pending")] * 2

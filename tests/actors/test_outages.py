@@ -21,7 +21,14 @@ ONE_TRY = mg.Retry(tries=1)
 SOON = mg.Recover(threshold=3, wait="1ms", extended="2ms")
 """As declared by default, a thousand times faster: the fifth failure is the verdict."""
 
-BRISK = Options(heartbeat="200ms", life="60s", poll="20ms", drain="0s", every="50ms", grace="50ms")
+BRISK = Options(
+    heartbeat="200ms",
+    dead_after="60s",
+    poll_every="20ms",
+    drain="0s",
+    supervise_every="50ms",
+    late_after="50ms",
+)
 
 
 class Service:

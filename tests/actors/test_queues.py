@@ -55,7 +55,7 @@ async def test_another_value_under_a_known_id_is_told(store: Store, caplog: pyte
 
 async def test_who_waits_gets_the_message_that_another_process_sends(store: Store, other: Store) -> None:
     """Without a poll: the wake-up alone brings it."""
-    async with mg.Client(store, poll="1h") as client, mg.Client(other) as sender:
+    async with mg.Client(store, poll_every="1h") as client, mg.Client(other) as sender:
         waiting = asyncio.create_task(client.queue("web").receive(10))
         while not waiting.done():  # it may be sent before anybody waits, too
             await sender.send("web", "hello")
@@ -70,14 +70,14 @@ async def test_what_is_not_acknowledged_comes_again_after_its_lease(store: Store
         (first,) = await queue.receive()
         assert await queue.receive(timeout=0) == []
         await world.elapse(6)
-        assert await queue.hold(first, lease="10s")
+        assert await queue.extend(first, lease="10s")
         await world.elapse(6)
         assert await queue.receive(timeout=0) == [], "it was held for longer"
         await world.elapse(5)
         (again,) = await queue.receive()
         assert (again.id, again.tries) == ("a", 2)
         assert not await queue.acknowledge(first), "it is another's by now"
-        assert not await queue.hold(first, lease="10s")
+        assert not await queue.extend(first, lease="10s")
         assert await queue.give_back(again, error="not now")
         (third,) = await queue.receive()
         assert (third.tries, third.error) == (3, "not now")
@@ -238,7 +238,7 @@ async def test_what_cannot_be_sent_is_refused_with_the_reason(
 
 
 async def test_a_client_that_is_closed_meanwhile_ends_the_waiting(store: Store) -> None:
-    client = mg.Client(store, poll="10ms")
+    client = mg.Client(store, poll_every="10ms")
     with pytest.raises(mg.ClosedError):
         await client.send("web", 1)
     await client.open()
@@ -259,7 +259,7 @@ def test_blocking_code_has_the_same_queues(tmp_path: Path) -> None:
             client.send("web", 3)
         for message in queue:
             if message.value == 1:
-                assert queue.hold(message, lease="2h")
+                assert queue.extend(message, lease="2h")
                 assert queue.give_back(message, error="no", dead=True)
             if message.value == 2:
                 break

@@ -267,7 +267,7 @@ async def test_what_was_claimed_under_an_old_number_is_not_held_under_the_new_on
     """
     _, chain = chain_app(1)
     writing, go, again = asyncio.Event(), asyncio.Event(), asyncio.Event()
-    node = Node(None, store, roles=("scheduler",), options=replace(QUIET, hold=1))
+    node = Node(None, store, roles=("scheduler",), options=replace(QUIET, max_tasks=1))
     commit = store.tasks.commit
 
     async def slow(batch: Batch) -> Committed:
@@ -325,9 +325,9 @@ async def test_a_scheduler_lets_go_of_what_was_freed_while_it_heard_nothing(
         return await read(node, tasks)
 
     store.tasks.inbox, store.tasks.load = nothing, late  # type: ignore[method-assign]  # its process is slow
-    watching = replace(QUIET, poll=0.05, every=0.1, grace=0.01)
+    watching = replace(QUIET, poll_every=0.05, supervise_every=0.1, late_after=0.01)
     async with (
-        Node(None, store, roles=("scheduler",), options=replace(QUIET, poll=0.05, hold=1)),
+        Node(None, store, roles=("scheduler",), options=replace(QUIET, poll_every=0.05, max_tasks=1)),
         Node(app, other, roles=("agent", "supervisor"), options=watching) as rest,
     ):
         first = await rest.client.submit(flow, "x")

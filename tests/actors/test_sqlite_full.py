@@ -21,7 +21,7 @@ from makegood.store.views import Filter
 from makegood.workflow.workflow import Workflow
 from tests.replicas.small_disks import enlarge, small_disk, stuff
 
-BRISK = Options(poll=0.1, tell=None, leaderless=None)
+BRISK = Options(poll_every=0.1, alerts_every=None, leaderless_after=None)
 BULK = "x" * 20_000
 ALL = Filter(limit=100_000)
 

@@ -57,7 +57,7 @@ async def test_a_mail_of_the_first_round_is_listed_when_the_second_does_not_come
         states = {step.name: step.state for step in (await again.status()).steps}
         assert states == {"reserve": "failed", "mail": "waiting", "pay": "waiting"}
         assert second.value.standing == ("reserve", "mail")
-        assert "harmless effects stand: reserve, mail" in str(second.value)
+        assert "harmless effects in place: reserve, mail" in str(second.value)
         shop.failing = set()
         await task.resubmit()
         await node.client.task(task.id).result(timeout=20)

@@ -18,8 +18,8 @@ from tests.actors.conftest import QUIET
 from tests.conformance.worlds import World
 from tests.waiting import moment
 
-PROMPT = Options(every="10ms", lease="60s", grace="0s", starve="30s")
-CALM = Options(every="10s", lease="60s", grace="0s", starve="30s")
+PROMPT = Options(supervise_every="10ms", lease="60s", late_after="0s", starved_after="30s")
+CALM = Options(supervise_every="10s", lease="60s", late_after="0s", starved_after="30s")
 """A Scheduler has 20 seconds to answer before it counts as deaf."""
 
 
@@ -99,7 +99,9 @@ async def test_a_dead_schedulers_tasks_are_freed_and_taken_over(
     store: Store, other: Store, world: World
 ) -> None:
     app, plan, begun, attempts = hanging_app()
-    dead = Node(None, other, roles=("scheduler",), options=Options(heartbeat="1h", life="3h", poll=None))
+    dead = Node(
+        None, other, roles=("scheduler",), options=Options(heartbeat="1h", dead_after="3h", poll_every=None)
+    )
     async with Node(app, store, roles=("agent",), options=QUIET) as agents:
         await dead.start()
         task = await agents.client.submit(plan)

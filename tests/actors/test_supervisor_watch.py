@@ -56,7 +56,7 @@ async def led(script: list[str], passes: int) -> list[str]:
     """Return what a Supervisor asks of a store in so many passes."""
     clock, rng = HandClock(100.0), random.Random(1)
     store: Any = ScriptedStore(clock, script)
-    watcher = Supervisor(store, Options(every=EVERY), me="s-1", clock=clock, rng=rng)
+    watcher = Supervisor(store, Options(supervise_every=EVERY), me="s-1", clock=clock, rng=rng)
     await watcher.lead(
         Term(store.leases, GRANT, 100.0, settings=settings(60), clock=clock, rng=rng), passes=passes
     )
@@ -127,7 +127,7 @@ async def test_between_full_passes_there_is_no_rest(
     monkeypatch.setattr(asyncio, "sleep", sleep)
     clock, rng = HandClock(100.0), random.Random(1)
     store: Any = DeadStore(clock, left, full=full)
-    watcher = Supervisor(store, Options(every=1.0), me="s-1", clock=clock, rng=rng, limit=2)
+    watcher = Supervisor(store, Options(supervise_every=1.0), me="s-1", clock=clock, rng=rng, limit=2)
     await watcher.lead(
         Term(store.leases, GRANT, 100.0, settings=settings(60), clock=clock, rng=rng), passes=5
     )

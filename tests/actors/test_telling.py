@@ -389,7 +389,9 @@ async def test_that_nobody_leads_is_raised_once_and_ends_with_the_next_leader(st
 async def test_a_node_tells_by_itself(store: Store) -> None:
     """With its settings alone."""
     with listening() as receiver:
-        options = Options(tell="20ms", leaderless="100ms", alert_webhook=receiver.url, alert_secret=SECRET)
+        options = Options(
+            alerts_every="20ms", leaderless_after="100ms", alert_webhook=receiver.url, alert_secret=SECRET
+        )
         async with Node(None, store, roles=("scheduler",), options=options):
             await eventually(lambda: receiver.got, "the message")
     assert receiver.events[0]["data"]["kind"] == "no_leader"

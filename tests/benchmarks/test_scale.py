@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from benchmarks import crew, fleet, scale
-from makegood.testing.servers.postgres import programs
+from examples.orders.temporary_postgres import programs
 
 URL = "postgresql://bench@db/bench"
 

@@ -24,9 +24,9 @@ from examples.chaos.checker import BOOKS, examine
 from examples.chaos.ends import FILE
 from examples.chaos.kinds import kinds_of
 from examples.chaos.server import listening, tell
+from examples.orders.temporary_postgres import programs
 from examples.orders.world import ROOT
 from makegood import MakegoodError
-from makegood.testing.servers.postgres import programs
 from tests.example.test_demo import descendants
 
 pytestmark = pytest.mark.timeout(400)

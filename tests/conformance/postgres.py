@@ -14,7 +14,7 @@ import asyncpg
 
 from makegood.store.migrations import needed
 from makegood.store.postgres import PostgresStore
-from makegood.testing.servers.postgres import PrivateServer
+from proofs.private_server import PrivateServer
 from tests.conformance.worlds import TIMES, Counts, Raw, World
 
 LOCAL = "postgresql://postgres@127.0.0.1:5432/postgres"

@@ -18,7 +18,9 @@ from tests.conformance.builders import draft, running
 from tests.conformance.worlds import World
 from tests.waiting import until
 
-QUIET = Options(heartbeat="1h", life="3h", poll="100ms", drain="1s", tell=None, leaderless=None)
+QUIET = Options(
+    heartbeat="1h", dead_after="3h", poll_every="100ms", drain="1s", alerts_every=None, leaderless_after=None
+)
 DEEP = b"[" * 5000 + b"]" * 5000
 BROKEN = (
     b"\xff\xfe",

@@ -25,8 +25,8 @@ from tests.conformance.worlds import World
 from tests.waiting import moment, until
 
 HARDY = Options(
-    heartbeat="200ms", life="20s", poll="100ms", drain="1s", tell="200ms", leaderless="1h", every="300ms", lease="3s",
-    starve="1s", grace="100ms", webhook_tries=2, sweep="1s",
+    heartbeat="200ms", dead_after="20s", poll_every="100ms", drain="1s", alerts_every="200ms", leaderless_after="1h", supervise_every="300ms", lease="3s",
+    starved_after="1s", late_after="100ms", webhook_tries=2, cleanup_every="1s",
 )  # fmt: skip
 TABLES = (
     "task", "step", "request", "inbox", "event", "audit", "alert", "node", "lease", "lease_term", "message", "listener", "notice",

@@ -106,6 +106,15 @@ async def test_each_state_leaves_once_in_order_with_all_that_it_says(store: Stor
     assert await store.notices.notices_due() == []
 
 
+async def test_of_two_outcomes_for_one_task_the_one_for_its_next_notice_counts(store: Store) -> None:
+    made = await told(store, 7)
+    assert [due.sequence for due in await take(store, made.node)] == [1]
+    outcomes = [Sending(7, 2, "sent"), Sending(7, 1, "sent"), Sending(7, 1, "failed")]
+    assert await store.notices.settle_notices(made.node, outcomes) == [False, True, False]
+    (listener,) = await store.notices.listeners()
+    assert (listener.sent, listener.tries) == (1, 0)
+
+
 @pytest.mark.parametrize("to", ["queue:web", HOOK])
 async def test_a_generation_has_names_of_its_own(store: Store, to: str) -> None:
     """After a restore a task may come to the same sequence in another way: no receiver must take that for a repeat. What was

@@ -144,3 +144,14 @@ async def test_a_key_may_be_used_again_once_its_task_is_removed(store: Store, wo
     assert not (await store.tasks.submit([draft(2, key="k")]))[0].created
     assert (await store.admin.prune(50.0, 0, 100)).removed == 1
     assert (await store.tasks.submit([draft(3, key="k")]))[0].created
+
+
+async def test_a_task_that_somebody_holds_stays_with_all_about_it(store: Store, world: World) -> None:
+    made = await processed(store, 1, 2)
+    await world.elapse(100.0)
+    async with world.raw() as raw:
+        await raw.run("update {task} set locked_by = ? where id = 1", made.node)
+    assert (await store.admin.prune(50.0, 0, 100)).removed == 1
+    assert await ids(store) == [1]
+    assert (await rows(store))["step"] == 3
+    assert await store.tasks.history(1) != []

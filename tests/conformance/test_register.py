@@ -8,7 +8,7 @@ from makegood.election.protocol import Grant
 from makegood.errors import FencedOffError
 from makegood.store.protocol import Store
 from makegood.store.views import Filter
-from makegood.testing.checker import RecordedCall, linearizable
+from proofs.linearizable import RecordedCall, linearizable
 from tests.conformance.builders import Hand, draft, hand, term, to_state
 from tests.conformance.worlds import World
 

@@ -94,7 +94,7 @@ async def test_a_sound_store_has_no_findings(world: World, store: Store) -> None
 
 
 async def test_a_table_of_versions_without_a_row_is_told_with_the_remedy(world: World, store: Store) -> None:
-    """What such a store holds cannot be told: nothing goes on, and no migration is tried on top of it."""
+    """What such a store holds cannot be told: nothing continues, and no migration is tried on top of it."""
     needed = (await store.admin.schema()).needed
     async with world.raw() as raw:
         await raw.run("delete from {schema_version}")

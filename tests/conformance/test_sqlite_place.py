@@ -65,7 +65,7 @@ async def test_nothing_is_written_once_the_file_is_not_there_any_more(
     async with opened(tmp_path / "store.db") as store:
         happens(tmp_path / "store.db")
         for _ in range(2):
-            with pytest.raises(StoreUnavailableError, match=f"{GONE}.*start them anew"):
+            with pytest.raises(StoreUnavailableError, match=f"{GONE}.*restart all"):
                 await store.tasks.submit([draft(2)])
             with pytest.raises(StoreUnavailableError, match=GONE):
                 await store.tasks.find(Filter())
@@ -129,7 +129,7 @@ async def test_a_node_goes_on_with_its_tasks_once_the_file_is_back(tmp_path: Pat
     def place_order(order: str) -> str:
         return reserve(order)
 
-    async with mg.Node(app, f"sqlite:///{path}", options=Options(poll=0.05, heartbeat=0.1)) as node:
+    async with mg.Node(app, f"sqlite:///{path}", options=Options(poll_every=0.05, heartbeat=0.1)) as node:
         task = await node.client.submit(place_order, "o1")
         await going.wait()
         path.rename(away)

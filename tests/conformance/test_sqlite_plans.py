@@ -8,10 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from makegood.store import alerts
+from makegood.store import alerts, upkeep
 from makegood.store.migrations import migrations
-from makegood.store.sqlite import claim, commit, load, requests, submit, supervision, take, upkeep
+from makegood.store.sqlite import claim, commit, load, requests, submit, supervision, take
 
+UNENDED = upkeep.UNENDED.sqlite.split("union all")
 STATEMENTS = {
     "claim": (claim.PENDING, "makegood_task_claim"),
     "claim by age": (claim.PENDING_AGED, "makegood_task_claim"),
@@ -37,11 +38,11 @@ STATEMENTS = {
     "requests": (commit._THERE, "PRIMARY KEY"),
     "steps": (load._STEPS, "sqlite_autoindex_makegood_step"),
     "messages": (load._INBOX, "makegood_inbox_task"),
-    "depths": (upkeep._DEPTHS, "makegood_request_take"),
-    "pending": (upkeep.UNENDED[0], "makegood_task_claim"),
-    "held": (upkeep.UNENDED[1], "makegood_task_held"),
-    "in error": (upkeep.UNENDED[2], "makegood_task_error"),
-    "standing": (upkeep.STANDING, "makegood_alert_open"),
+    "depths": (upkeep.DEPTHS.sqlite, "makegood_request_take"),
+    "pending": (UNENDED[0], "makegood_task_claim"),
+    "held": (UNENDED[1], "makegood_task_held"),
+    "in error": (UNENDED[2], "makegood_task_error"),
+    "standing": (upkeep.STANDING.sqlite, "makegood_alert_open"),
 }
 MAY_SORT = {
     "messages",

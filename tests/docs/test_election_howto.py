@@ -74,7 +74,7 @@ def test_ctrl_c_ends_the_lines_without_a_word_and_gives_the_lease_back(tmp_path:
         assert first_line(one) == "epoch 1: at work"
         one.send_signal(signal.SIGINT)
         assert (one.wait(60), one.communicate()[1]) == (0, "")
-    assert "given back" in typed(tmp_path, f"makegood leader reports --store {SQLITE} --past")
+    assert "released" in typed(tmp_path, f"makegood leader reports --store {SQLITE} --past")
 
 
 def test_a_dozen_lines_elect_a_leader_and_the_next_one(tmp_path: Path) -> None:
@@ -90,7 +90,7 @@ def test_a_dozen_lines_elect_a_leader_and_the_next_one(tmp_path: Path) -> None:
             assert before.wait(60) == 0, before.communicate()[1]
             assert first_line(after) == "epoch 2: at work"
     said = typed(tmp_path, "".join(blocks(ELECT, "sh")))
-    assert re.search(r"\b2\b.*\n.*\b1\b.*given back", said), said
+    assert re.search(r"\b2\b.*\n.*\b1\b.*released", said), said
 
 
 def test_the_blocking_lines_do_the_same(tmp_path: Path) -> None:
@@ -194,17 +194,17 @@ def test_three_that_contend_at_the_same_minute_run_the_command_once(tmp_path: Pa
     waits = """done.txt; until [ "$(wc -l < lost.txt)" = 2 ]; do sleep 0.1; done'"""
     lines = re.sub(r"^(makegood .*) &$", r"( \1 || echo $? >> lost.txt ) &", contend, flags=re.MULTILINE)
     (tmp_path / "lost.txt").touch()
-    said = typed(tmp_path, lines.replace("done.txt'", waits).replace("--hold 3s", "--hold 0.1s"))
+    said = typed(tmp_path, lines.replace("done.txt'", waits).replace("--keep-lease 3s", "--keep-lease 0.1s"))
     assert said.strip() == "epoch 1"
     assert (tmp_path / "lost.txt").read_text().split() == ["7", "7"]
-    assert "given back" in typed(tmp_path, look)
+    assert "released" in typed(tmp_path, look)
 
 
 def test_the_options_in_the_crontab_and_the_unit_are_options_of_the_command() -> None:
     known = {option for parameter in run.params for option in parameter.opts}
-    (crontab,), (unit,) = blocks(CRON, "crontab"), blocks(CRON, "ini")
+    (crontab,), (unit,) = blocks(CRON, "text"), blocks(CRON, "ini")
     for text in (crontab, unit):
-        used = set(re.findall(r"--[a-z]+", text.partition("election run")[2].partition(" -- ")[0]))
+        used = set(re.findall(r"--[a-z-]+", text.partition("election run")[2].partition(" -- ")[0]))
         assert len(used) >= 3
         assert used <= known
 

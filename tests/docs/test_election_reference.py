@@ -68,7 +68,7 @@ def test_its_blocks_run(
     said = capsys.readouterr().out.splitlines()
     assert said == [
         *(f"epoch 1, part {part}, {said[part].split()[4]} s left" for part in range(3)),
-        "1 host-7 given back",
+        "1 host-7 released",
         "epoch 2: at work",
         "None",
         "host-2 leads in epoch 1",

@@ -26,7 +26,7 @@ from sqlalchemy.ext.asyncio import create_async_engine
 
 import makegood as mg
 from makegood.store.views import Filter
-from makegood.testing.servers.postgres import PrivateServer
+from proofs.private_server import PrivateServer
 from tests.doors.conftest import Shop
 from tests.submission.application_servers import ask, serving
 from tests.submission.connections import migrated
@@ -36,8 +36,8 @@ DOCS = Path(__file__).resolve().parents[2] / "docs/build"
 BLOCK = re.compile(r"^```python\n# (\S+\.py)\n(.*?)^```", re.MULTILINE | re.DOTALL)
 TYPED = re.compile(r"^```sh\n(.*?)^```", re.MULTILINE | re.DOTALL)
 SECRET = "whsec_bWFrZWdvb2QncyBzZWNyZXRtYWtlZ29v"
-QUICK = {"MAKEGOOD_EVERY": "500ms", "MAKEGOOD_LEASE": "2s", "MAKEGOOD_GRACE": "300ms", "MAKEGOOD_HEARTBEAT": "200ms",
-    "MAKEGOOD_LIFE": "1500ms"}  # fmt: skip
+QUICK = {"MAKEGOOD_SUPERVISE_EVERY": "500ms", "MAKEGOOD_LEASE": "2s", "MAKEGOOD_LATE_AFTER": "300ms", "MAKEGOOD_HEARTBEAT": "200ms",
+    "MAKEGOOD_DEAD_AFTER": "1500ms"}  # fmt: skip
 
 
 def write(page: str, folder: Path) -> list[str]:
@@ -292,7 +292,9 @@ def test_a_shop_learns_every_outcome_while_its_processes_are_killed(
         with tables.begin() as database:
             database.execute(sa.text("drop table if exists orders"))
             database.execute(
-                sa.text("create table orders (id text primary key, state text not null, told int not null)")
+                sa.text(
+                    "create table orders (id text primary key, state text not null, sequence int not null)"
+                )
             )
         nodes = [made.serve("run", "shop:shop", **QUICK) for _ in range(2)]
         names = [f"{'poor' if n % 5 == 0 else 'good'}-{n}" for n in range(30)]
@@ -368,7 +370,9 @@ async def heard_through_an_outage(
     made = create_async_engine(os.environ["SHOP"])
     async with made.begin() as database:
         await database.run_sync(web.Base.metadata.create_all)
-        await database.execute(sa.text("insert into orders (id, state, told) values ('o-1', 'placed', 0)"))
+        await database.execute(
+            sa.text("insert into orders (id, state, sequence) values ('o-1', 'placed', 0)")
+        )
     await made.dispose()
     async with web.lifespan(web.app):
         for n, state in ((1, "received"), (2, "processed")):

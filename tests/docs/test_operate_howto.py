@@ -47,7 +47,7 @@ def test_everything_on_the_page_can_be_typed(tmp_path: Path, request: pytest.Fix
     request.addfinalizer(shop.close)
     (tmp_path / "desk.py").write_text(PYTHON[0], encoding="utf-8")
     assert "makegood run desk:shop" in PAGE
-    shop.serve("run", "desk:shop", MAKEGOOD_TELL="100ms")
+    shop.serve("run", "desk:shop", MAKEGOOD_ALERTS_EVERY="100ms")
     said, complained = typed(shop, "".join(TYPED))
     for told in (
         "held for an operator: charge: the card has expired",
@@ -74,7 +74,7 @@ def test_everything_on_the_page_can_be_typed(tmp_path: Path, request: pytest.Fix
         async with mg.Client(shop.url) as client:
             task = await client.submit(desk.sell, "Emma", "expired")
             await task.wait("20s")
-            await page.mend(client, task.id)
+            await page.repair(client, task.id)
             assert await task.result("20s") == "Emma paid by visa"
             other = await client.submit(desk.sell, "Emma", "expired")
             await other.wait("20s")

@@ -246,7 +246,7 @@ def test_a_sqlite_store_is_backed_up_and_restored(orders: Shop) -> None:
 def test_a_postgresql_store_is_backed_up_and_restored(orders: Shop) -> None:
     """With PostgreSQL's own tools: a dump that is read into the same server bears no other history, so it has to be said."""
     pytest.importorskip("asyncpg", reason="postgres: asyncpg is not installed")
-    from makegood.testing.servers.postgres import PrivateServer  # noqa: PLC0415 - asyncpg is an extra
+    from proofs.private_server import PrivateServer  # noqa: PLC0415 - asyncpg is an extra
 
     if shutil.which("pg_dump") is None:
         pytest.skip("pg_dump is not installed")
@@ -277,28 +277,28 @@ def test_the_numbers_are_those_of_the_code() -> None:
         ("an input, argument or result", of_app["payload_limit"].default),
         ("steps of a task", of_app["step_limit"].default),
         ("items of one", (verbs.each.__kwdefaults__ or {})["limit"]),
-        ("a key of a task", submission.MOST_KEY),
+        ("a task key", submission.MOST_KEY),
         ("a correlation id", notices.MOST_TEXT),
         ("messages that wait in a queue", options.queue_limit),
         ("bytes of the messages", options.size("queue_bytes")),
-        ("a notice waits unread", KEPT),
+        ("a notification waits unread", KEPT),
         ("the id of a message", queues._MOST_ID),
-        ("tasks that a Scheduler holds", options.hold),
+        ("tasks that a Scheduler holds", options.max_tasks),
         ("bytes of the tasks", options.size("max_task_memory")),
-        ("tasks that it claims", options.claim),
-        ("an attempt's complete-by", attempts.EXTEND_MOST),
+        ("tasks that it claims", options.claim_batch),
+        ("an attempt's deadline", attempts.EXTEND_MOST),
         ("processes that an attempt may kill", MOST_DEATHS),
         ("Schedulers in a row", MOST_LOST),
-        ("posts of a notice", options.webhook_tries),
-        ("one post of a notice", options.number("webhook_timeout")),
+        ("posts of a notification", options.webhook_tries),
+        ("one post of a notification", options.number("webhook_timeout")),
         ("one post of an alert", webhook_signature.TIMEOUT),
-        ("notices that a process posts", notifier.AT_ONCE),
-        ("names that a process looks up", name_lookups.SHARE),
+        ("notifications that a process posts", notifier.AT_ONCE),
+        ("names that a process resolves", name_lookups.SHARE),
         ("the head of a receiver's answer", alert_webhook.MOST_HEAD),
         ("connections to the port", http_server.MOST_AT_ONCE),
         ("connections to a member", tcp.MOST_CONNECTIONS),
-        ("an alert is sent", alerts.TOLD_WITHIN),
-        ("ended tasks are kept for", seconds(options.keep or 0)),
+        ("makegood sends an alert", alerts.TOLD_WITHIN),
+        ("makegood keeps ended tasks for", seconds(options.retention or 0)),
         ("PostgreSQL", link.OLDEST),
     ]
     rows = {

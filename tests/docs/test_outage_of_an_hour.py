@@ -45,9 +45,9 @@ def an_hour(
         await world.until(lambda: world.now >= 3600.0, within="2h")
         states.extend(task.state for task in made)
         down.unlink()  # noqa: ASYNC240
-        await world.settle()
+        await world.run_to_rest()
 
-    engine = Options(heartbeat=1.0, life=5.0, every=5.0, lease=15.0, poll=1.0)
+    engine = Options(heartbeat=1.0, dead_after=5.0, supervise_every=5.0, lease=15.0, poll_every=1.0)
     swarm = Swarm(layout=layout, tasks=0, storm=0.0, client_apart=True, engine=engine)
     proof = Proof(lambda stage: script(World(stage)), fails=True, attempts=100_000)
     return proof.play(0, swarm, lambda _stage, _point: None), states

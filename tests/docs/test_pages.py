@@ -30,6 +30,20 @@ def test_links_lead_somewhere(page: Path) -> None:
     assert not [link for link in links if "://" not in link and not (page.parent / link).exists()]
 
 
+def anchors(page: Path) -> set[str]:
+    """Return the anchors of a page's headings, as GitHub and the site make them."""
+    text = re.sub(r"^```.*?^```", "", page.read_text(encoding="utf-8"), flags=re.MULTILINE | re.DOTALL)
+    headings = re.findall(r"^#+ (.*)$", text, re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
+
+
+@pytest.mark.parametrize("page", PAGES, ids=name_of)
+def test_anchors_are_headings(page: Path) -> None:
+    """The part of a link after ``#`` names a heading of the page that it leads to."""
+    for file, anchor in re.findall(r"\]\(([^)#\s]*\.md)?#([^)\s]+)\)", page.read_text(encoding="utf-8")):
+        assert anchor in anchors(page.parent / file if file else page), f"{file}#{anchor}"
+
+
 @pytest.mark.parametrize("page", PAGES, ids=name_of)
 def test_python_in_pages_parses(page: Path) -> None:
     """Every Python block is a program: it compiles, which `ast.parse` alone does not show."""

@@ -64,7 +64,7 @@ def test_the_page_fails_as_printed_and_is_mended_as_told(pytester: pytest.Pytest
     files[name] = mended(files[name], function, text)
     half = run("test_shop.py")
     half.assert_outcomes(passed=1, failed=1)
-    printed(failed(half, "test_the_customer_changes_his_mind"), standing)
+    printed(failed(half, "test_the_customer_cancels"), standing)
 
     name, function, text = mends[1]
     files[name] = mended(files[name], function, text)

@@ -9,7 +9,7 @@ PAGE = Path(__file__).resolve().parents[2] / "docs/start/quickstart.md"
 
 
 def test_trip_is_booked_and_taken_back(tmp_path: Path) -> None:
-    """One trip is booked; of the other, the room is given back because the flight was refused."""
+    """One trip is booked; the room of the other is cancelled, because the flight was refused."""
     (program,) = re.findall(
         r"^```python\n(.*?)^```", PAGE.read_text(encoding="utf-8"), re.MULTILINE | re.DOTALL
     )
@@ -21,5 +21,5 @@ def test_trip_is_booked_and_taken_back(tmp_path: Path) -> None:
     lines = run.stdout.splitlines()
     assert "Oslo -> flight to Oslo" in lines
     assert any(line.startswith("Atlantis -> undone: ") for line in lines)
-    assert lines.count("  given back: room in Atlantis") == 1
-    assert "  given back: room in Oslo" not in lines
+    assert lines.count("  cancelled: room in Atlantis") == 1
+    assert "  cancelled: room in Oslo" not in lines

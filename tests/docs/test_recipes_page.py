@@ -1,7 +1,8 @@
-"""The page of recipes is one module, and each recipe does what the page says."""
+"""Each recipe's page is one module, and each does what its page says."""
 
 import asyncio
 import re
+from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
 
@@ -10,76 +11,136 @@ import pytest
 import makegood as mg
 from tests.docs.test_operate_howto import loaded
 
-PAGE = (Path(__file__).resolve().parents[2] / "docs/build/recipes/README.md").read_text(encoding="utf-8")
+FOLDER = Path(__file__).resolve().parents[2] / "docs/build/recipes"
+MODULE = re.compile(r"^```python\n# (\w+)\.py\n(.*?)^```", re.MULTILINE | re.DOTALL)
+WITH_MODULES = {path.stem for path in FOLDER.glob("*.md") if MODULE.search(path.read_text(encoding="utf-8"))}
 
 
-@pytest.fixture
-def recipes(tmp_path: Path) -> Any:
-    """The page's module, with a folder for answers."""
-    blocks = re.findall(r"^```python\n(.*?)^```", PAGE, re.MULTILINE | re.DOTALL)
-    (tmp_path / "recipes.py").write_text("\n\n".join(blocks), encoding="utf-8")
-    page = loaded(tmp_path, "recipes")
-    page.ANSWERS = tmp_path / "answers"
-    page.ANSWERS.mkdir()
-    return page
+def recipe(folder: Path, page: str) -> Any:
+    """Return the module of a recipe's page."""
+    ((name, code),) = MODULE.findall((FOLDER / f"{page}.md").read_text(encoding="utf-8"))
+    (folder / f"{name}.py").write_text(code, encoding="utf-8")
+    return loaded(folder, name)
 
 
-def test_each_recipe_runs(recipes: Any, tmp_path: Path) -> None:
-    """A delay, a person who says yes and one who says no, polling, a list, a pivot, tenants, a task each night."""
+def played(app: mg.App, folder: Path, play: Callable[[mg.Client], Awaitable[None]]) -> None:
+    """Play something against a node of a recipe's app."""
 
     async def call() -> None:
-        async with mg.Node(recipes.shop, f"sqlite:///{tmp_path / 'recipes.db'}") as node:
-            client = node.client
-            waiting = [await client.submit(recipes.approved, order) for order in ("o-1", "o-2")]
-            await recipes.remind_later(client, "o-9", delay="100ms")
-            for workflow, inputs, result in (
-                (recipes.render_film, ("f",), "POST /renders/f"),
-                (recipes.print_book, ("b",), 3),
-                (recipes.release_book, ("b",), "POST /published/b"),
-                (recipes.synchronise, ("blue", "r"), "PUT /records/r"),
-            ):
-                task = await client.submit(workflow, *inputs)
-                assert await task.result("30s") == result
-            first, again = await recipes.nightly(client), await recipes.nightly(client)
-            assert first.id == again.id
-            (recipes.ANSWERS / "o-1").write_text("yes", encoding="utf-8")
-            (recipes.ANSWERS / "o-2").write_text("no", encoding="utf-8")
-            assert await waiting[0].result("30s") == "o-1 done"
-            with pytest.raises(mg.TaskUndone):
-                await waiting[1].result("30s")
-            while not (found := await client.find(mg.Filter(workflow="remind", key="o-9"))):
-                pass
-            assert await client.task(str(found[0].id)).result("30s") == "reminder for o-9 done"
+        async with mg.Node(app, f"sqlite:///{folder / 'recipes.db'}") as node:
+            await play(node.client)
 
     asyncio.run(asyncio.wait_for(call(), 60))
 
 
-def test_a_declined_card_is_answered_by_an_apology_and_a_paid_one_is_refunded(
-    recipes: Any, tmp_path: Path
-) -> None:
-    """The mail is taken back when the card is declined; an undo of a paid order refunds that very payment."""
+SIMPLE: dict[str, tuple[str, tuple[Any, ...], Any]] = {
+    "poll-a-slow-service": ("render_film", ("f",), "POST /renders/f"),
+    "fan-out": ("print_book", ("b",), 3),
+    "pivot-last": ("release_book", ("b",), "POST /published/b"),
+    "nested-workflows": ("place_order", (["nut", "bolt"],), "bolt packed"),
+    "rate-per-tenant": ("synchronise", ("blue", "r"), "PUT /records/r"),
+}
+OTHERS = {
+    "wait-for-a-person", "wait-for-a-moment", "start-later",  # tests/docs/test_what_it_has_not.py, too
+    "webhook-service", "every-night", "follow-up-an-email", "stripe",
+}  # fmt: skip
+
+
+def test_every_module_is_tried() -> None:
+    assert {*SIMPLE, *OTHERS} == WITH_MODULES
+    text = (FOLDER / "README.md").read_text(encoding="utf-8")
+    assert {path.stem for path in FOLDER.glob("*.md")} - {"README"} == set(
+        re.findall(r"\]\(([\w-]+)\.md\)", text)
+    )
+
+
+@pytest.mark.parametrize("page", SIMPLE)
+def test_a_recipe_runs(page: str, tmp_path: Path) -> None:
+    module = recipe(tmp_path, page)
+    workflow, inputs, result = SIMPLE[page]
+
+    async def play(client: mg.Client) -> None:
+        task: mg.TaskHandle[Any] = await client.submit(getattr(module, workflow), *inputs)
+        assert await task.result("30s") == result
+
+    played(module.shop, tmp_path, play)
+
+
+def test_a_person_says_no(tmp_path: Path) -> None:
+    module = recipe(tmp_path, "wait-for-a-person")
+    module.ANSWERS = tmp_path
+    (tmp_path / "oslo").write_text("no", encoding="utf-8")
+
+    async def play(client: mg.Client) -> None:
+        task = await client.submit(module.travel, "oslo")
+        with pytest.raises(mg.TaskUndone, match="the boss said no"):
+            await task.result("30s")
+
+    played(module.office, tmp_path, play)
+
+
+def test_a_webhook_is_waited_for(tmp_path: Path) -> None:
+    """The name that was sent with the request finds the answer."""
+    module = recipe(tmp_path, "webhook-service")
+    module.ANSWERS = tmp_path
+    module.http = lambda _path, _headers, name: (tmp_path / name).write_text("read", encoding="utf-8")
+
+    async def play(client: mg.Client) -> None:
+        assert await (await client.submit(module.scan, "d-1")).result("30s") == "read"
+
+    played(module.shop, tmp_path, play)
+
+
+def test_a_task_each_night_and_a_later_one(tmp_path: Path) -> None:
+    """Submitted twice in a day it is one task; a message with a delay becomes a task."""
+    nights, later = recipe(tmp_path, "every-night"), recipe(tmp_path, "start-later")
+
+    async def each(client: mg.Client) -> None:
+        first, again = await nights.nightly(client), await nights.nightly(client)
+        assert first.id == again.id
+
+    async def delayed(client: mg.Client) -> None:
+        await later.remind_later(client, "o-9", delay="100ms")
+        while not (found := await client.find(mg.Filter(workflow="remind", key="o-9"))):
+            pass
+        assert await client.task(str(found[0].id)).result("30s") == "reminder for o-9"
+
+    played(nights.shop, tmp_path, each)
+    (tmp_path / "recipes.db").unlink()
+    played(later.shop, tmp_path, delayed)
+
+
+def test_a_mail_is_followed_by_an_apology(tmp_path: Path) -> None:
+    module = recipe(tmp_path, "follow-up-an-email")
+    sent: list[str] = []
+    module.http = lambda _path, _headers, text: sent.append(text)
+
+    async def play(client: mg.Client) -> None:
+        await (await client.submit(module.sell, "o-1")).result("30s")
+        with pytest.raises(mg.TaskUndone):
+            await (await client.submit(module.sell, "o-2")).result("30s")
+
+    played(module.shop, tmp_path, play)
+    assert sent == ["o-1 is on its way", "o-2 is on its way", "sorry: o-2 was cancelled"]
+
+
+def test_that_very_payment_is_refunded(tmp_path: Path) -> None:
+    module = recipe(tmp_path, "stripe")
     asked: list[tuple[str, str, dict[str, Any]]] = []
-    declined = False
 
     def http(method: str, path: str, headers: Any = None, **data: Any) -> dict[str, Any]:
         asked.append((method, path, data))
-        return {"id": "pi_1", "state": "declined" if declined else "ready"}
+        return {"id": "pi_7", "state": "declined" if data.get("amount") == 13 else "succeeded"}
 
-    recipes.http = http
+    module.http = http
 
-    async def call() -> None:
-        nonlocal declined
-        async with mg.Node(recipes.shop, f"sqlite:///{tmp_path / 'pay.db'}") as node:
-            task = await node.client.submit(recipes.pay, "o-1", 500)
-            assert await task.result("30s") == "pi_1"
-            await task.undo(why="sent back")
-            await task.wait("30s")
-            assert ("POST", "/v1/refunds", {"payment_intent": "pi_1"}) in asked
-            asked.clear()
-            declined = True
-            task = await node.client.submit(recipes.pay, "o-2", 500)
-            with pytest.raises(mg.TaskUndone):
-                await task.result("30s")
-            assert asked[-1] == ("POST", "/mail", {"text": "sorry: o-2 was cancelled"})
+    async def play(client: mg.Client) -> None:
+        task = await client.submit(module.pay, "o-1", 500)
+        assert await task.result("30s") == "pi_7"
+        await task.undo(why="sent back")
+        await task.wait("30s")
+        assert asked[-1] == ("POST", "/v1/refunds", {"payment_intent": "pi_7"})
+        with pytest.raises(mg.TaskUndone, match="card declined"):
+            await (await client.submit(module.pay, "o-2", 13)).result("30s")
 
-    asyncio.run(asyncio.wait_for(call(), 60))
+    played(module.shop, tmp_path, play)

@@ -8,6 +8,7 @@ from typing import Any, get_type_hints
 import pytest
 
 import makegood as mg
+from makegood.base.old_names import OLD
 from makegood.cli.render import as_json
 from makegood.model.queue_message import QueueMessage
 from makegood.store.notice_records import ListenerView
@@ -25,8 +26,8 @@ from makegood.store.views import (
 )
 
 ROOT = Path(__file__).resolve().parents[2] / "docs/reference"
-INTERNAL = frozenset(["beside", "infos", "look"])
-"""Methods that other parts of makegood call. A later version marks them as private."""
+INTERNAL = frozenset(["infos"])
+"""What telemetry asks a process."""
 
 
 def section(page: str, title: str) -> str:
@@ -43,8 +44,9 @@ def first_column(text: str) -> set[str]:
 
 
 def methods(cls: type) -> dict[str, Any]:
-    """Return the methods of a class that users call."""
-    found = {name: getattr(cls, name) for name in dir(cls) if not name.startswith("_")}
+    """Return the methods of a class that users call, old names aside."""
+    old = OLD.get(cls.__name__, {})
+    found = {name: getattr(cls, name) for name in dir(cls) if not name.startswith("_") and name not in old}
     return {name: value for name, value in found.items() if callable(value) and name not in INTERNAL}
 
 

@@ -1,4 +1,4 @@
-"""docs/operate/sizing.md: its shards are shards, and the numbers that it takes from the code are the code's."""
+"""The pages on sizing and sharding: its shards are shards, and the numbers that they take from the code are the code's."""
 
 import asyncio
 import importlib.util
@@ -14,12 +14,14 @@ from makegood.options import Options
 from makegood.store.postgres import database as postgres
 from makegood.supervisor import janitor
 
-PAGE = (Path(__file__).resolve().parents[2] / "docs/operate/sizing.md").read_text(encoding="utf-8")
+DOCS = Path(__file__).resolve().parents[2] / "docs/operate"
+PAGE = (DOCS / "sizing.md").read_text(encoding="utf-8")
+SHARDING = (DOCS / "sharding.md").read_text(encoding="utf-8")
 
 
 async def test_the_shards_of_the_page(tmp_path: Path) -> None:
     """Tasks go to both stores, each under its key to the same one again; both are served by one program, and listed in order."""
-    (code,) = re.findall(r"^```python\n(.*?)^```", PAGE, re.MULTILINE | re.DOTALL)
+    (code,) = re.findall(r"^```python\n(.*?)^```", SHARDING, re.MULTILINE | re.DOTALL)
     path = tmp_path / "shards.py"
     path.write_text(code, encoding="utf-8")
     spec = importlib.util.spec_from_file_location("shards", path)
@@ -58,8 +60,8 @@ def test_the_numbers_are_the_codes() -> None:
     """Connections of a process, what it holds and claims, what is kept, how fast the janitor can be."""
     assert f"{postgres._WRITERS} that write, one that reads, one for heartbeats" in PAGE
     options = inspect.signature(Options).parameters
-    assert f"`hold` ({options['hold'].default:,} tasks)" in PAGE
-    assert f"`claim` ({options['claim'].default})" in PAGE
-    assert f"`life` ({options['life'].default:g} s)" in PAGE
+    assert f"`max_tasks` ({options['max_tasks'].default:,} tasks)" in PAGE
+    assert f"`claim_batch` ({options['claim_batch'].default})" in PAGE
+    assert f"`dead_after` ({options['dead_after'].default:g} s)" in PAGE
     assert f"`lease` ({options['lease'].default:g} s)" in PAGE
     assert f"{janitor.WINDOW} tasks at a time with {janitor.REST * 1000:g} ms between" in PAGE

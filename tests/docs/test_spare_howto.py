@@ -48,8 +48,8 @@ def test_the_store_is_kept_small_as_written(shop: Shop) -> None:
     (settings,) = blocks(page, "toml")
     (shop.folder / "makegood.toml").write_text(settings, encoding="utf-8")
     told = {one["name"]: (one["value"], one["origin"]) for one in shop.json("doctor")["settings"]}
-    assert told["keep"] == ("90d", "keep in makegood.toml")
-    assert told["sweep"] == ("10m", "sweep in makegood.toml")
+    assert told["retention"] == ("90d", "retention in makegood.toml")
+    assert told["cleanup_every"] == ("10m", "cleanup_every in makegood.toml")
     said, _ = typed(shop, blocks(page, "sh")[0])
     assert said.splitlines() == ["0 tasks would be removed", "0 tasks removed"]
 
@@ -89,7 +89,7 @@ def test_a_long_outage_undoes_nothing_in_real_processes(shop: Shop, agents: int,
     calls.touch()
     shop.done("store", "migrate")
     shop.serve("scheduler")
-    shop.serve("supervisor", "--every", "500ms")
+    shop.serve("supervisor", "--supervise-every", "500ms")
     for _ in range(agents):
         shop.serve("agent", "calm:shop", "payments")
     typed(shop, blocks("build/rate-limits-and-circuit-breakers.md", "sh")[0])

@@ -17,7 +17,7 @@ MARK = "---- next step"
 
 def books(said: str) -> list[tuple[str, ...]]:
     """Return the services' books, as they were printed last in a text."""
-    rows = re.findall(r"^(stock|payments|carrier) +(\S+) +(stands|undone)$", said, re.MULTILINE)
+    rows = re.findall(r"^(stock|payments|carrier) +(\S+) +(done|undone)$", said, re.MULTILINE)
     return [row for row in rows if row]
 
 
@@ -32,18 +32,18 @@ def test_every_line_does_what_the_page_says(tmp_path: Path) -> None:
     )  # fmt: skip
     assert ran.returncode == 0, ran.stdout + ran.stderr
     order, killed, again, undone, mended, proof = ran.stdout.split(MARK)
-    whole = [(name, "o-1", "stands") for name in ("stock", "payments", "carrier")]
-    assert '"carrier: o-1 stands"' in order
+    whole = [(name, "o-1", "done") for name in ("stock", "payments", "carrier")]
+    assert '"carrier: o-1 done"' in order
     assert books(order) == whole
     assert "running" in killed
-    assert books(killed) == [*whole, ("stock", "slow-1", "stands"), ("payments", "slow-1", "stands")]
-    whole += [(name, "slow-1", "stands") for name in ("stock", "payments", "carrier")]
+    assert books(killed) == [*whole, ("stock", "slow-1", "done"), ("payments", "slow-1", "done")]
+    whole += [(name, "slow-1", "done") for name in ("stock", "payments", "carrier")]
     assert books(again) == whole
     assert books(undone) == [*whole, ("stock", "o-2", "undone")]
     assert "ann" in mended
     assert 'inputs: [{"id":"o-2","card":"visa"}] instead of [{"id":"o-2","card":"stolen"}]' in mended
     assert books(mended) == [
-        *whole, ("stock", "o-2", "undone"), *((name, "o-2", "stands") for name in ("stock", "payments", "carrier")),
+        *whole, ("stock", "o-2", "undone"), *((name, "o-2", "done") for name in ("stock", "payments", "carrier")),
     ]  # fmt: skip
     assert "1 passed" in proof
     assert "makegood: not proved" in proof  # the page explains it

@@ -1,4 +1,4 @@
-"""docs/learn/what-makegood-does-not-do.md: what it tells to do instead is done, with real processes."""
+"""Recipes for what makegood does not do, with real processes: waits, delayed starts, a pause, a search."""
 
 import re
 from pathlib import Path
@@ -6,23 +6,28 @@ from pathlib import Path
 import pytest
 
 from tests.docs.test_operate_howto import typed
+from tests.docs.test_recipes_page import FOLDER, MODULE
 from tests.doors.conftest import Shop
 
-PAGE = (Path(__file__).resolve().parents[2] / "docs/learn/what-makegood-does-not-do.md").read_text(
-    encoding="utf-8"
-)
 
-
-def block(kind: str) -> str:
-    """Return the one block of a kind."""
-    (found,) = re.findall(rf"^```{kind}\n(.*?)^```", PAGE, re.MULTILINE | re.DOTALL)
+def block(page: str, kind: str) -> str:
+    """Return the one block of a kind on a recipe's page."""
+    text = (FOLDER / f"{page}.md").read_text(encoding="utf-8")
+    (found,) = re.findall(rf"^```{kind}\n(.*?)^```", text, re.MULTILINE | re.DOTALL)
     return str(found)
+
+
+def written(page: str, folder: Path) -> None:
+    """Write a page's module to a folder."""
+    ((name, code),) = MODULE.findall((FOLDER / f"{page}.md").read_text(encoding="utf-8"))
+    (folder / f"{name}.py").write_text(code, encoding="utf-8")
 
 
 @pytest.fixture
 def office(shop: Shop) -> Shop:
-    """A folder with the page's module."""
-    (shop.folder / "expenses.py").write_text(block("python"), encoding="utf-8")
+    """A folder with the modules of three recipes."""
+    for page in ("wait-for-a-person", "wait-for-a-moment", "start-later"):
+        written(page, shop.folder)
     (shop.folder / "answers").mkdir()
     return shop
 
@@ -30,7 +35,7 @@ def office(shop: Shop) -> Shop:
 def test_a_task_that_waits_for_a_person_takes_no_slot(office: Shop) -> None:
     """Three wait at an agent with one slot; another task goes through, then each goes on by what was said."""
     office.serve("run", "expenses:office")
-    typed(office, block("sh waiting"))
+    typed(office, block("wait-for-a-person", "sh waiting"))
     waits: set[str] = set()
     while len(waits) < 3:
         shown = [office.json("task", "show", task["id"]) for task in office.json("task", "list")]
@@ -44,7 +49,7 @@ def test_a_task_that_waits_for_a_person_takes_no_slot(office: Shop) -> None:
     (view,) = office.json("agents")["nodes"]
     assert (view["agents"][0]["slots"], view["agents"][0]["failed"]) == (1, 0)
     (office.folder / "answers/rome").write_text("yes", encoding="utf-8")
-    (office.folder / "answers/oslo").write_text("too dear", encoding="utf-8")
+    (office.folder / "answers/oslo").write_text("too expensive", encoding="utf-8")
     states = {}
     for key in ("rome-1", "oslo-1"):
         (task,) = office.json("task", "list", "--key", key)
@@ -59,10 +64,9 @@ def test_a_task_that_waits_for_a_person_takes_no_slot(office: Shop) -> None:
 
 def test_a_moment_is_waited_for_with_one_look(office: Shop) -> None:
     """It is asked, told how long, and asked again when it is time: no look in between, and not too early."""
-    office.serve("run", "expenses:office")
+    office.serve("run", "moments:office")
     assert (
-        office.done("task", "submit", "expenses:pay_later", '"rome"', "1.5", "--wait").strip()
-        == '"paid rome"'
+        office.done("task", "submit", "moments:pay_later", '"rome"', "1.5", "--wait").strip() == '"paid rome"'
     )
     (task,) = office.json("task", "list")
     shown = office.json("task", "show", task["id"])
@@ -70,16 +74,16 @@ def test_a_moment_is_waited_for_with_one_look(office: Shop) -> None:
 
 
 def test_a_message_with_a_delay_becomes_a_task_when_it_is_over_or_never(office: Shop) -> None:
-    """One is taken back in time, of the other a task comes; both wait while the inbox runs."""
-    office.serve("run", "expenses:office")
-    said, _ = typed(office, block("sh taken back"))
-    assert "oslo dropped" in said
-    said, _ = typed(office, block("sh delayed"))
-    assert re.search(r"trips +rome .* in \d", said)
+    """One is withdrawn in time, of the other a task comes; both wait while the inbox runs."""
+    office.serve("run", "reminders:shop")
+    said, _ = typed(office, block("start-later", "sh withdrawn"))
+    assert "o-2 dropped" in said
+    said, _ = typed(office, block("start-later", "sh delayed"))
+    assert re.search(r"reminders +o-1 .* in \d", said)
     assert office.json("task", "list") == []
     while not (found := office.json("task", "list")):
         pass
-    assert [task["key"] for task in found] == ["rome"]
+    assert [task["key"] for task in found] == ["o-1"]
 
 
 def test_an_agent_that_is_stopped_is_paused(office: Shop) -> None:

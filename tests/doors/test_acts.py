@@ -19,7 +19,7 @@ def submit(shop: Shop, card: str) -> str:
 def test_a_processed_task_is_undone_and_can_be_resubmitted(open_shop: Shop) -> None:
     """An undo with --wait succeeds when the task is undone; a resubmission when it is processed again."""
     task = submit(open_shop, "good")
-    (undone,) = open_shop.json("task", "undo", task, "--wait", "--why", "wrong address", "--who", "ann")
+    (undone,) = open_shop.json("task", "undo", task, "--wait", "--reason", "wrong address", "--who", "ann")
     assert (undone["verdict"], undone["state"], undone["code"]) == ("applied", "undone", 0)
     assert "ann" in undone["cause"]
     assert "wrong address" in undone["cause"]
@@ -63,7 +63,7 @@ def test_a_stuck_undo_is_settled_by_hand(open_shop: Shop) -> None:
     """The operator put the goods back: the task ends undone."""
     task = submit(open_shop, "stuck")
     (settled,) = open_shop.json(
-        "task", "settle", task, "--step", "reserve", "--undone", "--why", "put back myself"
+        "task", "settle", task, "--step", "reserve", "--undone", "--reason", "put back myself"
     )
     assert (settled["verdict"], settled["act"]) == ("applied", "settle")
     assert open_shop.json("task", "show", task)["state"] == "undone"
@@ -72,12 +72,12 @@ def test_a_stuck_undo_is_settled_by_hand(open_shop: Shop) -> None:
 @pytest.mark.parametrize(
     ("words", "code", "told"),
     [
-        (("--step", "reserve", "--why", "r"), 2, "one of --done VALUE, --not-done, --undone"),
-        (("--step", "reserve", "--why", "r", "--undone", "--not-done"), 2, "one of --done VALUE"),
-        (("--step", "reserve", "--undone"), 2, "--why"),
-        (("--step", "reserve", "--why", "r", "--done", "hold-1"), 2, "--done '\"hold-1\"'"),
-        (("--step", "resreve", "--why", "r", "--undone"), 3, "it has reserve, charge, print_receipt"),
-        (("--step", "charge", "--why", "r", "--undone"), 4, "is refused"),
+        (("--step", "reserve", "--reason", "r"), 2, "one of --done VALUE, --not-done, --undone"),
+        (("--step", "reserve", "--reason", "r", "--undone", "--not-done"), 2, "one of --done VALUE"),
+        (("--step", "reserve", "--undone"), 2, "--reason"),
+        (("--step", "reserve", "--reason", "r", "--done", "hold-1"), 2, "--done '\"hold-1\"'"),
+        (("--step", "resreve", "--reason", "r", "--undone"), 3, "it has reserve, charge, print_receipt"),
+        (("--step", "charge", "--reason", "r", "--undone"), 4, "is not allowed"),
     ],
 )
 def test_settle_refuses_what_it_cannot_mean(

@@ -15,7 +15,7 @@ def test_open_ones_come_first_and_are_acknowledged_by_number(open_shop: Shop) ->
     submit(open_shop, "stuck")
     latest, first = open_shop.json("alerts", "--limit", "2")
     assert latest["open"]
-    said = open_shop.done("alerts", "--ack", str(latest["id"]), "--why", "I look into it", "--who", "ann")
+    said = open_shop.done("alerts", "--ack", str(latest["id"]), "--reason", "I look into it", "--who", "ann")
     assert said == f"alert {latest['id']} {latest['kind']} acknowledged by ann\n"
     shown = open_shop.json("alerts")
     assert [alert["open"] for alert in shown] == sorted((a["open"] for a in shown), reverse=True)
@@ -37,7 +37,7 @@ def test_alerts_end_with_their_cause(open_shop: Shop) -> None:
     task = submit(open_shop, "stuck")
     assert len(open_shop.json("alerts", "--task", task)) == 2
     open_shop.done(
-        "task", "settle", task, "--step", "reserve", "--undone", "--why", "by hand", "--who", "ann"
+        "task", "settle", task, "--step", "reserve", "--undone", "--reason", "by hand", "--who", "ann"
     )
     assert open_shop.json("alerts", "--task", task) == []
     ended = open_shop.json("alerts", "--task", task, "--all")
@@ -63,7 +63,7 @@ def test_a_test_alert_goes_all_ways(shop: Shop) -> None:
             "scheduler",
             MAKEGOOD_ALERT_WEBHOOK=receiver.url,
             MAKEGOOD_ALERT_SECRET="whsec_c2VjcmV0c2VjcmV0c2VjcmV0c2VjcmV0",
-            MAKEGOOD_TELL="100ms",
+            MAKEGOOD_ALERTS_EVERY="100ms",
         )
         told = shop.call("alerts", "--test")
         assert told.exit_code == 0, told.output
@@ -78,7 +78,7 @@ def test_a_test_alert_goes_all_ways(shop: Shop) -> None:
     assert "webhook-signature" in receiver.got[-1][0]
     assert " test: a test alert" in err
     assert shop.call("alerts", "--test", "--ack", "1").exit_code == 2
-    assert shop.call("alerts", "--test", "--why", "x").exit_code == 2
+    assert shop.call("alerts", "--test", "--reason", "x").exit_code == 2
     assert shop.call("alerts", "--who", "olga").exit_code == 2
 
 
@@ -90,7 +90,7 @@ def test_a_test_alert_says_who_asked_for_it(shop: Shop) -> None:
 
 def test_a_webhook_that_nobody_is_set_to_call_is_noticed(shop: Shop) -> None:
     """Exit 1: the row is there, but a process that runs would not tell."""
-    shop.serve("scheduler", MAKEGOOD_TELL="100ms")
+    shop.serve("scheduler", MAKEGOOD_ALERTS_EVERY="100ms")
     result = shop.call("alerts", "--test", "--timeout", "1s")
     assert result.exit_code == 1
     assert "either alert_webhook is not set where a scheduler or supervisor runs" in result.stdout
@@ -104,8 +104,8 @@ def test_a_webhook_that_does_not_take_an_alert_is_not_called_unset(shop: Shop) -
         url = f"http://127.0.0.1:{held.getsockname()[1]}/alerts"
         alone = shop.call("alerts", "--test", "--timeout", "1s", MAKEGOOD_ALERT_WEBHOOK=url)
         assert alone.exit_code == 1
-        assert "webhook  sent and not taken: what stands above says why" in alone.stdout
-        served = shop.serve("scheduler", MAKEGOOD_TELL="100ms", MAKEGOOD_ALERT_WEBHOOK=url)
+        assert "webhook  sent and not taken: what is shown above says why" in alone.stdout
+        served = shop.serve("scheduler", MAKEGOOD_ALERTS_EVERY="100ms", MAKEGOOD_ALERT_WEBHOOK=url)
         result = shop.call("alerts", "--test", "--timeout", "10s")
         assert result.exit_code == 1
         assert "sent and not taken: the log of the schedulers and supervisors says why" in result.stdout

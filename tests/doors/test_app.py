@@ -2,6 +2,7 @@
 
 import json
 import re
+import shlex
 import signal
 import subprocess
 import sys
@@ -11,6 +12,8 @@ import pytest
 
 from makegood.cli import main
 from makegood.cli.app import MEANT, Lazy, every
+from makegood.cli.command import EXAMPLES
+from makegood.cli.context import Cli
 from tests.doors.conftest import BARE, Shop
 
 # What `makegood --help` may load besides the standard library: no rich, no database driver, nothing of a store.
@@ -72,6 +75,27 @@ def test_every_command_is_there_with_help_and_the_common_flags() -> None:
         "queue send", "queue receive", "queue ack", "queue replay", "queue drop", "notices", "notices list", "notices retry",
         "notices drop",
     }  # fmt: skip
+
+
+def test_each_command_has_examples_that_it_takes() -> None:
+    """Those of a command are its own, and each is read without an error."""
+    leaves = {" ".join(path): command for path, command, _ in commands(main) if not isinstance(command, Lazy)}
+    assert set(EXAMPLES) == set(leaves)
+    for path, lines in EXAMPLES.items():
+        for line in lines:
+            words = shlex.split(line.partition(" | ")[0])
+            typed = ["makegood", *path.split()]
+            assert words[: len(typed)] == typed
+            leaves[path].make_context(path, words[len(typed) :], obj=Cli())
+
+
+def test_help_describes_the_shared_options_once(shop: Shop) -> None:
+    """The examples end a command's help, and the help of makegood has what every command takes."""
+    assert "--store URL" in shop.call("--help").stdout
+    said = shop.call("task", "submit", "--help").stdout
+    assert "--store URL" not in said
+    assert "Examples:\n  makegood task submit orders:place_order" in said
+    assert "Every command also takes --store, " in said
 
 
 def test_flags_may_stand_anywhere(shop: Shop) -> None:
@@ -171,11 +195,11 @@ def test_each_exit_code_from_a_real_process(open_shop: Shop) -> None:
         ("postgresql://nobody@127.0.0.1:1/none", 8, "127.0.0.1"),
         ("sqlite:///never_made.db", 9, "makegood store migrate"),
         ("sqlite:////nowhere/at/all.db", 2, "does not exist"),
-        ("mysql://x", 2, "names no store"),
+        ("mysql://x", 2, "unsupported store URL"),
     ],
 )
 def test_a_store_that_cannot_be_used(open_shop: Shop, url: str, code: int, told: str) -> None:
-    """8 unreachable, 9 needs migrating, 1 names no store; each says what to do, and no file is made."""
+    """8 unreachable, 9 needs migrating, 2 a URL of no store; each says what to do, and no file is made."""
     run = open_shop.run("task", "list", "--store", url)
     assert (run.returncode, run.stdout) == (code, ""), run.stderr
     assert told in run.stderr

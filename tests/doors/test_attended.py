@@ -19,15 +19,15 @@ def waiting(shop: Shop) -> str:
 @pytest.mark.parametrize(
     ("words", "until"),
     [
-        (("task", "watch", "ID", "--timeout", "10ms"), "nothing goes on"),
-        (("task", "watch", "ID", "--timeout", "10ms", "--color", "always"), "nothing goes on"),
-        (("task", "watch", "ID", "--timeout", "10ms", "--json"), "nothing goes on"),
-        (("task", "submit", "kiosk:buy", ORDER, "--wait", "--timeout", "10ms"), "nothing goes on"),
-        (("task", "cancel", "ID", "--timeout", "10ms"), "the act is not decided"),
-        (("task", "undo", "ID", "--timeout", "10ms"), "the act is not decided"),
-        (("task", "settle", "ID", "--step", "reserve", "--not-done", "--why", "x", "--timeout", "10ms"),
-         "the act is not decided"),
-        (("task", "cancel", "--state", "pending", "--yes", "--timeout", "10ms"), "the act is not decided"),
+        (("task", "watch", "ID", "--timeout", "10ms"), "nothing continues"),
+        (("task", "watch", "ID", "--timeout", "10ms", "--color", "always"), "nothing continues"),
+        (("task", "watch", "ID", "--timeout", "10ms", "--json"), "nothing continues"),
+        (("task", "submit", "kiosk:buy", ORDER, "--wait", "--timeout", "10ms"), "nothing continues"),
+        (("task", "cancel", "ID", "--timeout", "10ms"), "the command is not decided"),
+        (("task", "undo", "ID", "--timeout", "10ms"), "the command is not decided"),
+        (("task", "settle", "ID", "--step", "reserve", "--not-done", "--reason", "x", "--timeout", "10ms"),
+         "the command is not decided"),
+        (("task", "cancel", "--state", "pending", "--yes", "--timeout", "10ms"), "the command is not decided"),
     ],
 )  # fmt: skip
 def test_who_waits_is_told_first_that_no_scheduler_runs(
@@ -37,7 +37,7 @@ def test_who_waits_is_told_first_that_no_scheduler_runs(
     result = shop.call(*(waiting if word == "ID" else word for word in words))
     lines = [line for line in result.stderr.splitlines() if not line.endswith(" submitted")]
     assert lines[0].startswith(f"makegood: {TOLD}, {until} until one does: `makegood run APP`"), result.stderr
-    assert "it goes on" not in result.stderr
+    assert "the task continues" not in result.stderr
     assert result.exit_code == 7
 
 
@@ -51,7 +51,7 @@ def test_a_wait_that_is_over_does_not_say_that_a_task_goes_on_when_nothing_runs(
 
 def test_an_act_that_is_not_decided_is_shown_with_its_task(shop: Shop, waiting: str) -> None:
     """Who asked, when, what and why, until a Scheduler has decided; then it stands in the audit."""
-    shop.call("task", "cancel", waiting, "--who", "ann", "--why", "wrong price", "--timeout", "10ms")
+    shop.call("task", "cancel", waiting, "--who", "ann", "--reason", "wrong price", "--timeout", "10ms")
     (asked,) = shop.json("task", "show", waiting)["asked"]
     assert (asked["kind"], asked["who"], asked["why"], asked["step"]) == (
         "cancel",
@@ -74,7 +74,7 @@ def test_where_one_runs_or_all_is_over_nothing_is_said(open_shop: Shop) -> None:
     (newest,) = open_shop.json("task", "list", "--limit", "1")
     slow = open_shop.done("task", "submit", "kiosk:buy", '{"id": "o-2", "card": "slow"}').strip()
     late = open_shop.call("task", "watch", slow, "--timeout", "10ms")
-    assert "it goes on, watch it again" in late.stderr
+    assert "the task continues, watch it again" in late.stderr
     told = late.stderr + open_shop.call("task", "undo", newest["id"]).stderr
     assert TOLD not in told + open_shop.call("task", "cancel", slow).stderr
 

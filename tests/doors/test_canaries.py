@@ -133,7 +133,7 @@ COMMANDS: tuple[tuple[str, ...], ...] = (
     ("doctor",), ("doctor", "--json"), ("store", "status"), ("store", "migrate"), ("store", "migrate", "--sql"),
     ("store", "check", "--json"), ("store", "prune"), ("store", "restored"), ("task", "list"), ("task", "show", "0000000000000"),
     ("task", "history", "0000000000000"), ("task", "submit", "kiosk:buy", '{"id": "p"}'),
-    ("task", "cancel", "0000000000000", "--why", "x"), ("task", "undo", "--preview", "0000000000000"), ("queue", "list"),
+    ("task", "cancel", "0000000000000", "--reason", "x"), ("task", "undo", "--preview", "0000000000000"), ("queue", "list"),
     ("queue", "send", "q", "1"), ("queue", "receive", "q"), ("notices", "list"), ("agents",), ("leader",),
     ("leader", "reports"), ("leader", "reports", "--past"), ("alerts",), ("alerts", "--test"), ("audit",), ("check", "kiosk:kiosk"),
     ("run", "kiosk:kiosk"), ("scheduler",), ("scheduler", "--log-format", "json"), ("agent", "kiosk:kiosk", "till"), ("supervisor",),

@@ -126,7 +126,7 @@ def test_an_app_that_is_not_whole_is_told(shop: Shop) -> None:
     problems = shop.json("check", "bare:bare", code=1)["problems"]
     assert len(problems) == 4
     assert "agent 'idle' declares no action" in problems[0]
-    assert "busy.call does not say how it is made good" in problems[1]
+    assert "busy.call does not declare how it is undone" in problems[1]
     assert "'Nowhere' is not defined" in problems[2]
     assert "no workflow" in problems[3]
 

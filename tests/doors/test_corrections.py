@@ -86,7 +86,7 @@ def undone(part: Shop) -> str:
     """Return an order of 100 that was undone."""
     task = part.done("task", "submit", "part:sell", order(), "--wait").strip()
     task = part.json("task", "list", "--limit", "1")[0]["id"]
-    part.done("task", "undo", task, "--wait", "--why", "wrong sum")
+    part.done("task", "undo", task, "--wait", "--reason", "wrong sum")
     return str(task)
 
 
@@ -109,7 +109,7 @@ def test_with_the_code_the_whole_task_runs_on_the_corrected_input(part: Shop) ->
     assert [step["step"] for step in wet["change"]["steps"]] == ["invoice", "charge", "audit"]
     runs = part.folder / "runs"
     before = len(runs.read_text("utf-8"))
-    done = part.call(*words, "--yes", "--wait", "--why", "it was 250")
+    done = part.call(*words, "--yes", "--wait", "--reason", "it was 250")
     assert done.exit_code == 0, done.output
     assert len(runs.read_text("utf-8")) == before + 1, "what is shown is what is sent: the function runs once"
     assert 'charge: {"cents":250} instead of {"cents":100}' in done.stderr

@@ -58,15 +58,15 @@ def test_for_people_the_remedy_stands_below(shop: Shop) -> None:
     """A line per finding, what to do under it, and every setting with its origin."""
     said = shop.call(
         "doctor",
-        MAKEGOOD_EVERY="3s",
+        MAKEGOOD_SUPERVISE_EVERY="3s",
         MAKEGOOD_ALERT_SECRET="whsec_c2VjcmV0c2VjcmV0c2VjcmV0c2VjcmV0",
         MAKEGOOD_WEBHOOK_SECRETS="a.example=whsec_c2VjcmV0c2VjcmV0c2VjcmV0c2VjcmV0",
     ).stdout
     assert "warning  leader        nobody leads" in said
     assert "-> start one: `makegood supervisor`" in said
     rows = {line.split()[0]: line.split()[1:] for line in said.splitlines() if line.strip()}
-    assert rows["every"] == ["3s", "MAKEGOOD_EVERY"]
-    assert rows["hold"] == ["10000", "default"]
+    assert rows["supervise_every"] == ["3s", "MAKEGOOD_SUPERVISE_EVERY"]
+    assert rows["max_tasks"] == ["10000", "default"]
     assert rows["lease"] == ["15s", "default"]
     assert rows["alert_secret"] == ["***", "MAKEGOOD_ALERT_SECRET"]
     assert rows["webhook_secrets"] == ["***", "MAKEGOOD_WEBHOOK_SECRETS"]
@@ -75,12 +75,12 @@ def test_for_people_the_remedy_stands_below(shop: Shop) -> None:
 
 def test_settings_tell_flag_environment_file_and_default(shop: Shop) -> None:
     """The origin is the one that won."""
-    (shop.folder / "makegood.toml").write_text('grace = "4s"\nsweep = "1m"\n', encoding="utf-8")
+    (shop.folder / "makegood.toml").write_text('late_after = "4s"\ncleanup_every = "1m"\n', encoding="utf-8")
     settings = {one["name"]: one for one in shop.json("doctor", "--store", shop.url)["settings"]}
-    assert settings["grace"]["origin"] == "grace in makegood.toml"
-    assert settings["grace"]["value"] == "4s"
+    assert settings["late_after"]["origin"] == "late_after in makegood.toml"
+    assert settings["late_after"]["value"] == "4s"
     assert settings["store"]["origin"] == "--store"
-    assert settings["keep"] == {"name": "keep", "value": "30d", "origin": "default"}
+    assert settings["retention"] == {"name": "retention", "value": "30d", "origin": "default"}
 
 
 def test_a_missing_migration_is_exit_9_with_the_command(tmp_path: Path) -> None:
@@ -191,7 +191,7 @@ def test_what_another_program_did_to_the_file_is_found(shop: Shop) -> None:
 
 def test_the_dead_and_what_operators_must_see_are_told(shop: Shop) -> None:
     """A process that was killed, and the alert that its customers' message is a dead letter."""
-    shop.serve("scheduler", MAKEGOOD_HEARTBEAT="50ms", MAKEGOOD_LIFE="100ms").kill()
+    shop.serve("scheduler", MAKEGOOD_HEARTBEAT="50ms", MAKEGOOD_DEAD_AFTER="100ms").kill()
     shop.done("queue", "send", "orders", "1")
     shop.done("queue", "receive", "orders", "--no-ack", "--tries", "1", "--lease", "10ms")
     while not shop.json("queue", "list", "--dead"):

@@ -28,12 +28,12 @@ asyncpg = pytest.importorskip("asyncpg", reason="postgres: asyncpg is not instal
 
 PASSWORD = "only-here"
 QUICK = {
-    "MAKEGOOD_EVERY": "200ms",
+    "MAKEGOOD_SUPERVISE_EVERY": "200ms",
     "MAKEGOOD_HEARTBEAT": "200ms",
-    "MAKEGOOD_LIFE": "3s",
+    "MAKEGOOD_DEAD_AFTER": "3s",
     "MAKEGOOD_LEASE": "3s",
-    "MAKEGOOD_TELL": "300ms",
-    "MAKEGOOD_SWEEP": "500ms",
+    "MAKEGOOD_ALERTS_EVERY": "300ms",
+    "MAKEGOOD_CLEANUP_EVERY": "500ms",
     "MAKEGOOD_WEBHOOK_HOSTS": "hooks.invalid",
     "MAKEGOOD_WEBHOOK_SECRET": "whsec_" + base64.b64encode(bytes(32)).decode(),
     "MAKEGOOD_WEBHOOK_TRIES": "1",

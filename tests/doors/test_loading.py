@@ -114,14 +114,14 @@ def test_debug_shows_where_it_arose(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("words", "told"),
     [
-        (("task", "list", "--limit", "0"), "makegood: --limit: 0 is not in the range 1<=x<=10000; see `makegood task list --help`"),
+        (("task", "list", "--limit", "0"), "makegood: --limit: '0' is not a whole number from 1 to 10,000; see `makegood task list --help`"),
         (("task", "submit", "kiosk:koisk"), "makegood: 'kiosk:koisk': koisk is not there; kiosk has kiosk:buy"),
-        (("supervisor", "--every", "-5s"), "makegood: --every='-5s' is negative: write"),
+        (("supervisor", "--supervise-every", "-5s"), "makegood: --supervise-every='-5s' is negative: write"),
         (("task", "watch", "x", "--timeout", "soon"), "makegood: --timeout='soon' is not a duration: write seconds, or \"200ms\","),
-        (("task", "list", "--limit", "x"), "makegood: --limit: 'x' is not a whole number; see `makegood task list --help`"),
+        (("task", "list", "--limit", "x"), "makegood: --limit: 'x' is not a whole number from 1 to 10,000; see `makegood task list --help`"),
         (("alerts", "--ack"), "makegood: option '--ack' requires an argument; see `makegood alerts --help`"),
         (("task", "show", "--debug=1"), "makegood: option '--debug' does not take a value; see `makegood task show --help`"),
-        (("alerts", "--why", "x"), "makegood: --why goes with --ack; see"),
+        (("alerts", "--reason", "x"), "makegood: --reason goes with --ack; see"),
         (("alerts", "--who", "x"), "makegood: --who goes with --ack or --test"),
         (("task", "resubmit", "x", "--check", "kiosk:kiosk"), "makegood: --check goes with --input"),
         (("task", "show"), "makegood: missing argument 'ID'; see `makegood task show --help`"),

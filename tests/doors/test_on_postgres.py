@@ -35,7 +35,7 @@ def test_every_verb_works_on_postgres(shop_on_postgres: Shop) -> None:
         "undo_stuck",
         "undo_incomplete",
     }
-    shop.done("task", "settle", stuck, "--step", "reserve", "--undone", "--why", "by hand")
+    shop.done("task", "settle", stuck, "--step", "reserve", "--undone", "--reason", "by hand")
     assert shop.json("task", "show", stuck)["state"] == "undone"
     assert shop.call("task", "cancel", task["id"], stuck, "0000000000000").exit_code == 4
 
@@ -111,6 +111,6 @@ def test_a_database_that_is_not_there_is_told_with_what_to_do(shop_on_postgres: 
     ):
         result = shop.call(*words)
         assert result.exit_code == 2, (words, result.output)
-        assert "has no such database: create it (`createdb`), or mend the URL" in result.output, words
+        assert "has no such database: create it (`createdb`), or correct the URL" in result.output, words
         assert f":{urlsplit(absent).port or 5432}, database" in result.output
         assert "see what it says" not in result.output

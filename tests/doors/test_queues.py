@@ -63,7 +63,7 @@ def test_a_misspelt_queue_is_seen_and_emptied(shop: Shop) -> None:
     unasked = shop.call("queue", "drop", "jbos", "--all", "--waiting")
     assert (unasked.exit_code, "drop 3 messages that wait in queue jbos?" in unasked.stderr) == (2, True)
     assert "nothing was done" in shop.call("queue", "drop", "jbos", "--all", "--waiting", stdin="n\n").stderr
-    assert shop.done("queue", "drop", "jbos", "1", "--waiting", "--why", "misspelt") == "1 dropped\n"
+    assert shop.done("queue", "drop", "jbos", "1", "--waiting", "--reason", "misspelt") == "1 dropped\n"
     shop.done("queue", "send", "jsob", "1")
     one = shop.call("queue", "drop", "jsob", "--all", "--waiting", stdin="y\n")
     assert "drop 1 message that waits in queue jsob?" in one.stderr
@@ -127,7 +127,7 @@ def test_a_dead_letter_goes_again_with_a_corrected_value(shop: Shop) -> None:
     ):
         refused = shop.call(*words, *wrong)
         assert (refused.exit_code, told in refused.stderr) == (2, True), refused.output
-    shop.done(*words, "o-1", "--value", right, "--why", "the sum was wrong", "--who", "ann")
+    shop.done(*words, "o-1", "--value", right, "--reason", "the sum was wrong", "--who", "ann")
     (waits,) = shop.json("queue", "list", "orders")
     assert (waits["id"], waits["value"]) == ("o-1", {"id": "o-1", "cents": 5})
     (entry,) = shop.json("audit")
@@ -155,7 +155,7 @@ def test_a_dead_letter_is_seen_and_goes_again(shop: Shop) -> None:
     assert "o-2" in shop.done("queue", "list", "orders", "--dead")
     texts = {alert["step"]: alert["text"] for alert in shop.json("alerts")}
     assert "`makegood queue replay orders o-1`" in texts["orders/o-1"]
-    gone = shop.call("queue", "replay", "orders", "o-1", "o-9", "--why", "mended", "--who", "ann")
+    gone = shop.call("queue", "replay", "orders", "o-1", "o-9", "--reason", "mended", "--who", "ann")
     assert (gone.exit_code, gone.stdout) == (3, "o-1 goes again\n")
     assert "no dead letter in queue orders with the id o-9" in gone.stderr
     assert shop.json("queue", "drop", "orders", "--all") == {"dropped": ["o-2"], "missing": []}
@@ -211,7 +211,7 @@ def test_what_an_alert_offers_to_type_is_one_command_whatever_a_message_is_calle
             "`" in strange or "\ufe0f" in strange
         )
     assert not (shop.folder / "pwned").exists()
-    taken = shop.call("queue", "replay", "--why", "mended", "--", "orders", "--all")
+    taken = shop.call("queue", "replay", "--reason", "mended", "--", "orders", "--all")
     assert (taken.exit_code, taken.stdout) == (0, "--all goes again\n"), taken.output
 
 
@@ -245,7 +245,7 @@ def given_up_and_retried(shop: Shop, task: str) -> None:
     assert "given up" in shop.done("notices", "list")
     (alert,) = shop.json("alerts", "--task", task)
     assert f"`makegood notices retry {task}`" in alert["text"]
-    assert shop.done("notices", "retry", task, "--why", "it is back") == f"{task} goes again\n"
+    assert shop.done("notices", "retry", task, "--reason", "it is back") == f"{task} goes again\n"
     (act,) = shop.json("audit", "--task", task)
     assert (act["kind"], act["why"], shop.json("alerts", "--task", task)) == (
         "retry_notices",

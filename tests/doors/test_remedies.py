@@ -30,8 +30,8 @@ def doubtful(**more: object) -> TaskDetail:
     """A task that is held, with a step of which nobody knows whether it happened."""
     return detail(
         step(0, "reserve", "done"),
-        step(1, "charge[0]", "in_doubt", doubt=True, error="no answer by its complete-by"),
-        **{"state": "error", "goal": "hold", "cause": "charge[0]: no answer by its complete-by", **more},
+        step(1, "charge[0]", "in_doubt", doubt=True, error="no answer by its deadline"),
+        **{"state": "error", "goal": "hold", "cause": "charge[0]: no answer by its deadline", **more},
     )
 
 
@@ -39,7 +39,7 @@ def words(found: TaskDetail) -> list[str]:
     """Return the commands that are named, without the task and without the reason."""
     task = ids.show(found.task.id)
     return [
-        " ".join(word for word in remedy.words[1:] if word not in (task, "--why", "HOW YOU KNOW"))
+        " ".join(word for word in remedy.words[1:] if word not in (task, "--reason", "HOW YOU KNOW"))
         for remedy in remedies(found)
     ]
 
@@ -91,7 +91,7 @@ def test_commands_are_spelt_out_for_a_shell_and_for_the_store_that_was_named() -
     cli = Cli()
     task = ids.show(doubtful().task.id)
     assert lines(cli, doubtful())[3].split("  #")[0].strip() == (
-        f"makegood task settle {task} --step 'charge[0]' --done VALUE --why 'HOW YOU KNOW'"
+        f"makegood task settle {task} --step 'charge[0]' --done VALUE --reason 'HOW YOU KNOW'"
     )
     cli.flags["store"] = "postgresql://me:secret@db/shop"
     (first, *_) = shape(cli, incomplete())["next"]
@@ -117,7 +117,7 @@ def test_the_ending_says_which_undo_failed_why_and_what_stands() -> None:
         "standing or in doubt: reserve"
     )
     assert ending(doubtful()).endswith(
-        "charge[0]: no answer by its complete-by; nobody knows whether charge[0] happened; "
+        "charge[0]: no answer by its deadline; nobody knows whether charge[0] happened; "
         "standing or in doubt: reserve, charge[0]"
     )
     tried = detail(
@@ -191,7 +191,7 @@ def test_an_undo_that_goes_on_when_the_time_to_wait_is_over_is_told_with_both(op
 def test_who_settles_one_of_several_is_told_what_can_be_done_about_the_rest(open_shop: Shop) -> None:
     """As a task that is still in error goes on by nobody's doing but the operator's."""
     task = submit(open_shop, "stuck")
-    noop = open_shop.call("task", "settle", task, "--step", "charge", "--not-done", "--why", "r")
+    noop = open_shop.call("task", "settle", task, "--step", "charge", "--not-done", "--reason", "r")
     assert noop.exit_code == 0
     assert "what can be done:" in noop.stderr
 

@@ -20,7 +20,7 @@ def test_it_asks_and_does_nothing_unanswered(shop: Shop) -> None:
 
 def test_it_is_audited_and_alerted(shop: Shop) -> None:
     """Who, why, and which generation began."""
-    found = shop.json("store", "restored", "--yes", "--why", "disk died", "--who", "ann")
+    found = shop.json("store", "restored", "--yes", "--reason", "disk died", "--who", "ann")
     assert (found["generation"], found["freed"], found["doubtful"]) == (2, 0, 0)
     (act,) = shop.json("audit")
     assert (act["kind"], act["task"], act["who"], act["why"]) == ("restored", None, "ann", "disk died")
@@ -60,7 +60,7 @@ def test_a_task_that_was_under_way_in_the_backup_comes_to_its_end(shop: Shop) ->
         (shop.folder / file_name).unlink(missing_ok=True)
     (shop.folder / "backup.db").replace(shop.folder / "kiosk.db")
     assert shop.json("task", "show", task)["state"] == "processing"
-    found = shop.json("store", "restored", "--yes", "--why", "the backup of before")
+    found = shop.json("store", "restored", "--yes", "--reason", "the backup of before")
     assert (found["generation"], found["freed"], found["doubtful"]) == (2, 1, 1)
     shop.serve("run", "kiosk:kiosk")
     assert shop.call("task", "watch", task).exit_code == 0

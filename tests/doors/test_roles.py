@@ -14,7 +14,7 @@ from makegood.cli.logs_and_telemetry import set_up_logs
 from makegood.supervisor.supervisor import LEASE
 from tests.doors.conftest import Shop
 
-QUICK = {"MAKEGOOD_HEARTBEAT": "100ms", "MAKEGOOD_LIFE": "1s", "MAKEGOOD_LEASE": "1s"}
+QUICK = {"MAKEGOOD_HEARTBEAT": "100ms", "MAKEGOOD_DEAD_AFTER": "1s", "MAKEGOOD_LEASE": "1s"}
 
 
 @pytest.mark.parametrize(
@@ -88,7 +88,7 @@ def test_the_roles_work_as_processes_of_their_own(shop: Shop) -> None:
     """Scheduler, agents and supervisor each in a process: an order is processed, each process shows its roles and slots."""
     shop.serve("scheduler")
     shop.serve("agent", "kiosk:kiosk", "stock", "till", "--slots", "2")
-    shop.serve("supervisor", "--every", "1s", **QUICK)
+    shop.serve("supervisor", "--supervise-every", "1s", **QUICK)
     made = shop.json("task", "submit", "kiosk:buy", '{"id": "o"}', "--wait", "--timeout", "30s")
     assert made["state"] == "processed"
     nodes = {tuple(node["roles"]): node for node in shop.json("agents")["nodes"]}
@@ -107,7 +107,7 @@ def test_an_agent_must_be_declared(shop: Shop) -> None:
 
 def test_supervisor_once_makes_one_pass(shop: Shop) -> None:
     """It judges and goes; the lease is free again."""
-    environ = {"MAKEGOOD_EVERY": "50ms", "MAKEGOOD_LEASE": "1s"}
+    environ = {"MAKEGOOD_SUPERVISE_EVERY": "50ms", "MAKEGOOD_LEASE": "1s"}
     result = shop.call("supervisor", "--once", "--json", **environ)
     assert result.exit_code == 0, result.output
     found = json.loads(result.stdout)
@@ -124,19 +124,19 @@ def test_supervisor_once_says_first_for_whom_it_waits(shop: Shop) -> None:
             await client.store.leases.acquire(LEASE, "web-7", "nonce", 60.0)
 
     asyncio.run(lead())
-    result = shop.call("supervisor", "--once", MAKEGOOD_EVERY="10ms", MAKEGOOD_LEASE="100ms")
+    result = shop.call("supervisor", "--once", MAKEGOOD_SUPERVISE_EVERY="10ms", MAKEGOOD_LEASE="100ms")
     assert result.stdout == "another supervisor leads: nothing to do\n"
     assert result.stderr.splitlines()[0] == "makegood: web-7 leads; waiting up to 150ms for its lease"
 
 
 def test_settings_reach_the_process(shop: Shop) -> None:
     """A setting that cannot be meant stops the process at its start."""
-    result = shop.call("scheduler", MAKEGOOD_LIFE="1s", MAKEGOOD_HEARTBEAT="1s")
+    result = shop.call("scheduler", MAKEGOOD_DEAD_AFTER="1s", MAKEGOOD_HEARTBEAT="1s")
     assert result.exit_code == 2
     assert "at least twice" in result.stderr
-    wrong = shop.call("supervisor", "--every", "often")
+    wrong = shop.call("supervisor", "--supervise-every", "often")
     assert wrong.exit_code == 2
-    assert "--every='often' is not a duration" in wrong.stderr
+    assert "--supervise-every='often' is not a duration" in wrong.stderr
 
 
 def test_an_http_clients_lines_do_not_drown_the_others() -> None:

@@ -31,16 +31,16 @@ def test_defaults_are_those_of_the_engine(tmp_path: Path) -> None:
 
 def test_flag_beats_environment_beats_file_beats_default(tmp_path: Path) -> None:
     """Each source overrides those below it, one setting at a time, and its origin is known."""
-    write(tmp_path, "makegood.toml", 'store = "sqlite:///file.db"\nevery = "9s"\ndrain = 3\n')
-    environ = {"MAKEGOOD_STORE": "sqlite:///environ.db", "MAKEGOOD_EVERY": "7s"}
+    write(tmp_path, "makegood.toml", 'store = "sqlite:///file.db"\nsupervise_every = "9s"\ndrain = 3\n')
+    environ = {"MAKEGOOD_STORE": "sqlite:///environ.db", "MAKEGOOD_SUPERVISE_EVERY": "7s"}
     settings = load({"store": "sqlite:///flag.db"}, environ, tmp_path)
     assert settings.store == "sqlite:///flag.db"
-    assert settings.options.number("every") == 7
+    assert settings.options.number("supervise_every") == 7
     assert settings.options.number("drain") == 3
     assert settings.options.number("lease") == 15
     assert dict(settings.origins) == {
         "store": "--store",
-        "every": "MAKEGOOD_EVERY",
+        "supervise_every": "MAKEGOOD_SUPERVISE_EVERY",
         "drain": "drain in makegood.toml",
     }
 
@@ -54,15 +54,15 @@ def test_pyproject_is_read_where_there_is_no_file_of_our_own(tmp_path: Path) -> 
     )
     assert load({}, {}, tmp_path).store == "sqlite:///shared.db"
     assert load({}, {}, tmp_path).options.slots == 4
-    write(tmp_path, "makegood.toml", "hold = 5\n")
+    write(tmp_path, "makegood.toml", "max_tasks = 5\n")
     settings = load({}, {}, tmp_path)
-    assert (settings.store, settings.options.hold, settings.options.slots) == (DEFAULT_URL, 5, None)
+    assert (settings.store, settings.options.max_tasks, settings.options.slots) == (DEFAULT_URL, 5, None)
 
 
 def test_values_of_the_environment_get_their_types(tmp_path: Path) -> None:
     """Text becomes numbers, durations and choices; poll may be "never"; empty means not set."""
     environ = {
-        "MAKEGOOD_SLOTS": "12", "MAKEGOOD_HEARTBEAT": "0.5", "MAKEGOOD_LIFE": "2s", "MAKEGOOD_POLL": "never",
+        "MAKEGOOD_SLOTS": "12", "MAKEGOOD_HEARTBEAT": "0.5", "MAKEGOOD_DEAD_AFTER": "2s", "MAKEGOOD_POLL_EVERY": "never",
         "MAKEGOOD_COLOR": "Never", "MAKEGOOD_STORE": "",
     }  # fmt: skip
     settings = load({}, environ, tmp_path)
@@ -79,17 +79,17 @@ def test_values_of_the_environment_get_their_types(tmp_path: Path) -> None:
         ('stroe = "sqlite:///x.db"', r"makegood\.toml: 'stroe' is not a setting; did you mean store\?"),
         ("foo = 1", r"'foo' is not a setting; the settings are store, color, "),
         (
-            "every = 'often'",
-            r"every in makegood\.toml='often' is not a duration: write seconds, or \"200ms\"",
+            "supervise_every = 'often'",
+            r"supervise_every in makegood\.toml='often' is not a duration: write seconds, or \"200ms\"",
         ),
         ("log-level = 'info'", r"did you mean log_level\?"),
         ("xyz = 1", r"'xyz' is not a setting; the settings are store, color"),
-        ("every = 'soon'", r"every in makegood\.toml='soon' is not a duration"),
+        ("supervise_every = 'soon'", r"supervise_every in makegood\.toml='soon' is not a duration"),
         ("slots = 0", r"slots in makegood\.toml=0: a whole number of at least 1"),
         ("slots = true", r"slots in makegood\.toml=True: a whole number"),
         ("color = 'pink'", r"one of auto, always, never"),
         ("store = 3", r"store in makegood\.toml: a text is expected, not int"),
-        ("life = 1\nheartbeat = 1", r"must be at least twice heartbeat"),
+        ("dead_after = 1\nheartbeat = 1", r"must be at least twice heartbeat"),
         ("store = ", r"makegood\.toml cannot be read"),
     ],
 )
@@ -166,8 +166,8 @@ def test_every_option_of_a_node_is_a_setting(tmp_path: Path) -> None:
 
 
 def test_the_page_lists_every_setting_with_its_default() -> None:
-    """docs/reference/cli.md and the code say the same."""
-    page = (Path(__file__).resolve().parents[2] / "docs/reference/cli.md").read_text(encoding="utf-8")
+    """docs/reference/settings.md and the code say the same."""
+    page = (Path(__file__).resolve().parents[2] / "docs/reference/settings.md").read_text(encoding="utf-8")
     rows = re.findall(r"^\| `(\w+)` \| `MAKEGOOD_(\w+)` \| ([^|]+) \|", page, re.MULTILINE)
     assert [name for name, _, _ in rows] == list(KNOWN)
     assert all(variable == name.upper() for name, variable, _ in rows)
@@ -213,8 +213,14 @@ def test_what_postgres_needs_is_told_so_that_it_works_for_a_checkout_too(
 @pytest.mark.parametrize(
     ("environ", "told"),
     [
-        ({"MAKEGOOD_EVERY": "0"}, r"every=0.0 .* at least 0.01 s \(MAKEGOOD_EVERY\)"),
-        ({"MAKEGOOD_LIFE": "1", "MAKEGOOD_GRACE": "1"}, r"at least twice heartbeat.*\(MAKEGOOD_LIFE\)$"),
+        (
+            {"MAKEGOOD_SUPERVISE_EVERY": "0"},
+            r"supervise_every=0.0 .* at least 0.01 s \(MAKEGOOD_SUPERVISE_EVERY\)",
+        ),
+        (
+            {"MAKEGOOD_DEAD_AFTER": "1", "MAKEGOOD_LATE_AFTER": "1"},
+            r"at least twice heartbeat.*\(MAKEGOOD_DEAD_AFTER\)$",
+        ),
     ],
 )
 def test_settings_that_the_engine_refuses_are_named_as_they_were_written(
@@ -235,7 +241,7 @@ def test_a_variable_of_somebody_elses_is_no_mistake_and_a_misspelt_setting_is(tm
     assert load({}, dict.fromkeys(foreign, "tcp://10.0.0.1:80"), tmp_path).origins == {}
     for misspelt, meant in (
         ("MAKEGOOD_STOER", "MAKEGOOD_STORE"),
-        ("MAKEGOOD_LIEF", "MAKEGOOD_LIFE"),
+        ("MAKEGOOD_DAED_AFTER", "MAKEGOOD_DEAD_AFTER"),
         ("MAKEGOOD_WEBHOOK_HOST", "MAKEGOOD_WEBHOOK_HOSTS"),
     ):
         with pytest.raises(ConfigError, match=f"{misspelt} is not a setting; did you mean {meant}"):

@@ -68,7 +68,7 @@ def test_inputs_come_from_arguments_files_stdin_and_by_name(open_shop: Shop) -> 
         (("{",), r"the input order"),
         (('{"id": 3}',), r"the input order"),
         (("--named", "[1]"), r"not a JSON object"),
-        (("--named", '{"ordre": 1}'), r"'ordre' is no parameter of buy"),
+        (("--named", '{"ordre": 1}'), r"'ordre' is not a parameter of buy"),
         (("--named", ORDER, ORDER), r"--named takes one INPUT"),
         (("@nowhere.json",), r"@nowhere.json: .*No such file"),
     ],
@@ -121,7 +121,7 @@ def test_waiting_has_an_end_and_the_task_goes_on(open_shop: Shop) -> None:
     assert late["state"] in ("pending", "processing")
     plain = open_shop.call("task", "watch", late["id"], "--timeout", "200ms")
     assert plain.exit_code == 7
-    assert "it goes on" in plain.stderr
+    assert "the task continues" in plain.stderr
     assert open_shop.call("task", "cancel", late["id"], "--timeout", "20s").exit_code == 0
 
 

@@ -36,7 +36,7 @@ def test_what_reads_of_it_is_shown_and_what_is_asked_of_it_is_refused(shop: Shop
     assert [view["id"] for view in shop.json("task", "list", "--state", "error")] == [damaged]
     assert shop.call("task", "watch", damaged).exit_code == 6
     for words in (("cancel", damaged), ("undo", damaged), ("resubmit", damaged),
-                  ("settle", damaged, "--step", name, "--done", "null", "--why", "seen")):  # fmt: skip
+                  ("settle", damaged, "--step", name, "--done", "null", "--reason", "seen")):  # fmt: skip
         refused = shop.call("task", *words)
         assert refused.exit_code == 4, words
         for part in (

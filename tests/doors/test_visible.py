@@ -37,8 +37,8 @@ def test_no_command_lets_a_text_of_others_reach_the_terminal_raw(open_shop: Shop
     stuck, second = rude(open_shop, "rude-stuck")
     told = [first, second]
     for words in (
-        ("task", "undo", stuck, "--why", RUDE, "--who", KEY),
-        ("task", "settle", undone, "--step", KEY, "--not-done", "--why", RUDE),
+        ("task", "undo", stuck, "--reason", RUDE, "--who", KEY),
+        ("task", "settle", undone, "--step", KEY, "--not-done", "--reason", RUDE),
         ("task", "cancel", "--filter", "state=error", "--dry-run"),
         ("task", "undo", "--preview", stuck),
         *(("task", what, task) for what in ("show", "history", "watch") for task in (undone, stuck)),
@@ -104,14 +104,14 @@ def test_a_letter_that_stdout_cannot_write_is_shown_and_ends_no_command(shop: Sh
     [
         ("task", "list", "--key", "\udcff"),
         ("task", "list", "--filter", "workflow=\udcff"),
-        ("task", "cancel", "--app", "\udcff", "--why", "x", "--yes"),
+        ("task", "cancel", "--app", "\udcff", "--reason", "x", "--yes"),
         ("task", "submit", "kiosk:buy", '{"id": "\udcff"}'),
         ("task", "resubmit", "0000000000000", "--input", '["\udcff"]'),
-        ("task", "settle", "0000000000000", "--step", "s", "--why", "x", "--done", '"\udcff"'),
+        ("task", "settle", "0000000000000", "--step", "s", "--reason", "x", "--done", '"\udcff"'),
         ("queue", "send", "q", '"\udcff"'),
         ("queue", "list", "\udcff"),
-        ("queue", "drop", "q", "\udcff", "--why", "x"),
-        ("queue", "replay", "\udcff", "--all", "--why", "x"),
+        ("queue", "drop", "q", "\udcff", "--reason", "x"),
+        ("queue", "replay", "\udcff", "--all", "--reason", "x"),
     ],
 )
 def test_what_is_given_as_no_utf8_is_refused_in_a_sentence(shop: Shop, words: tuple[str, ...]) -> None:

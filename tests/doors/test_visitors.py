@@ -246,7 +246,7 @@ def test_a_file_that_its_writer_has_for_himself_for_long_is_not_said_to_lack_its
         assert owner.stdout is not None
         assert owner.stdout.readline() == b"mine\n"
         glance = Glance(folder / "makegood.db")
-        with pytest.raises(StoreUnavailableError, match=r"has it for itself.*: try again"):
+        with pytest.raises(StoreUnavailableError, match=r"another process has locked the file.*: try again"):
             glance.uri()
         owner.stdin.close()
         assert owner.wait(10) == 0

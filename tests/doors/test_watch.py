@@ -210,5 +210,5 @@ def test_the_preview_says_what_stays_and_what_is_uncertain() -> None:
     assert "no way back" in said("done", Policy(within=1.0, no_return=True))
     assert said("in_doubt").startswith("in doubt: undone")
     assert "must not be repeated" in said("in_doubt", Policy(within=1.0, never=True))
-    assert "awaited" in said("running")
+    assert "waits for" in said("running")
     assert said("undo_failed") == "its undo is tried again"

@@ -9,8 +9,8 @@ from typing import Any, Protocol
 from redis.asyncio import Redis
 
 from makegood.election import OpenLeases, open_leases
+from makegood.testing.forwarder import Forwarder
 from makegood.testing.leases import LeaseWorld
-from makegood.testing.servers.forwarder import Forwarder
 from proofs.election_groups import behind
 from proofs.servers import LeaseServer
 from tests.clocks import AheadClock

@@ -5,7 +5,7 @@ import asyncio
 import pytest
 
 from makegood.testing import Forwarder
-from makegood.testing.servers.forwarder import Swallow
+from makegood.testing.forwarder import Swallow
 
 
 async def echo(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:

@@ -11,8 +11,8 @@ import trustme
 from makegood.election import open_leases
 from makegood.election.stores import kubernetes
 from makegood.errors import ConfigError, StoreUnavailableError
+from makegood.testing.forwarder import Forwarder
 from makegood.testing.leases import LEASE_STORE_CASES, LeaseCase
-from makegood.testing.servers.forwarder import Forwarder
 from tests.election.kubernetes_stub import ApiServer
 from tests.election.server_worlds import ObservedWorld
 

@@ -199,5 +199,7 @@ async def test_a_ttl_that_is_no_number_of_seconds_is_refused_before_anything_is_
     tmp_path: Path, url: str, ttl: Any
 ) -> None:
     async with open_leases(url.format(tmp_path)) as leases:
-        with pytest.raises(ConfigError, match="is no length of a lease: write a number of seconds above 0"):
+        with pytest.raises(
+            ConfigError, match="is not the length of a lease: write a number of seconds above 0"
+        ):
             await leases.acquire("lead", "a", "nonce", ttl)

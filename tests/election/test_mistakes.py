@@ -33,13 +33,16 @@ def call(folder: Path, *words: str, store: str = "leases.db") -> click.testing.R
 @pytest.mark.parametrize(
     ("words", "says"),
     [
-        (("ec", "--hodl", "2m", "--", "true"), "--hold"),
+        (("ec", "--keep-laese", "2m", "--", "true"), "--keep-lease"),
         (("--jsn", "nd4", "--", "true"), "--json"),
         (("x", "sh", "-c", "true"), "write `--` before COMMAND"),
         (("--", "true", "x"), "write NAME before `--`"),
         (("x", "y", "--", "true"), "write NAME before `--`"),
         (("x", "--ttl", "0s", "--", "true"), "--ttl='0s' must be a finite duration of at least 0.1 s"),
-        (("x", "--ttl", "15s", "--grace", "8s", "--", "true"), "--grace 8s is too long for --ttl 15s"),
+        (
+            ("x", "--ttl", "15s", "--wind-down", "8s", "--", "true"),
+            "--wind-down 8s is too long for --ttl 15s",
+        ),
         (("x", "--store", "memory:", "--", "true"), "excludes nobody"),
     ],
 )
@@ -118,8 +121,8 @@ def test_a_url_with_what_its_store_does_not_know(url: Any, says: str) -> None:
         (lambda: Election("x", "sqlite:///x.db"), "pass what open_leases"),  # type: ignore[arg-type]
         (lambda: Election("x", None), "pass what open_leases"),  # type: ignore[arg-type]
         (lambda: Election("x", MemoryLeases(), health="yes"), "pass a function"),  # type: ignore[arg-type]
-        (lambda: Bully("x"), "no transport"),  # type: ignore[arg-type]
-        (lambda: Election("x", MemoryLeases(), preference=Bully), "pass one that was made"),  # type: ignore[arg-type]
+        (lambda: Bully("x"), "is not a transport"),  # type: ignore[arg-type]
+        (lambda: Election("x", MemoryLeases(), preference=Bully), "pass an object"),  # type: ignore[arg-type]
         (
             lambda: Election("x", MemoryLeases(), me="h2", preference=Bully(TcpTransport("h1", GROUP))),
             "is 'h1''s",
@@ -208,9 +211,9 @@ async def test_azure_is_not_asked_for_a_name_that_means_another_place(name: str)
     """An HTTP client takes "a/../b" for "b", another election or even another container."""
     pytest.importorskip("azure.storage.blob")
     async with open_leases("azure-blob://devstoreaccount1@127.0.0.1:1/leases") as leases:
-        with pytest.raises(ConfigError, match="is no name for a blob"):
+        with pytest.raises(ConfigError, match="is not a name for a blob"):
             await leases.acquire(name, "a", "nonce", 15)
-        with pytest.raises(ConfigError, match="is no name for a blob"):
+        with pytest.raises(ConfigError, match="is not a name for a blob"):
             await leases.read(name)
 
 

@@ -195,9 +195,9 @@ async def test_a_record_that_never_stands_still_is_unavailable_not_lost() -> Non
     leases = Restless({}, AheadClock())
     grant = await leases.acquire("x", "a", "n", 15)
     assert grant is not None
-    with pytest.raises(StoreUnavailableError, match="goes on changing"):
+    with pytest.raises(StoreUnavailableError, match="keeps changing"):
         await leases.renew(grant)
-    with pytest.raises(StoreUnavailableError, match="goes on changing"):
+    with pytest.raises(StoreUnavailableError, match="keeps changing"):
         await leases.release(grant)
 
 

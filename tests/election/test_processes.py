@@ -143,7 +143,7 @@ def test_a_candidate_that_is_killed_or_stopped_takes_its_command_along_and_its_s
     for number in (signal.SIGKILL, signal.SIGSTOP):
         folder = tmp_path / number.name
         folder.mkdir()
-        first = started(folder, "--ttl", "3s", "--grace", "0.3s", "--once", "--", "sh", "-c", CHILD)
+        first = started(folder, "--ttl", "3s", "--wind-down", "0.3s", "--once", "--", "sh", "-c", CHILD)
         group = group_of(folder, first)
         if number == signal.SIGSTOP:
             halt(first.pid, f"sqlite:///{folder}/leases.db")
@@ -158,7 +158,7 @@ def test_a_candidate_that_is_killed_or_stopped_takes_its_command_along_and_its_s
 
 
 def test_sigterm_ends_the_command_and_gives_the_lease_back(tmp_path: Path) -> None:
-    first = started(tmp_path, "--ttl", "30s", "--grace", "0.2s", "--", "sh", "-c", CHILD)
+    first = started(tmp_path, "--ttl", "30s", "--wind-down", "0.2s", "--", "sh", "-c", CHILD)
     group = group_of(tmp_path, first)
     waiting = started(tmp_path, "--wait", "0.5s", "--", "true")
     code, err = finished(waiting)
@@ -192,7 +192,7 @@ while True:
 def test_nothing_of_the_command_runs_when_its_lease_is_given_back(tmp_path: Path, struck: str) -> None:
     """Neither the command nor what it started in a session of its own, whoever of keeper and candidate is struck."""
     (tmp_path / "beats.py").write_text(BEATS)
-    first = started(tmp_path, "--ttl", "3s", "--grace", "0.3s", "--", sys.executable, "beats.py")
+    first = started(tmp_path, "--ttl", "3s", "--wind-down", "0.3s", "--", sys.executable, "beats.py")
     pids = asyncio.run(lines(tmp_path / "pids", 2))
     (keeper,) = Path(f"/proc/{first.pid}/task/{first.pid}/children").read_text().split()
     number = signal.SIGTERM if "told" in struck else signal.SIGSTOP if "stopped" in struck else signal.SIGKILL

@@ -19,11 +19,11 @@ from tests.election.virtual import Leases, clock, election, forever, now, virtua
     [
         ({"ttl": 15, "renew": 10}, r"renew=10 s .* timeout=5 s, together 15 s, .* the 13\.95 s .* ttl=15 s"),
         ({"ttl": 15, "timeout": 10}, "together 15 s"),
-        ({"ttl": 15, "grace": 5}, r"the 9\.70 s"),
+        ({"ttl": 15, "wind_down": 5}, r"the 9\.70 s"),
         ({"ttl": 15, "drift": 0.4}, r"\(1 - 0\.4\) / \(1 \+ 0\.4\)"),
         ({"ttl": 15, "drift": 0.6}, "share of clock rate"),
         ({"ttl": 15, "stall": 5}, "not longer than renew=5 s"),
-        ({"ttl": 15, "overrun": "exit", "grace": 0}, "say with grace="),
+        ({"ttl": 15, "overrun": "exit", "wind_down": 0}, "say with wind_down="),
         ({"ttl": 15, "overrun": "panic"}, '"log" or "exit"'),
         ({"ttl": 0}, "at least 0.1 s"),
         ({"me": ""}, "needs a name"),
@@ -38,7 +38,7 @@ def test_settings_that_are_not_sound_are_refused_with_the_arithmetic(
 
 def test_the_look_at_health_has_its_place_in_the_arithmetic() -> None:
     assert settings(15, renew=5, timeout=5).health_timeout == 0
-    with pytest.raises(ConfigError, match=r"\+ 3 s for the look at health"):
+    with pytest.raises(ConfigError, match=r"\+ 3 s for the check of health"):
         settings(15, renew=5, timeout=6, health=lambda: True)
 
 
@@ -87,7 +87,7 @@ async def test_a_black_hole_ends_the_work_before_the_lease_can_be_taken() -> Non
                 ended = now() - begun
                 with pytest.raises(LeadershipLostError):
                     term.check()
-                assert term.remaining() > 0, "the grace is for winding down"
+                assert term.remaining() > 0, "the end of the deadline is for winding down"
         break
     assert ended == pytest.approx(belief(15) - 15 / 20, abs=0.1)
     assert term.ending == "deadline"

@@ -12,8 +12,8 @@ import asyncpg
 
 from makegood.election import OpenLeases, open_leases
 from makegood.election.stores.memory import MemoryLeases
+from makegood.testing.forwarder import Forwarder
 from makegood.testing.leases import LeaseWorld
-from makegood.testing.servers.forwarder import Forwarder
 from tests.clocks import AheadClock
 
 
@@ -51,7 +51,7 @@ class SQLiteWorld(LeaseWorld):
         self.clock.ahead += seconds
 
     async def restart(self) -> None:
-        self.clock._boot = "another boot"
+        self.clock.boot = "another boot"
 
 
 class PostgresWorld(LeaseWorld):

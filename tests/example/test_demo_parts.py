@@ -1,7 +1,9 @@
 """The parts of the demo that need no process: what is to come, what is seen, and what is told at the end."""
 
+import io
 import json
 import random
+import re
 from collections import Counter
 from contextlib import ExitStack
 from dataclasses import replace
@@ -144,6 +146,17 @@ def test_the_scoreboard_counts_what_is_under_way() -> None:
         "orders 8/10 · processed 4 · undone 1 · in error 0 · under way 3 · kills survived 2"
     )
     assert line.endswith("last heal 1.5 s")
+
+
+def test_the_lights_stand_beside_long_events() -> None:
+    """In a narrow terminal the events wrap; whether a process runs is still seen."""
+    seen = scene()
+    seen.events.append(
+        (12.3, Event("healed", "agent-2", 4711, "4 requests that it held went on without it " * 3))
+    )
+    console = Console(width=90, record=True, file=io.StringIO())
+    console.print(display.drawn(seen, 90))
+    assert re.findall(r"^ ([●✖])", console.export_text(), re.MULTILINE) == ["✖", "●", "●"]
 
 
 def test_the_drawn_screen_names_who_was_killed_who_runs_and_who_leads() -> None:

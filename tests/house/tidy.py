@@ -299,7 +299,7 @@ NOT_OURS = re.compile(
     r"|\b(pypi|pythonhosted|npmjs)\.(org|com)\b"
     r"|\bshared/(reference|prototypes|design)"
     r"|\b(coding|AI)[ -](agent|assistant|session)s?\b"
-    r"|\b(cl[a]ude|anthr[o]pic|ll[m]s?)\b",
+    r"|\b(cl[a]ude|anthr[o]pic|ll[m]s?(?!(-full)?[.]txt))\b",
     re.IGNORECASE,
 )
 

@@ -11,7 +11,7 @@ import pytest
 
 from makegood.errors import ConfigError
 from makegood.store.postgres import PostgresStore
-from makegood.testing.servers.postgres import PrivateServer
+from proofs.private_server import PrivateServer
 from tests.conformance.conftest import pytest_pyfunc_call, runner
 from tests.conformance.postgres import PostgresWorld
 from tests.postgres.faulty_proxy import Proxy

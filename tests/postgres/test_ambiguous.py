@@ -14,7 +14,7 @@ import pytest
 from makegood.errors import StoreError, StoreUnavailableError
 from makegood.model.messages import Act, Alert, TaskMessage
 from makegood.store.postgres import PostgresStore
-from makegood.testing.servers.postgres import PrivateServer
+from proofs.private_server import PrivateServer
 from tests.conformance.builders import (
     VALUE,
     Hand,

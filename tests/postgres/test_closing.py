@@ -16,7 +16,7 @@ from makegood.errors import StoreUnavailableError
 from makegood.store.postgres import PostgresStore
 from makegood.store.postgres.connection import Connection
 from makegood.testing import Forwarder
-from makegood.testing.servers.postgres import PrivateServer
+from proofs.private_server import PrivateServer
 
 
 @dataclass

@@ -13,7 +13,7 @@ from makegood.model.messages import TaskMessage
 from makegood.store import open_store
 from makegood.store.postgres import PostgresStore
 from makegood.store.views import Filter
-from makegood.testing.servers.postgres import PrivateServer
+from proofs.private_server import PrivateServer
 from tests.conformance.builders import agent, begin, draft, hand, info, offer, running, term
 from tests.postgres.faulty_proxy import Proxy
 from tests.waiting import moment, until

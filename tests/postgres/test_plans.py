@@ -12,7 +12,7 @@ import asyncpg
 import pytest
 
 from makegood.model.messages import Alert
-from makegood.store import alerts, notice_operations
+from makegood.store import alerts, notice_operations, upkeep
 from makegood.store.postgres import (
     PostgresStore,
     claim,
@@ -25,7 +25,7 @@ from makegood.store.postgres import (
     take,
 )
 from makegood.store.postgres import queues as messages
-from makegood.testing.servers.postgres import PrivateServer
+from proofs.private_server import PrivateServer
 from tests.conformance.builders import (
     Hand,
     agent,
@@ -88,12 +88,15 @@ STATEMENTS = {
     "receive": messages._RECEIVE,
     "notices due": notice_operations.HOSTS.postgres,
     "take notices": notices._TAKE,
-    "our notices": notices._OURS,
-    "sent": notices._SENT,
-    "the last one": notices._LAST,
-    "the next one": notices._NEXT,
-    "once more": notices._AGAIN,
-    "given up": notices._DEAD,
+    "our notices": notice_operations.OURS.postgres,
+    "sent": notice_operations.SENT.postgres,
+    "the last one": notice_operations.LAST.postgres,
+    "the next one": notice_operations.NEXT.postgres,
+    "once more": notice_operations.AGAIN.postgres,
+    "given up": notice_operations.DEAD.postgres,
+    "kept": upkeep.KEPT.postgres,
+    "removed": upkeep.REMOVE.postgres,
+    **{f"removed with it {n}": sql.postgres for n, sql in enumerate(upkeep.REST)},
 }
 FINE = {
     "commit": {"all of generation"},  # it has one row

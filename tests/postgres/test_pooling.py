@@ -13,7 +13,7 @@ from urllib.parse import urlsplit
 import pytest
 
 from makegood.store.postgres import PostgresStore
-from makegood.testing.servers.postgres import PrivateServer
+from proofs.private_server import PrivateServer
 from tests.doors.conftest import Shop
 
 Pooled = Callable[[str], str]

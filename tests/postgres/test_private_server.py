@@ -9,9 +9,11 @@ from pathlib import Path
 
 import pytest
 
+from examples.orders import temporary_postgres as postgres
+from examples.orders.temporary_postgres import programs
 from makegood.errors import ConfigError, StoreUnavailableError
-from makegood.testing.servers import postgres
-from makegood.testing.servers.postgres import PrivateServer, programs
+from proofs import private_server
+from proofs.private_server import PrivateServer
 
 
 def test_it_lives_dies_and_leaves_nothing() -> None:
@@ -102,7 +104,7 @@ def test_the_command_serves_until_it_is_told_to_stop(tmp_path: Path, told: signa
     command = [
         sys.executable,
         "-m",
-        "makegood.testing.servers.postgres",
+        "examples.orders.temporary_postgres",
         "--serve",
         "--ready-file",
         str(ready),
@@ -120,9 +122,9 @@ def test_the_command_serves_until_it_is_told_to_stop(tmp_path: Path, told: signa
         assert ready.stat().st_mode & 0o077 == 0
         port = int(url.rpartition(":")[2].partition("/")[0])
         password = url.partition("postgres:")[2].partition("@")[0]
-        with postgres._Conversation(port, "makegood", password) as asked:
+        with private_server._Conversation(port, "makegood", password) as asked:
             assert asked.execute("select 1") == [("1",)]
         served.send_signal(told)
         assert served.wait(30) == 0
     with pytest.raises(OSError, match="refused"):
-        postgres._Conversation(port, "makegood", password)
+        private_server._Conversation(port, "makegood", password)

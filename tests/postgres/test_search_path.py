@@ -17,14 +17,20 @@ from makegood.node.node import Node
 from makegood.options import Options
 from makegood.store.postgres import PostgresStore
 from makegood.store.views import TaskView
-from makegood.testing.servers.postgres import PrivateServer
+from proofs.private_server import PrivateServer
 from tests.postgres.shadowing_objects import FIRST, USUAL, lay
 from tests.waiting import moment
 
 pytestmark = pytest.mark.new_database
 
 SECRET = "whsec_" + base64.b64encode(bytes(32)).decode()
-SOON = Options(every="200ms", tell="100ms", drain="5s", webhook_hosts="hooks.invalid", webhook_secret=SECRET)
+SOON = Options(
+    supervise_every="200ms",
+    alerts_every="100ms",
+    drain="5s",
+    webhook_hosts="hooks.invalid",
+    webhook_secret=SECRET,
+)
 PATH = "select pg_catalog.set_config('search_path', 'pg_catalog, pg_temp', false)"
 
 

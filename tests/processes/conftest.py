@@ -15,7 +15,7 @@ import pytest
 
 from makegood import MakegoodError
 from makegood.store import open_store
-from makegood.testing.servers.postgres import PrivateServer
+from proofs.private_server import PrivateServer
 from tests.processes.world import World
 
 STORES = ("sqlite", "postgres")

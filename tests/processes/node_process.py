@@ -49,7 +49,7 @@ async def live(given: argparse.Namespace) -> None:
     module, _, name = given.app.partition(":")
     app: App = getattr(importlib.import_module(module), name)
     options = Options(**given.options)
-    real = store_of(given.store, options.poll)
+    real = store_of(given.store, options.poll_every)
     seen = Seen(real, given.folder, given.name, given.fault)
     await real.open(migrate=True)
     try:

@@ -13,7 +13,7 @@ from urllib.parse import urlsplit
 import pytest
 
 from makegood import TaskHandle
-from makegood.testing.servers.postgres import PrivateServer
+from proofs.private_server import PrivateServer
 from tests.processes import fault_app
 from tests.processes.node_process import UNUSABLE
 from tests.processes.world import World

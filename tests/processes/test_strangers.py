@@ -126,12 +126,12 @@ with mg.SyncClient(sys.argv[1]) as client:
 LOAVES = 60
 BURNT = len(range(0, LOAVES, 5))
 SETTINGS = {
-    "MAKEGOOD_EVERY": "0.5s",
+    "MAKEGOOD_SUPERVISE_EVERY": "0.5s",
     "MAKEGOOD_LEASE": "2s",
-    "MAKEGOOD_GRACE": "0.3s",
+    "MAKEGOOD_LATE_AFTER": "0.3s",
     "MAKEGOOD_HEARTBEAT": "0.2s",
-    "MAKEGOOD_LIFE": "1.5s",
-    "MAKEGOOD_POLL": "0.5s",
+    "MAKEGOOD_DEAD_AFTER": "1.5s",
+    "MAKEGOOD_POLL_EVERY": "0.5s",
 }
 
 

@@ -17,7 +17,7 @@ from pathlib import Path
 import pytest
 
 import makegood as mg
-from makegood.testing.servers.postgres import PrivateServer
+from proofs.private_server import PrivateServer
 from tests.processes.conftest import STORES, another_database
 from tests.processes.shop_of_versions import place
 
@@ -125,7 +125,7 @@ async def test_two_versions_share_a_store_and_each_other_s_tasks(
         done[what].add(int(order))
     refused = {order for order in range(ORDERS) if order % 5 == 0}
     assert done["charge"] == set(range(ORDERS)) - refused
-    assert done["refund"] == set()
+    assert done["refund"] <= refused  # of a charge that was in doubt when its process was killed
     assert refused <= done["release"] | (set(range(ORDERS)) - done["reserve"])
     assert done["release"] <= refused
     assert {version for version, *_ in fleet.effects()} == {"earlier", "this"}

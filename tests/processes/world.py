@@ -28,13 +28,13 @@ ROOT = Path(__file__).resolve().parents[2]
 PATIENCE = 15.0
 Process = subprocess.Popen[bytes] | Forked
 QUICK: Mapping[str, object] = {
-    "every": 0.5,
+    "supervise_every": 0.5,
     "lease": 2.0,
-    "grace": 0.3,
-    "starve": 60.0,
+    "late_after": 0.3,
+    "starved_after": 60.0,
     "heartbeat": 0.2,
-    "life": 1.5,
-    "poll": 0.5,
+    "dead_after": 1.5,
+    "poll_every": 0.5,
     "drain": 10.0,
 }
 """Options of the processes: everything that lasts seconds in earnest lasts fractions here."""
@@ -160,7 +160,7 @@ class World:
     async def __aenter__(self) -> Self:
         """Make the books, and the schema if there is none; open the client."""
         self.service.create()
-        self._client = Client(self.url, poll=0.1, migrate=True)
+        self._client = Client(self.url, poll_every=0.1, migrate=True)
         await self._client.open()
         return self
 

@@ -12,14 +12,14 @@ from tests.replicas.remote_service import STEPS, Order, Service, Shop
 from tests.waiting import until
 
 BRISK = Options(
-    every="200ms",
+    supervise_every="200ms",
     lease="1s",
-    grace="200ms",
+    late_after="200ms",
     heartbeat="200ms",
-    life="2s",
-    poll="200ms",
+    dead_after="2s",
+    poll_every="200ms",
     drain="2s",
-    starve="1m",
+    starved_after="1m",
 )
 PATIENCE = 40.0
 

@@ -11,7 +11,7 @@ import pytest
 
 import makegood as mg
 from makegood.errors import ConfigError, StoreUnavailableError
-from makegood.testing.servers.postgres import PrivateServer
+from proofs.private_server import PrivateServer
 from tests.replicas.load_and_audit import BRISK, Load, balanced, ended, gather
 from tests.replicas.remote_service import Order, Service, shop
 from tests.replicas.small_disks import small_disk, stuff

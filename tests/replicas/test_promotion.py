@@ -10,7 +10,7 @@ import pytest
 from makegood.errors import ConfigError, FencedOffError
 from makegood.store.postgres import PostgresStore, generation
 from makegood.store.views import Filter
-from makegood.testing.servers.postgres import PrivateServer
+from proofs.private_server import PrivateServer
 from tests.conformance.builders import agent, begin, done, draft, hand, info, offer, reply, running, term
 
 

@@ -301,7 +301,7 @@ def final(history: History, **changes: Any) -> Final:
     details = [
         _detail(task, state, [steps[task, idx] for idx in range(len(STEPS))]) for task, state in tasks.items()
     ]
-    known = Final(tasks=details, histories=rows, logs=["all is well"], canaries=["4000 1234"])
+    known = Final(tasks=details, histories=rows)
     return replace(known, **changes)
 
 

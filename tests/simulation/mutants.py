@@ -16,10 +16,11 @@ from pathlib import Path
 
 import pytest
 
-from makegood.testing.simulator.storm import ONCE, SERVICES_OF_STORM, orders, storm_app
-from makegood.testing.simulator.world import Outcome, SimulatedWorld
+from makegood.testing.simulator.world import Outcome
 from makegood.testing.simulator.world_files import Grounds, empty_store
 from makegood.workflow.app import App
+from proofs.storms.shop import ONCE, SERVICES_OF_STORM, orders, storm_app
+from proofs.storms.world import StormWorld
 from tests.simulation import (
     mutants_around,
     mutants_asked,
@@ -49,12 +50,12 @@ class Worlds:
     guarded: App = field(default_factory=partial(storm_app, guarded=True))
     template: bytes = field(default_factory=empty_store)
 
-    def world(self, found: Mutant, seed: int, *, sound: bool = False) -> SimulatedWorld:
+    def world(self, found: Mutant, seed: int, *, sound: bool = False) -> StormWorld:
         """Return the world of a mutant and a seed, not yet begun; the engine in it is as it is."""
         services = SERVICES_OF_STORM if sound or found.services is None else found.services
         drawn = orders if found.only is None else partial(orders, only=found.only)
         app = self.guarded if found.swarm.around is not None and found.swarm.around.guarded else self.app
-        world = SimulatedWorld(
+        world = StormWorld(
             seed, app=app, orders=drawn, services=services, once=ONCE, swarm=found.swarm, grounds=Grounds(self.template)
         )  # fmt: skip
         if found.twist is not None:

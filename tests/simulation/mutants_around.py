@@ -16,13 +16,15 @@ from makegood.messaging.inbox import Acceptor
 from makegood.model.breaker import Circuit
 from makegood.model.notices import ENDS, Notice
 from makegood.model.queue_message import QueueMessage
+from makegood.store import upkeep
 from makegood.store.queue_records import Outgoing, Sent
-from makegood.store.sqlite import notices, pruning, slices
+from makegood.store.sqlite import notices, slices
 from makegood.store.sqlite import queues as messages
 from makegood.store.sqlite.transaction import WriteTransaction as Writing
-from makegood.testing.simulator.peers import RECEIVING, Around
+from makegood.store.transaction import Sql
 from makegood.transactions import Caller
 from makegood.transactions.transaction import Transaction
+from proofs.storms.surroundings import RECEIVING, Around
 from tests.simulation.mutants_making import mutant
 from tests.simulation.mutants_worlds import APART, FAULTS_OF_ALL_KINDS
 
@@ -53,7 +55,7 @@ def notice_lost(m: pytest.MonkeyPatch) -> None:
 
 @mutant(QUEUED, "place_order")
 def notice_before_the_commit(m: pytest.MonkeyPatch) -> None:
-    """A notice is sent in a transaction of its own, before the state change that it tells of."""
+    """A notice is sent in a transaction of its own, before the state change that it reports."""
     true = slices.TaskSlice.commit
 
     async def hasty(self: slices.TaskSlice, batch: Any) -> Any:
@@ -122,8 +124,10 @@ FORGETFUL = replace(
 
 @mutant(FORGETFUL, "lone")
 def removed_before_it_was_told(m: pytest.MonkeyPatch) -> None:
-    """The janitor removes a task although its submitter's webhook was not told everything."""
-    m.setattr(pruning, "_KEEPS", tuple(sql for sql in pruning._KEEPS if "makegood_listener" not in sql))
+    """The janitor removes a task although its submitter's webhook has not received everything."""
+    line = "or exists (select 1 from makegood.listener l where l.task between x.task and x.task)"
+    assert line in upkeep._KEEPS
+    m.setattr(upkeep, "KEPT", Sql("", upkeep.KEPT.sqlite.replace(line.replace("makegood.", "makegood_"), "")))
 
 
 GUARDED = replace(
@@ -156,7 +160,7 @@ def counted_while_open(m: pytest.MonkeyPatch) -> None:
 
 @mutant(GUARDED, "lone")
 def canary_counted(m: pytest.MonkeyPatch) -> None:
-    """A canary that fails counts for its step."""
+    """A trial call that fails counts for its step."""
     true = Circuit.ended
 
     def counting(

@@ -11,7 +11,7 @@ from makegood.model.messages import TaskMessage
 from makegood.model.task import Step
 from makegood.saga import forward, rules
 from makegood.scheduler.task_table import TaskTable
-from makegood.testing.simulator.services import Service
+from proofs.storms.services import StormService
 from tests.simulation.mutants_making import mutant
 from tests.simulation.mutants_rules import also_lawful
 from tests.simulation.mutants_worlds import APART, FAULTS_OF_ALL_KINDS, QUICK, resubmitting, wavering
@@ -40,7 +40,7 @@ def never_tried_twice(m: pytest.MonkeyPatch) -> None:
     twist=resubmitting,
 )
 def never_resubmitted_in_doubt(m: pytest.MonkeyPatch) -> None:
-    """A step in doubt at a service without keys does not bar a resubmission, and is asked anew."""
+    """A step in doubt at a service without keys does not bar a resubmission, and is asked again."""
     also_lawful(m, "in_doubt", "waiting")
     true, begins = rules.barred_from_resubmission, rules.begins_anew
 
@@ -79,10 +79,10 @@ def hold_no_withdraw(m: pytest.MonkeyPatch) -> None:
     twist=wavering,
 )
 def undo_by_key(m: pytest.MonkeyPatch) -> None:
-    """An undo takes back whatever stands of its step, not what was done under the key that it names."""
-    true = Service._undo
+    """An undo undoes whatever is in place of its step, not what was done under the key that it names."""
+    true = StormService._undo
 
-    def whatever(service: Service, sent: Any, entry: Any) -> Any:
+    def whatever(service: StormService, sent: Any, entry: Any) -> Any:
         for key, other in service.books.items():
             if other.net and key.startswith(f"{sent.scope}/"):
                 sent.about = key
@@ -90,7 +90,7 @@ def undo_by_key(m: pytest.MonkeyPatch) -> None:
                 return true(service, sent, other)
         return true(service, sent, entry)
 
-    m.setattr(Service, "_undo", whatever)
+    m.setattr(StormService, "_undo", whatever)
 
 
 # -- one Decision per task -------------------------------------------------------------------------------------------------

@@ -6,9 +6,9 @@ from types import ModuleType
 
 import pytest
 
-from makegood.testing.simulator.services import Kind
-from makegood.testing.simulator.swarm import Swarm
 from makegood.testing.simulator.world import Outcome
+from proofs.storms.services import Kind
+from proofs.storms.swarm import StormSwarm
 from tests.simulation.mutants_worlds import Twist
 
 Patch = Callable[[pytest.MonkeyPatch], None]
@@ -24,7 +24,7 @@ class Mutant:
     name: str
     rule: str
     patch: Patch
-    swarm: Swarm
+    swarm: StormSwarm
     only: str | None = None
     services: Mapping[str, Kind] | None = None
     twist: Twist | None = None
@@ -34,7 +34,7 @@ class Mutant:
 
 
 def mutant(
-    swarm: Swarm,
+    swarm: StormSwarm,
     only: str | None = None,
     *,
     services: Mapping[str, Kind] | None = None,

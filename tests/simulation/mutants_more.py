@@ -12,8 +12,8 @@ from makegood.saga import acts, decisions, replies, rules, undo
 from makegood.saga.decision_builder import DecisionBuilder
 from makegood.store.sqlite import decision_rows, requests, supervision
 from makegood.testing.simulator.members import FleetMember
-from makegood.testing.simulator.operator import RandomOperator
-from makegood.testing.simulator.services import Service
+from proofs.storms.operator import RandomOperator
+from proofs.storms.services import StormService
 from tests.simulation.mutants_making import mutant
 from tests.simulation.mutants_worlds import (
     APART,
@@ -87,7 +87,7 @@ def stuck_stops_others(m: pytest.MonkeyPatch) -> None:
 
 @mutant(replace(DOUBTFUL, layout=APART, driven={"operator": 3.0, "kill": 0.5}), "place_order")
 def cancelled_in_flight(m: pytest.MonkeyPatch) -> None:
-    """A pending task that is cancelled is undone at once, whatever is in flight or stands."""
+    """A pending task that is cancelled is undone at once, whatever is in flight or in place."""
     m.setattr(acts, "_untouched", lambda _work: True)
 
 
@@ -100,7 +100,7 @@ def cancelled_after_the_end(m: pytest.MonkeyPatch) -> None:
 @mutant(replace(FAULTS_OF_ALL_KINDS, services={}, driven={"kill": 0.2}), "never", twist=distant)
 def never_undone_blindly(m: pytest.MonkeyPatch) -> None:
     """A step in doubt at a service without keys is undone although nobody can tell whether it happened."""
-    m.setattr(rules, "must_settle", lambda step: rules.policy(step).settle)
+    m.setattr(rules, "must_be_definite", lambda step: rules.policy(step).remembers)
     m.setattr(rules, "holds_in_doubt", lambda step: rules.policy(step).then == "hold")
 
 
@@ -118,7 +118,7 @@ def reset_token(m: pytest.MonkeyPatch) -> None:
     "place_order",
 )
 def late_reply(m: pytest.MonkeyPatch) -> None:
-    """The store does not look whether a reply came by its complete-by."""
+    """The store does not check whether a reply came before its deadline."""
     m.setattr(
         requests, "_IN_FLIGHT", requests._IN_FLIGHT.replace("taken_by, complete_by,", "taken_by, 9e18,")
     )
@@ -168,21 +168,21 @@ def agent_hides_its_tries(m: pytest.MonkeyPatch) -> None:
     replace(DOUBTFUL, tasks=12, services={"service late": 0.5, "service refuses": 0.4}, driven={}), "settle"
 )
 def forgets_refusal(m: pytest.MonkeyPatch) -> None:
-    """A service that is declared with ``settle`` forgets its refusals."""
-    true = Service._do
+    """A service that is declared with ``remembers`` forgets its refusals."""
+    true = StormService._do
 
-    def forgetful(service: Service, sent: Any, entry: Any) -> Any:
+    def forgetful(service: StormService, sent: Any, entry: Any) -> Any:
         entry.refused, entry.refused_token = False, None
         return true(service, sent, entry)
 
-    m.setattr(Service, "_do", forgetful)
+    m.setattr(StormService, "_do", forgetful)
 
 
 @mutant(replace(FAULTS_OF_ALL_KINDS, services={}, tasks=8), "place_order", twist=distant_carrier)
 def service_probe_does_not_fence(m: pytest.MonkeyPatch) -> None:
     """A probe that is declared as fencing does not fence."""
-    true = Service.probe
-    m.setattr(Service, "probe", lambda service, **_: true(service))
+    true = StormService.probe
+    m.setattr(StormService, "probe", lambda service, **_: true(service))
 
 
 @mutant(

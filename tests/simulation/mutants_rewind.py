@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from makegood.declare.call import Call, Token
-from makegood.testing.simulator.services import Service
+from proofs.storms.services import StormService
 from tests.simulation.mutants_making import mutant
 from tests.simulation.mutants_worlds import FAULTS_OF_ALL_KINDS
 from tests.simulation.restored_store import goes_back
@@ -28,13 +28,13 @@ def _no_generation(m: pytest.MonkeyPatch) -> None:
 
 
 def _no_tombstone(m: pytest.MonkeyPatch) -> None:
-    true = Service._do
+    true = StormService._do
 
-    def forgetful(service: Service, sent: Any, entry: Any) -> Any:
+    def forgetful(service: StormService, sent: Any, entry: Any) -> Any:
         entry.gone = False
         return true(service, sent, entry)
 
-    m.setattr(Service, "_do", forgetful)
+    m.setattr(StormService, "_do", forgetful)
 
 
 @mutant(BACK, "lone", twist=goes_back)

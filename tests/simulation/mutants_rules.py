@@ -130,7 +130,7 @@ def undo_running(m: pytest.MonkeyPatch) -> None:
 @mutant(DOUBTFUL, "settle")
 def no_settle(m: pytest.MonkeyPatch) -> None:
     """A step in doubt at a service without tokens is undone without being settled first."""
-    m.setattr(rules, "must_settle", lambda step: rules.policy(step).never)
+    m.setattr(rules, "must_be_definite", lambda step: rules.policy(step).never)
 
 
 @mutant(

@@ -176,7 +176,7 @@ def acknowledged_before_the_commit(m: pytest.MonkeyPatch) -> None:
 
 
 def _throw_away(tx: Any, *, read: Sequence[tuple[int, int]]) -> None:
-    tx.many(commit._CONSUMED, read)
+    tx.many("delete from makegood_inbox where seq = ? and task = ?", read)
 
 
 @mutant(replace(FAULTS_OF_ALL_KINDS, points={"ambiguous committed": 0.05}))
@@ -195,7 +195,7 @@ def retried_without_looking(m: pytest.MonkeyPatch) -> None:
     look=called_after_complete_by,
 )
 def wall_clock(m: pytest.MonkeyPatch) -> None:
-    """An agent counts the seconds to complete-by on its wall clock."""
+    """An agent counts the seconds to its deadline on its wall clock."""
     m.setattr(SimulatedClock, "monotonic", SimulatedClock.wall)
 
 
@@ -219,7 +219,7 @@ def born_held_not_adopted(m: pytest.MonkeyPatch) -> None:
 
 @mutant(replace(FAULTS_OF_ALL_KINDS, tasks=12, points={}, driven={"outage": 1.0}, pace=1.0), "place_order")
 def slots_of_lost_decisions(m: pytest.MonkeyPatch) -> None:
-    """A slot that was set aside for a request is not given back when the Decision is not written."""
+    """A slot that was set aside for a request is not released when the Decision is not written."""
     true = slot_pool.Reservation.__exit__
 
     def keeps(slots: Any, *error: Any) -> None:

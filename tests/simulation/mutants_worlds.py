@@ -12,26 +12,51 @@ from makegood.model.states import TaskState
 from makegood.options import Options
 from makegood.store.views import Filter
 from makegood.testing.simulator.faults import Faults
-from makegood.testing.simulator.services import Kind, Service
-from makegood.testing.simulator.storm import SERVICES_OF_STORM
-from makegood.testing.simulator.swarm import Swarm
-from makegood.testing.simulator.world import Outcome, SimulatedWorld
+from makegood.testing.simulator.world import Outcome
+from proofs.storms.services import Kind, StormService
+from proofs.storms.shop import SERVICES_OF_STORM
+from proofs.storms.swarm import StormSwarm
+from proofs.storms.world import StormWorld
 
-Twist = Callable[[SimulatedWorld], None]
+Twist = Callable[[StormWorld], None]
 """Gives a world, the mutant's and its twin's, something more to bear."""
 
 EVERY = (("scheduler", "agent", "supervisor"), ("scheduler", "agent", "supervisor"))
 APART = (("scheduler",), ("scheduler",), ("agent",), ("agent",), ("supervisor",))
 SCHEDULERS = (("scheduler", "agent"), ("scheduler", "agent"), ("scheduler",), ("supervisor",))
 SUPERVISORS = (("scheduler", "agent"), ("scheduler", "agent"), ("supervisor",), ("supervisor",))
-QUICK = Options(heartbeat=1.0, life=3.0, every=1.0, lease=5.0, grace=0.5, starve=30.0, poll=1.0)
-SLOW = Options(heartbeat=1.0, life=3.0, every=5.0, lease=5.0, grace=2.0, starve=30.0, poll=1.0)
-EAGER = Options(heartbeat=1.0, life=3.0, every=1.0, lease=5.0, grace=0.0, starve=30.0, poll=1.0)
+QUICK = Options(
+    heartbeat=1.0,
+    dead_after=3.0,
+    supervise_every=1.0,
+    lease=5.0,
+    late_after=0.5,
+    starved_after=30.0,
+    poll_every=1.0,
+)
+SLOW = Options(
+    heartbeat=1.0,
+    dead_after=3.0,
+    supervise_every=5.0,
+    lease=5.0,
+    late_after=2.0,
+    starved_after=30.0,
+    poll_every=1.0,
+)
+EAGER = Options(
+    heartbeat=1.0,
+    dead_after=3.0,
+    supervise_every=1.0,
+    lease=5.0,
+    late_after=0.0,
+    starved_after=30.0,
+    poll_every=1.0,
+)
 
 SLOW_SERVICES = {"service late": 0.3, "service does it and times out": 0.2, "service hangs": 0.05}
 BAD_SERVICES = {**SLOW_SERVICES, "service called twice": 0.2, "service fails": 0.1, "service refuses": 0.05}
 LOST = {"drop": 0.1, "duplicate": 0.2, "delay": 0.2}
-FAULTS_OF_ALL_KINDS = Swarm(
+FAULTS_OF_ALL_KINDS = StormSwarm(
     layout=EVERY,
     tasks=4,
     storm=15.0,
@@ -89,7 +114,7 @@ class _Aimed(Faults):
 def aimed(kind: str, name: str, share: float) -> Twist:
     """Let a kind of fault strike at this share of the points whose name begins so."""
 
-    def twist(world: SimulatedWorld) -> None:
+    def twist(world: StormWorld) -> None:
         faults = _Aimed(world.faults.rng, world.faults.strengths)
         faults.kind, faults.name, faults.share = kind, name, share
         world.faults = faults
@@ -97,13 +122,13 @@ def aimed(kind: str, name: str, share: float) -> Twist:
     return twist
 
 
-class _Gate(Service):
+class _Gate(StormService):
     """A service with a gate in front: what the gate refuses never reaches the books, nor says anything of earlier calls. A call
     that the network delivers twice is refused twice: a refusal whose copy is let in would have been no refusal.
     """
 
-    def __init__(self, world: SimulatedWorld, name: str) -> None:
-        super().__init__(world, name, "fenced")
+    def __init__(self, world: StormWorld, name: str) -> None:
+        super().__init__(world, name, kind="fenced")
         self.turned_away: set[int] = set()
 
     def carry_out(self, sent: Any) -> Any:
@@ -114,14 +139,14 @@ class _Gate(Service):
         return super().carry_out(sent)
 
 
-def gated(world: SimulatedWorld) -> None:
+def gated(world: StormWorld) -> None:
     """Put a gate in front of the services that honour key and token."""
     for name, found in world.services.items():
         if found.kind == "fenced":
             world.services[name] = _Gate(world, name)
 
 
-class _Distant(Service):
+class _Distant(StormService):
     """A service to which most actions travel long; its probes and undos are quick."""
 
     def _send(self, sent: Any, delay: float) -> None:
@@ -129,18 +154,18 @@ class _Distant(Service):
         super()._send(sent, 4.0 + self.world.draw() * 26.0 if far else delay)
 
 
-def distant(world: SimulatedWorld) -> None:
+def distant(world: StormWorld) -> None:
     """Let most actions arrive when nobody waits for them any more."""
     for name, found in world.services.items():
-        world.services[name] = _Distant(world, name, found.kind)
+        world.services[name] = _Distant(world, name, kind=found.kind)
 
 
-def distant_carrier(world: SimulatedWorld) -> None:
+def distant_carrier(world: StormWorld) -> None:
     """The same of one service alone."""
-    world.services["carrier"] = _Distant(world, "carrier", "fenced")
+    world.services["carrier"] = _Distant(world, "carrier", kind="fenced")
 
 
-class _Stubborn(Service):
+class _Stubborn(StormService):
     """A service that often says of an undo that it cannot be done, as long as the storm lasts."""
 
     def _undo(self, sent: Any, entry: Any) -> Any:
@@ -150,21 +175,21 @@ class _Stubborn(Service):
         return super()._undo(sent, entry)
 
 
-def obstinate(world: SimulatedWorld) -> None:
+def obstinate(world: StormWorld) -> None:
     """Let undos fail."""
     for name, found in world.services.items():
-        world.services[name] = _Stubborn(world, name, found.kind)
+        world.services[name] = _Stubborn(world, name, kind=found.kind)
 
 
-def stubborn(world: SimulatedWorld) -> None:
+def stubborn(world: StormWorld) -> None:
     """Let undos fail, and the operator send what is stuck forward again."""
     obstinate(world)
     resubmitting(world)
 
 
-def impatient(world: SimulatedWorld) -> None:
+def impatient(world: StormWorld) -> None:
     """Let customers lose patience within milliseconds, while their order is being written."""
-    asked, rng = world.customers._ask, random.Random(f"{world.seed} impatience")
+    asked, rng = world.customers._submit, random.Random(f"{world.seed} impatience")
 
     async def briefly(*args: Any) -> None:
         try:
@@ -173,20 +198,20 @@ def impatient(world: SimulatedWorld) -> None:
         except TimeoutError:
             return
 
-    world.customers._ask = briefly  # type: ignore[method-assign, assignment]  # of this one world
+    world.customers._submit = briefly  # type: ignore[method-assign, assignment]  # of this one world
 
 
-def resubmitting(world: SimulatedWorld) -> None:
+def resubmitting(world: StormWorld) -> None:
     """Let the operator do nothing but send tasks in error forward again, whatever is in doubt."""
     _do_nothing_but(world, {"error": "resubmit"})
 
 
-def too_late(world: SimulatedWorld) -> None:
+def too_late(world: StormWorld) -> None:
     """Let the operator do nothing but cancel what has ended."""
     _do_nothing_but(world, {"processed": "cancel", "undone": "cancel"})
 
 
-def _do_nothing_but(world: SimulatedWorld, acts: Mapping[TaskState, str]) -> None:
+def _do_nothing_but(world: StormWorld, acts: Mapping[TaskState, str]) -> None:
     """Let the operator do the same to every task in one of these states."""
     operator = world.operator
 
@@ -198,7 +223,7 @@ def _do_nothing_but(world: SimulatedWorld, acts: Mapping[TaskState, str]) -> Non
     operator._one = the_same  # type: ignore[method-assign, assignment]  # of this one world
 
 
-class _Sluggish(Service):
+class _Sluggish(StormService):
     """A service to which many undos travel long."""
 
     def _send(self, sent: Any, delay: float) -> None:
@@ -206,13 +231,13 @@ class _Sluggish(Service):
         super()._send(sent, 3.0 + self.world.draw() * 15.0 if far else delay)
 
 
-def sluggish(world: SimulatedWorld) -> None:
+def sluggish(world: StormWorld) -> None:
     """Let many undos arrive late."""
     for name, found in world.services.items():
-        world.services[name] = _Sluggish(world, name, found.kind)
+        world.services[name] = _Sluggish(world, name, kind=found.kind)
 
 
-def wavering(world: SimulatedWorld) -> None:
+def wavering(world: StormWorld) -> None:
     """Let many undos arrive late, and the operator undo what is processed and send forward what is undone."""
     sluggish(world)
     _do_nothing_but(world, {"processed": "undo", "undone": "resubmit", "error": "undo"})

@@ -21,14 +21,14 @@ from makegood.store.sqlite.generation import begin_anew
 from makegood.store.sqlite.transaction import WriteTransaction
 from makegood.store.views import Filter
 from makegood.testing.simulator.recorder import Recorder
-from makegood.testing.simulator.world import SimulatedWorld
+from proofs.storms.world import StormWorld
 from tests.simulation.mutants_worlds import sluggish
 
 _KEPT = frozenset({"effect", "fault"})
 """What happened all the same."""
 
 
-def goes_back(world: SimulatedWorld) -> None:
+def goes_back(world: StormWorld) -> None:
     """Let a world's store go back once; many undos arrive late, and the operator does nothing but cancel."""
     sluggish(world)
     live, rng = world._live, random.Random(f"{world.seed} back")
@@ -65,7 +65,7 @@ class _AtOnce(random.Random):
         return super().uniform(a, min(b, 0.5))
 
 
-async def _go_back(world: SimulatedWorld, rng: random.Random) -> None:
+async def _go_back(world: StormWorld, rng: random.Random) -> None:
     while not _all_asked(world):  # noqa: ASYNC110 - virtual time
         await asyncio.sleep(0.05)
     await asyncio.sleep(rng.uniform(0.0, 0.5))
@@ -92,7 +92,7 @@ async def _go_back(world: SimulatedWorld, rng: random.Random) -> None:
         member.start()
 
 
-def _all_asked(world: SimulatedWorld) -> bool:
+def _all_asked(world: StormWorld) -> bool:
     """Whether every order was told its task, and its step was asked for."""
     if len(world.customers.told) < world.swarm.tasks:
         return False

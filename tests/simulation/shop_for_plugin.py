@@ -48,7 +48,7 @@ async def refund_what_is_known(order: str, *, result: str | None) -> None:
         await Remote.bank.undo(result)
 
 
-@payments.action(complete_within="30s", settle=True)
+@payments.action(complete_within="30s", remembers=True)
 async def charge_settled(order: str, hold: str) -> str:
     return str(await Remote.bank.do(order, 990, headers=mg.current_call().headers))
 

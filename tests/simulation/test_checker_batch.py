@@ -7,9 +7,10 @@ import pytest
 from rich.console import Console
 
 from makegood.supervisor.supervisor import LEASE
-from makegood.testing.checker import RunCounts, check, timeline
-from makegood.testing.checker.batch import WANTED, occurrences
+from makegood.testing.checker import timeline
 from makegood.testing.history import Event, History
+from proofs.run_counts import WANTED, RunCounts, occurrences
+from proofs.storms.rules import check
 from tests.simulation.handmade_histories import Story, changed, dropped, final, good, moving, picks, repeated
 
 ENABLED = ("kill", "duplicate", "delay")

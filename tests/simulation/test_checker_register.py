@@ -7,8 +7,7 @@ from dataclasses import replace
 from hypothesis import given
 from hypothesis import strategies as st
 
-from makegood.testing.checker import RecordedCall, linearizable
-from makegood.testing.checker.register import Register, step
+from proofs.linearizable import RecordedCall, Register, linearizable, step
 
 
 def op(

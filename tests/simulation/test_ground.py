@@ -8,9 +8,9 @@ from pathlib import Path
 
 from makegood.store.sqlite.connection import uri_of
 from makegood.testing.simulator.recorder import Recorder
-from makegood.testing.simulator.swarm import calm, kills
 from makegood.testing.simulator.world_files import Ground, Grounds, empty_store
 from proofs.seeds import Storms
+from proofs.storms.swarm import calm, kills
 
 TEMPLATE = empty_store()
 

@@ -33,7 +33,7 @@ ORDER = """
 async def test_order(world):
     bank = services(world{how})
     task = await world.submit(shop.{workflow}, "o7")
-    await world.settle()
+    await world.run_to_rest()
     task.assert_processed_or_undone()
     assert bank.standing() == (task.state == "processed")
 """
@@ -46,7 +46,7 @@ async def test_order(world):
         await world.operator.cancel(task)
     except mg.ActRefusedError:
         pass
-    await world.settle()
+    await world.run_to_rest()
     task.assert_processed_or_undone()
 """
 
@@ -121,13 +121,13 @@ def test_what_may_never_be_repeated_ends_whole_at_a_service_without_keys(folder:
 async def test_letter(world):
     shop.Remote.letters = world.service("letters", keys=False, token=False)
     task = await world.submit(shop.letter, "o7")
-    await world.settle()
+    await world.run_to_rest()
     task.assert_whole()
 """
     run(folder, text).assert_outcomes(passed=1)
 
 
-def test_a_late_request_after_its_undo_wants_a_token_or_settle(folder: pytest.Pytester) -> None:
+def test_a_late_request_after_its_undo_wants_a_token_or_a_memory(folder: pytest.Pytester) -> None:
     """Keys alone do not stop a request that arrives after its undo; the output names the remedy, and the remedy helps."""
     late = "import makegood as mg\n@crash_everywhere(kinds=['late'])" + CANCELLED
     found = run(folder, late.format(how=", token=False", workflow="place_order", step="charge"))
@@ -135,7 +135,7 @@ def test_a_late_request_after_its_undo_wants_a_token_or_settle(folder: pytest.Py
     text = "\n".join(failure(found))
     assert "LEFT STANDING: step charge is undone, yet what it did at payments" in text
     assert "the request arrived after its undo, and payments compares no tokens" in text
-    assert "settle=True" in text
+    assert "remembers=True" in text
     settled = late.format(how=", token=False", workflow="settled_order", step="charge_settled")
     run(folder, settled).assert_outcomes(passed=1)
     fenced = late.format(how="", workflow="place_order", step="charge")
@@ -171,7 +171,7 @@ def test_a_good_workflow_weathers_storms(folder: pytest.Pytester) -> None:
 async def test_order(world):
     services(world)
     task = await world.submit(shop.place_order, "o7")
-    await world.settle()
+    await world.run_to_rest()
     task.assert_whole()
 """
     run(folder, text, "--makegood-seeds=15").assert_outcomes(passed=1)
@@ -211,7 +211,7 @@ class TestShop:
         assert request.node.name.startswith("test_order")
         services(world)
         task = await world.submit(workflow, order)
-        await world.settle()
+        await world.run_to_rest()
         task.assert_processed()
 
 @crash_everywhere
@@ -240,7 +240,7 @@ async def test_order(world):
     workflow = shop.place_order if len(runs) % 2 else shop.letter
     shop.Remote.letters = world.service("letters")
     task = await world.submit(workflow, "o7")
-    await world.settle()
+    await world.run_to_rest()
 """
     found = run(folder, text)
     found.assert_outcomes(failed=1)
@@ -251,7 +251,7 @@ def test_what_cannot_be_meant_in_a_world_is_refused_with_what_to_write(folder: p
     """One test each; all of them fail, and each says what to write instead."""
     meant = {
         "pass": "submitted no task",
-        "await world.settle()": "there is nothing to wait for",
+        "await world.run_to_rest()": "there is nothing to wait for",
         "world.kill('agent')": "the processes start with the first world.submit",
         "world.kill('janitor')": "its roles are agent, scheduler, supervisor",
         "world.service('x', keys=False)": "add token=False",

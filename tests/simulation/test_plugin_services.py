@@ -1,6 +1,6 @@
 """Each row of the table "Your service: what to write": a workflow that is right for such a service is proved, a wrong one is caught.
 
-The rows are those of docs/learn/guarantees.md; each has a fake that honours what its row says, and no more.
+The rows are those of docs/build/write-actions-and-undos.md; each has a fake that honours what its row says, and no more.
 """
 
 import re
@@ -15,7 +15,7 @@ import makegood as mg
 from makegood.testing import FakeService, World, crash_everywhere, simulate
 from makegood.testing.kit.proof import Proof, UnprovedError
 
-PAGE = Path(__file__).resolve().parents[2] / "docs/learn/guarantees.md"
+PAGE = Path(__file__).resolve().parents[2] / "docs/build/write-actions-and-undos.md"
 ALL: Final = ("kill", "duplicate", "late", "fails")
 PROMPT: Final = ("kill", "duplicate")
 """Without "late": no request outlives whoever sent it."""
@@ -156,11 +156,11 @@ FULL = ("yes", "yes", "–", "yes")
 SETTLES = ("yes", "no", "–", "yes")
 KEYS_ASKED = ("yes", "no", "yes", "yes")
 KEYS_ONLY = ("yes", "no", "no", "yes")
-FENCES = ("no", "–", "yes, and from then on it refuses what is older", "yes")
+FENCES = ("no", "–", "yes, and from then on it rejects what is older", "yes")
 ASKED = ("no", "–", "yes", "yes")
 BARE = ("no", "–", "no", "yes")
-HARMLESS = ("any", "any", "any", "need not be")
-FOR_GOOD = ("any", "any", "any", "cannot be")
+HARMLESS = ("any", "any", "any", "not needed")
+FOR_GOOD = ("any", "any", "any", "impossible")
 
 keys_asked, keys_only = written("keys_asked", probes=ask), written("keys_only")
 
@@ -168,7 +168,7 @@ mirrored = written("mirrored", do_and_fail_at_first, probes=ask_another, retry=O
 
 RIGHT = [
     Case(FULL, written("full"), BOTH),
-    Case(SETTLES, written("settles", settle=True), KEYS),
+    Case(SETTLES, written("settles", remembers=True), KEYS),
     Case(KEYS_ASKED, keys_asked, KEYS, kinds=PROMPT),
     Case(KEYS_ONLY, keys_only, KEYS, kinds=PROMPT),
     Case(FENCES, written("fences", probes=ask_and_fence, fences=True, retry=mg.NEVER), NEITHER),
@@ -192,7 +192,7 @@ RIGHT = [
 
 NOT_TOLD = r"DOUBLE EFFECT[^\n]*\n *Why: it honours keys, but it was not told one"
 TWICE = r"DOUBLE EFFECT[^\n]*\n *Why: it honours no keys: whoever asks twice is served twice.*retry=mg\.NEVER"
-OUTLIVED = r"LEFT STANDING[^\n]*\n *Why: the request arrived after its undo.*settle=True"
+OUTLIVED = r"LEFT STANDING[^\n]*\n *Why: the request arrived after its undo.*remembers=True"
 NOT_NAMED = r"LEFT STANDING[^\n]*\n *Why: its undo never asked it"
 NO_NAME = (
     r"LEFT STANDING[^\n]*\n *Why: its undo asked it, but could not say what to take back.*retry=mg\.NEVER"
@@ -206,7 +206,7 @@ WRONG = [
     Case(FULL, written("full_silent", do_without_headers), BOTH, NOT_TOLD),
     Case(FULL, written("full_forgetful", undoes=undo_what_is_known), BOTH, NOT_NAMED),
     Case(SETTLES, keys_only, KEYS, OUTLIVED),
-    Case(SETTLES, written("settles_silent", do_without_headers, settle=True), KEYS, NOT_TOLD),
+    Case(SETTLES, written("settles_silent", do_without_headers, remembers=True), KEYS, NOT_TOLD),
     Case(KEYS_ASKED, keys_asked, KEYS, OUTLIVED),
     Case(KEYS_ASKED, written("keys_asked_silent", do_without_headers, probes=ask), KEYS, NOT_TOLD),
     Case(KEYS_ONLY, keys_only, KEYS, OUTLIVED),
@@ -272,7 +272,7 @@ def prove(case: Case) -> None:
     async def test_at_work(world: World) -> None:
         Remote.it = world.service("it", **case.honours)
         task = await world.submit(case.workflow, "o7")
-        await world.settle()
+        await world.run_to_rest()
         (task.assert_whole if case.held else task.assert_processed_or_undone)()
 
     @crash_everywhere(kinds=case.kinds)
@@ -283,7 +283,7 @@ def prove(case: Case) -> None:
         await world.until(lambda: task.steps[name] != "waiting")
         with suppress(mg.ActRefusedError):  # it had ended already
             await world.operator.cancel(task)
-        await world.settle()
+        await world.run_to_rest()
         (task.assert_whole if case.held else task.assert_processed_or_undone)()
 
     if not case.cancelled:
@@ -306,7 +306,7 @@ def test_what_is_right_for_its_service_holds_in_storms(case: Case) -> None:
     async def test_storm(world: World) -> None:
         Remote.it = world.service("it", **case.honours)
         tasks = [await world.submit(case.workflow, f"o{n}") for n in range(3)]
-        await world.settle()
+        await world.run_to_rest()
         for task in tasks:
             task.assert_whole()
 
@@ -333,7 +333,7 @@ def test_a_service_that_is_only_asked_counts_as_called_and_not_as_the_one_that_s
     async def script(world: World) -> None:
         Remote.it, Remote.mirror = world.service("it"), world.service("mirror")
         task = await world.submit(mirrored, "o7")
-        await world.settle()
+        await world.run_to_rest()
         task.assert_processed()
         assert [each.outcome for each in Remote.mirror.heard] == ["not happened"]
         pytest.fail("something else is wrong")

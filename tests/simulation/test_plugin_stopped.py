@@ -49,7 +49,7 @@ def services(world):
 async def test_trip(world):
     await world.submit(trip, "o7")
     {then}
-    await world.settle()
+    await world.run_to_rest()
 """
 
 
@@ -84,7 +84,7 @@ def test_ctrl_c_ends_a_proof_whatever_it_is_at(after: float) -> None:
         try:
             for _ in range(8):
                 await world.submit(shop.place_order, "o7")
-            await world.settle()
+            await world.run_to_rest()
         except BaseException as raised:
             if not isinstance(raised, GeneratorExit):
                 seen.append(raised)
@@ -271,7 +271,7 @@ def test_what_the_users_code_catches_is_let() -> None:
         assert not loop.remove_writer(0)
         shop.Remote.warehouse, shop.Remote.bank = world.service("stock"), world.service("payments")
         await world.submit(shop.place_order, "o7")
-        await world.settle()
+        await world.run_to_rest()
 
     Proof(lambda stage: script(World(stage))).calm(0)
 

@@ -40,7 +40,7 @@ async def {name}(world):
     services(world)
     {first}
     task = await world.submit({workflow}, "o7")
-    await world.settle()
+    await world.run_to_rest()
     task.assert_whole()
 """
 HOTEL = """
@@ -132,7 +132,7 @@ def test_a_long_proof_of_a_large_workflow_is_told_without_a_culprit(monkeypatch:
     async def test_order(world: World) -> None:
         shop.Remote.warehouse, shop.Remote.bank = world.service("stock"), world.service("payments")
         await world.submit(shop.place_order, "o7")
-        await world.settle()
+        await world.run_to_rest()
 
     with pytest.raises(UnprovedError, match="Test a smaller case"):
         test_order()
@@ -241,7 +241,7 @@ def test_a_service_that_need_not_be_called_is_let() -> None:
         shop.Remote.warehouse, shop.Remote.bank = world.service("stock"), world.service("payments")
         world.service("letters", needed=False)
         await world.submit(shop.place_order, "o7")
-        await world.settle()
+        await world.run_to_rest()
 
     test_order()
 
@@ -265,7 +265,7 @@ def test_a_misspelt_step_is_told_with_those_that_there_are() -> None:
             task.steps["x"]
         assert "x" not in task.steps
         assert task.steps.get("x") is None
-        await world.settle()
+        await world.run_to_rest()
         assert task.steps == {"reserve": "done", "charge": "done"}
 
     Proof(lambda stage: script(World(stage))).calm(0)

@@ -59,7 +59,7 @@ FAILING = {
     "misspelt_order": "misspelt: NameError: name 'ordre' is not defined",
     "wrong_order": "returns_another: the result cannot be kept",
     "forgetful_order": "forgets_await: ",
-    "sleepy_order": "sleeps: no answer by its complete-by",
+    "sleepy_order": "sleeps: no answer by its deadline",
     "late_order": "complete-by passed",
 }
 
@@ -102,7 +102,7 @@ def test_a_test_that_strikes_itself_may_end_as_it_likes() -> None:
         for n in range(40):
             world.at(f"{n}s", world.kill, "agent")
         await world.submit(shop.place_order, "o7")
-        await world.settle()
+        await world.run_to_rest()
 
     test_order()
 
@@ -112,7 +112,7 @@ UNDONE = """
 async def test_calm(world):
     services(world)
     await world.submit(shop.place_order, "o7")
-    await world.settle()
+    await world.run_to_rest()
 
 {second}
 """
@@ -126,7 +126,7 @@ async def test_cancelled(world):
         await world.operator.cancel(task)
     except mg.ActRefusedError:
         pass
-    await world.settle()
+    await world.run_to_rest()
 """
 
 
@@ -156,7 +156,7 @@ def test_a_world_that_holds_when_it_is_played_again_is_told_to_be_chance() -> No
             shop.Remote.warehouse, shop.Remote.bank = world.service("stock"), world.service("payments")
             worlds.append(1)
             await world.submit(shop.place_order, "o7")
-            await world.settle()
+            await world.run_to_rest()
             assert len(worlds) != 5
 
         with pytest.raises(UnprovedError, match="PLAYED AGAIN IT HELD"):
@@ -173,7 +173,7 @@ def test_the_same_key_with_other_inputs_is_refused_as_the_client_refuses_it() ->
         assert again.id == first.id
         with pytest.raises(mg.KeyConflict, match="the key 'k' with other inputs"):
             await world.submit(shop.place_order, "o8", key="k")
-        await world.settle()
+        await world.run_to_rest()
 
     test_order()
 
@@ -201,7 +201,7 @@ def test_real_time_in_a_calm_world_is_told_to_who_waits(monkeypatch: pytest.Monk
         world = World(stage)  # type: ignore[arg-type]
         shop.Remote.warehouse, shop.Remote.bank = world.service("stock"), world.service("payments")
         await world.submit(shop.place_order, "o7")
-        await world.settle()
+        await world.run_to_rest()
 
     proof = Proof(script, progress=Progress(said.append, said.append, first=0.0, steady=0.0))
     proof.progress.begin()

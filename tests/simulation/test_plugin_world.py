@@ -16,7 +16,7 @@ def services(world: World, **how: Any) -> FakeService:
     """Give the shop its services."""
     shop.Remote.warehouse = world.service("stock")
     shop.Remote.bank = world.service("payments", **how)
-    return world._stage.fakes["payments"]
+    return world._stage.services["payments"]
 
 
 def test_a_workflow_of_two_hours_takes_no_time() -> None:
@@ -28,7 +28,7 @@ def test_a_workflow_of_two_hours_takes_no_time() -> None:
     async def test_slow(world: World) -> None:
         services(world)
         task = await world.submit(shop.slow_order, "o7")
-        await world.settle()
+        await world.run_to_rest()
         task.assert_processed_or_undone()
         nows.append(world.now)
         steps.append(world._stage.loop.steps)
@@ -55,7 +55,7 @@ def test_the_roles_are_killed_stopped_and_resumed_by_name() -> None:
         world.resume("agent")
         states.append(world.agent.up)
         world.at("1s", world.kill, "supervisor")
-        await world.settle()
+        await world.run_to_rest()
         task.assert_processed()
         assert await task.result() == "payments-1"
         assert "FAULT kill at by the test" in world.timeline()
@@ -70,12 +70,12 @@ def test_the_operator_undoes_what_was_processed_and_starts_it_again() -> None:
     async def test_operator(world: World) -> None:
         bank = services(world)
         task = await world.submit(shop.place_order, "o7", key="order-7")
-        await world.settle()
+        await world.run_to_rest()
         task.assert_processed()
         again = await world.submit(shop.place_order, "o7", key="order-7")
         assert again.number == task.number
         await world.operator.undo(task, why="he sent it back")
-        await world.settle()
+        await world.run_to_rest()
         task.assert_undone()
         assert bank.standing() == 0
         with pytest.raises(mg.TaskUndone):
@@ -83,7 +83,7 @@ def test_the_operator_undoes_what_was_processed_and_starts_it_again() -> None:
         with pytest.raises(mg.ActRefusedError):
             await world.operator.cancel(task)
         await world.operator.resubmit(task)
-        await world.settle()
+        await world.run_to_rest()
         task.assert_processed()
         assert bank.standing() == 1
 
@@ -98,14 +98,14 @@ def test_an_error_is_settled_by_the_operator() -> None:
     async def test_letter(world: World) -> None:
         letters = shop.Remote.letters = world.service("letters", keys=False, token=False)
         task = await world.submit(shop.letter, "o7")
-        await world.settle()
+        await world.run_to_rest()
         task.assert_whole()
         if task.state == "error":
             outcome = "done" if letters.standing() else "failed"
             await world.operator.settle(
                 task, "stamp", outcome=outcome, value="letters-1" if outcome == "done" else None
             )
-            await world.settle()
+            await world.run_to_rest()
             settled.append(outcome)
             assert task.steps["stamp"] == outcome
 
@@ -125,15 +125,15 @@ def test_what_a_service_hears_is_what_it_was_told() -> None:
     async def script(world: World) -> None:
         services(world)
         task = await world.submit(shop.place_order, "o7")
-        await world.settle()
+        await world.run_to_rest()
         await world.operator.undo(task)
-        await world.settle()
+        await world.run_to_rest()
 
     stage = played(script)
-    heard = [(each.doing, each.step, each.told, each.token) for each in stage.fakes["payments"].heard]
+    heard = [(each.doing, each.step, each.told, each.token) for each in stage.services["payments"].heard]
     (done, charged, key, first), (undone, _, named, second) = heard
     assert (done, charged, undone) == ("do", "charge", "undo")
-    assert key == named == stage.fakes["payments"].effects[0].told
+    assert key == named == stage.services["payments"].effects[0].told
     assert first is not None
     assert second is not None
     assert second > first
@@ -152,7 +152,7 @@ def test_a_fakes_own_refusal_reaches_the_action_and_undoes_the_task() -> None:
         asked.clear()
         services(world, do=refuse)
         task = await world.submit(shop.place_order, "o7")
-        await world.settle()
+        await world.run_to_rest()
         task.assert_undone()
         assert "card refused" in task.cause
         assert len(asked) == 1
@@ -172,9 +172,9 @@ def test_an_undo_that_the_fake_refuses_leaves_it_standing() -> None:
     async def script(world: World) -> None:
         bank = services(world, undo=keep)
         task = await world.submit(shop.place_order, "o7")
-        await world.settle()
+        await world.run_to_rest()
         await world.operator.undo(task)
-        await world.settle()
+        await world.run_to_rest()
         assert task.state == "error"
         assert bank.standing() == 1
 
@@ -210,9 +210,9 @@ def test_an_undo_that_takes_back_what_another_task_did_is_found() -> None:
         services(world, keys=False, token=False, do=lambda _order, _cents: "charge 1")
         first = await world.submit(shop.place_order, "o7")
         second = await world.submit(shop.place_order, "o8")
-        await world.settle()
+        await world.run_to_rest()
         await world.operator.undo(second)
-        await world.settle()
+        await world.run_to_rest()
         first.assert_processed()
         second.assert_undone()
 
@@ -229,9 +229,9 @@ def test_under_a_key_what_was_done_is_taken_back_whatever_was_answered() -> None
         bank = services(world, do=lambda _order, _cents: "charge 1")
         await world.submit(shop.place_order, "o7")
         second = await world.submit(shop.place_order, "o8")
-        await world.settle()
+        await world.run_to_rest()
         await world.operator.undo(second)
-        await world.settle()
+        await world.run_to_rest()
         assert [effect.stands for effect in bank.effects] == [True, False]
 
     played(script)

@@ -11,9 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from makegood.testing.simulator.faults import InjectedFault
-from makegood.testing.simulator.world import SimulatedWorld
 from proofs.seeds import Storms, main
 from proofs.shrinking import minimal, shrunk, violated
+from proofs.storms.world import StormWorld
 from tests.simulation.mutants import MUTANTS, Worlds, killers, seeds
 
 
@@ -61,7 +61,7 @@ def test_a_sound_world_is_not_shrunk() -> None:
     assert shrunk(partial(Storms().world, 1)) is None
 
 
-def failing(name: str) -> tuple[Callable[[pytest.MonkeyPatch], None], Callable[[], SimulatedWorld]]:
+def failing(name: str) -> tuple[Callable[[pytest.MonkeyPatch], None], Callable[[], StormWorld]]:
     """Return a mutant, and what makes the first world that kills it."""
     found, worlds = MUTANTS[name], Worlds()
     seed, _ = next(killers(found, worlds, seeds(found)))

@@ -13,8 +13,9 @@ from makegood.store.sqlite.connection import connect, uri_of
 from makegood.testing.simulator import files as world_files
 from makegood.testing.simulator.faults import FaultPoint
 from makegood.testing.simulator.files import Files
-from makegood.testing.simulator.swarm import LAYOUTS, Swarm, calm, kills
+from makegood.testing.simulator.swarm import LAYOUTS
 from proofs.seeds import Storms, several
+from proofs.storms.swarm import StormSwarm, calm, kills
 
 SEEDS = Path(__file__).with_name("seeds.txt")
 ORDER = "place_order"
@@ -74,7 +75,7 @@ def test_a_process_that_is_told_to_end_twice_ends_and_not_the_simulator_with_it(
 
 def test_an_undo_is_probed_between_two_schedulers_also_of_a_task_that_would_hold() -> None:
     """A Scheduler gives the task back with a probe in the store; an agent takes it before the task is claimed anew."""
-    swarm = Swarm(
+    swarm = StormSwarm(
         layout=LAYOUTS[4], tasks=6, storm=40.0, pace=1.0, bell_loss=0.5,
         services={"service refuses": 0.2, "service late": 0.2, "service hangs": 0.15},
         driven={"operator": 1.0, "orderly stop": 0.15, "kill": 0.1, "stop": 0.1},
@@ -186,7 +187,7 @@ def test_storms_open_their_file_twice_however_often_processes_start(monkeypatch:
 
 def test_without_healing_a_world_does_not_pass_as_one_at_rest(order: Storms) -> None:
     """The check of the end can fail: a fleet without an agent ends nothing."""
-    swarm = Swarm(layout=(("scheduler",), ("supervisor",)), tasks=1, storm=0.0, calm_down=60.0)
+    swarm = StormSwarm(layout=(("scheduler",), ("supervisor",)), tasks=1, storm=0.0, calm_down=60.0)
     outcome = order.run(3, swarm)
     assert outcome.ends == {"processing": 1}
     assert any(finding.startswith("L1") for finding in outcome.findings)

@@ -142,7 +142,7 @@ async def test_the_commit_wakes_a_receiver_that_never_looks_by_itself(world: Wor
     ]
     for store in stores:
         await store.open()
-    async with mg.Client(stores[0]) as client, mg.Client(stores[1], poll="1h") as reader:
+    async with mg.Client(stores[0]) as client, mg.Client(stores[1], poll_every="1h") as reader:
         waiting = asyncio.create_task(reader.queue("web").receive())
         await asyncio.wait([waiting], timeout=0.2)  # it looks once by itself, before or after
         for n in range(100):

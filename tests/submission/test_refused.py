@@ -200,9 +200,9 @@ def test_what_is_no_connection(sqlite: SQLiteWorld, postgres_url: str) -> None:
     refused(
         sqlite,
         object(),
-        "connection= is an object, which is of no known kind: give a connection of sqlite3, asyncpg",
+        "connection= is an object, which is not supported: pass a connection of sqlite3, asyncpg",
     )
-    refused(sqlite, "shop.db", "connection= is a str, which is of no known kind")
+    refused(sqlite, "shop.db", "connection= is a str, which is not supported")
     other = create_async_engine(postgres_url.replace("postgresql:", "postgresql+asyncpg:"))
     refused(
         sqlite,

@@ -37,7 +37,7 @@ def test_both_are_rolled_back_together(door: Door) -> None:
                 await door.run(connection, ORDER)
                 raise BackError
         assert shop.world.counts() == (0, 0, 0)
-        with pytest.raises(mg.TaskNotFoundError, match="once its transaction is committed"):
+        with pytest.raises(mg.TaskNotFoundError, match="appears when its transaction commits"):
             await shop.settled(task.result(timeout="10s"))
         task = await shop.submit(CHAIN, "b", key="k")
         assert task.created, "the key is as free as if nothing had been"

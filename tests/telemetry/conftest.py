@@ -40,7 +40,9 @@ __all__ = [
     "world",
 ]
 
-QUICK = Options(every="50ms", grace=0, lease="1s", poll="20ms", drain="5s", leaderless=None)
+QUICK = Options(
+    supervise_every="50ms", late_after=0, lease="1s", poll_every="20ms", drain="5s", leaderless_after=None
+)
 
 
 class Numbers:

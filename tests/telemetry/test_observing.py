@@ -95,4 +95,4 @@ async def test_whoever_only_watches_stops_nobody(
             assert (await page(telemetry))("makegood_tasks_total") is None
             watch: Watch | None = telemetry.watch
             assert watch is not None
-    assert "could not take in a commit" in caplog.text
+    assert "could not record a commit" in caplog.text

@@ -28,7 +28,9 @@ from tests.telemetry.conftest import QUICK, Numbers, asked, watched
 from tests.waiting import moment
 from tests.waiting import until as until_so
 
-BEATING = Options(heartbeat="10ms", life="1h", poll=None, leaderless=None, tell=None, drain="20s")
+BEATING = Options(
+    heartbeat="10ms", dead_after="1h", poll_every=None, leaderless_after=None, alerts_every=None, drain="20s"
+)
 
 
 async def states(telemetry: Telemetry) -> dict[str, int]:
@@ -102,20 +104,21 @@ async def test_a_node_whose_store_is_away_is_alive_and_not_ready_until_it_is_bac
     store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """One heartbeat that failed is enough, and one that came through; metrics that need the store are left out meanwhile."""
-    heartbeat = store.nodes.heartbeat
 
     async def away(*_: Any) -> Any:
         raise StoreUnavailableError("the cable is cut")
 
-    async with watched(None, store, roles=("supervisor",), options=BEATING) as (_, telemetry):
+    async with watched(None, store, roles=("supervisor",), options=BEATING) as (node, telemetry):
         await until(telemetry, "readyz", 200)
-        monkeypatch.setattr(store.nodes, "heartbeat", away)
+        nodes = node.store.nodes
+        heartbeat = nodes.heartbeat
+        monkeypatch.setattr(nodes, "heartbeat", away)
         monkeypatch.setattr(store.admin, "figures", away)
         assert await until(telemetry, "readyz", 503) == "not ready: the store does not answer\n"
         assert (await states(telemetry))["livez"] == 200
         status, _, text = await asked(telemetry.address, "/metrics")
         assert (status, Numbers(text)("makegood_alerts")) == (200, None)
-        monkeypatch.setattr(store.nodes, "heartbeat", heartbeat)
+        monkeypatch.setattr(nodes, "heartbeat", heartbeat)
         await until(telemetry, "readyz", 200)
 
 
@@ -125,9 +128,11 @@ async def test_a_store_that_does_not_answer_at_all_is_found_out_when_a_life_has_
     async def never(*_: Any) -> Any:
         await asyncio.Event().wait()
 
-    short = Options(heartbeat="10ms", life="30ms", poll=None, leaderless=None, tell=None)
-    async with watched(None, store, roles=("scheduler",), options=short) as (_, telemetry):
-        monkeypatch.setattr(store.nodes, "heartbeat", never)
+    short = Options(
+        heartbeat="10ms", dead_after="30ms", poll_every=None, leaderless_after=None, alerts_every=None
+    )
+    async with watched(None, store, roles=("scheduler",), options=short) as (node, telemetry):
+        monkeypatch.setattr(node.store.nodes, "heartbeat", never)
         await until(telemetry, "readyz", 503)
 
 

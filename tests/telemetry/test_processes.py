@@ -20,7 +20,7 @@ from tests.telemetry.conftest import Numbers
 SECRET = "4111-1111-1111-1111"
 ENVIRON = {
     "MAKEGOOD_LISTEN": "127.0.0.1:0",
-    "MAKEGOOD_EVERY": "100ms",
+    "MAKEGOOD_SUPERVISE_EVERY": "100ms",
     "MAKEGOOD_LEASE": "1s",
     "MAKEGOOD_HEARTBEAT": "100ms",
 }
@@ -164,7 +164,13 @@ def test_run_tells_people_where_it_listens_and_refuses_where_it_cannot(shop: Sho
 def test_logs_say_which_task_step_and_attempt_and_never_a_payload(shop: Shop) -> None:
     """Every way in which a step can go wrong, at the finest level, as JSON: fields are there, the secret is not."""
     served = Served(
-        shop, "run", "leaky:app", "--log-format", "json", MAKEGOOD_LOG_LEVEL="debug", MAKEGOOD_TELL="100ms"
+        shop,
+        "run",
+        "leaky:app",
+        "--log-format",
+        "json",
+        MAKEGOOD_LOG_LEVEL="debug",
+        MAKEGOOD_ALERTS_EVERY="100ms",
     )
     tasks = {}
     for how in ("fine", "down", "odd", "unfit", "stuck"):

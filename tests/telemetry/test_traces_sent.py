@@ -111,10 +111,10 @@ def test_one_trace_over_all_processes_linked_across_a_death(shop: Shop, collecto
     """The first agent dies in the attempt, so its span is never sent; the second's is a child of the same submission and names it."""
     quick = {
         "MAKEGOOD_HEARTBEAT": "100ms",
-        "MAKEGOOD_LIFE": "500ms",
-        "MAKEGOOD_EVERY": "100ms",
+        "MAKEGOOD_DEAD_AFTER": "500ms",
+        "MAKEGOOD_SUPERVISE_EVERY": "100ms",
         "MAKEGOOD_LEASE": "1s",
-        "MAKEGOOD_GRACE": "0s",
+        "MAKEGOOD_LATE_AFTER": "0s",
     }
     shop.serve("scheduler", **collector.environ, **quick, OTEL_SERVICE_NAME="planner")
     shop.serve("supervisor", **quick)

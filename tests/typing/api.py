@@ -69,7 +69,7 @@ def find_charge(order: Order, hold: str) -> mg.Happened[str] | mg.NotHappened:
 def refund(order: Order, *, result: str | None) -> None: ...
 
 
-@carrier.action(complete_within=timedelta(minutes=1), settle=True)
+@carrier.action(complete_within=timedelta(minutes=1), remembers=True)
 async def ship(order: Order, hold: str) -> Parcel:
     await mg.current_call().extend(30)
     return Parcel(order.id, 1)

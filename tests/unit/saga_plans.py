@@ -45,7 +45,7 @@ def declared(r: random.Random) -> tuple[str, Policy]:
         probe = r.random() < 0.5
         return "K", also(probe=probe, fences=probe and r.random() < 0.5)
     if x < 0.65:
-        return "k", also(settle=True, probe=r.random() < 0.3)
+        return "k", also(remembers=True, probe=r.random() < 0.3)
     if x < 0.8:
         return "f", also(never=True, probe=True, fences=True)
     if x < 0.92:

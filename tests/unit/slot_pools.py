@@ -1,10 +1,12 @@
 """A process's agents for a Scheduler's unit tests: they only count their slots."""
 
-from collections.abc import Mapping
+from collections.abc import Container, Mapping
 from dataclasses import dataclass, field
 
 from makegood.actor.slot_pool import Reservation
 from makegood.model.messages import Request, TaskMessage
+
+ACTIONS = ("charge", "reserve", "ship")
 
 
 @dataclass
@@ -20,9 +22,10 @@ class Pool:
         """Return an empty reservation."""
         return Reservation(self, 0.0)
 
-    def knows(self, address: str, action: str) -> bool:
-        """Return whether it runs here."""
-        return address in self.free
+    @property
+    def actions(self) -> Mapping[str, Container[str]]:
+        """Each agent here runs these."""
+        return dict.fromkeys(self.free, ACTIONS)
 
     def lend(self, address: str, action: str) -> bool:
         """Set a slot aside."""

@@ -111,7 +111,7 @@ def test_remaining_seconds_are_never_negative_and_check_raises_then() -> None:
     attempt.call.check()
     attempt.clock.seconds = 131.0
     assert (attempt.call.left, attempt.call.remaining()) == (0.0, 0.0)
-    with pytest.raises(CompleteByPassed, match="complete-by of step charge-2 of task"):
+    with pytest.raises(CompleteByPassed, match="the deadline of step charge-2 of task"):
         attempt.call.check()
 
 
@@ -195,7 +195,9 @@ async def test_a_def_action_in_a_thread_waits_by_itself_and_may_await_all_the_sa
 
 async def test_a_refused_extension_says_that_time_is_up() -> None:
     attempt = Attempt(grants=False)
-    with pytest.raises(CompleteByPassed, match=r"can be moved no further: stop now.*longer complete_within"):
+    with pytest.raises(
+        CompleteByPassed, match=r"cannot be extended any further: stop now.*longer complete_within"
+    ):
         await attempt.call.extend(60)
     with pytest.raises(CompleteByPassed):
         await asyncio.to_thread(attempt.call.extend, 60)

@@ -86,7 +86,7 @@ def test_the_policy_says_all_that_the_rules_need() -> None:
     action = declared(
         retry=Retry(tries=4),
         recover=Recover(threshold=2, wait="1s", extended="1m", then="hold"),
-        settle=True,
+        remembers=True,
     )
     assert not action.made_good
     assert not action.undoable
@@ -99,7 +99,7 @@ def test_the_policy_says_all_that_the_rules_need() -> None:
     assert action.retry.tries == 4
     assert action.policy == Policy(
         within=30.0, threshold=2, wait=1.0, extended=60.0, then="hold", undoable=True, undo_within=120.0, undo_threshold=7,
-        undo_wait=2.0, undo_extended=3.0, settle=True, probe=True, fences=True,
+        undo_wait=2.0, undo_extended=3.0, remembers=True, probe=True, fences=True,
     )  # fmt: skip
 
 
@@ -138,7 +138,7 @@ def test_a_policy_looked_at_too_early_is_not_the_last_word() -> None:
     [
         (
             {"complete_within": None},
-            r'shop/payments/charge does not say how long .* pass complete_within="30s"',
+            r'shop/payments/charge has no deadline: pass complete_within="30s"',
         ),
         ({"complete_within": 0}, r"shop/payments/charge: complete_within=0 must be .* at least 0.001 s"),
         ({"complete_within": -3}, "complete_within=-3"),
@@ -151,7 +151,7 @@ def test_a_policy_looked_at_too_early_is_not_the_last_word() -> None:
         ({"retry": 3}, r"retry=3: pass mg\.Retry\(\.\.\.\) or mg\.NEVER"),
         ({"retry": Retry(tries=2, never=True)}, r"one try at most: pass mg\.NEVER"),
         ({"recover": "undo"}, r"pass mg\.Recover"),
-        ({"retry": NEVER, "settle": True}, r"settle=True .*retry=mg\.NEVER .*drop one"),
+        ({"retry": NEVER, "remembers": True}, r"remembers=True .*retry=mg\.NEVER .*drop one"),
         ({"undo": NOTHING, "no_return": True}, r"undo=mg\.NOTHING .*no_return=True .*drop one"),
         (
             {"undo": refund},

@@ -90,7 +90,7 @@ def result_yielded(*, result: str | None) -> Any:
     [
         (no_result, r"add `\*, result`, which is None when it is in doubt"),
         (result_by_position, r"add `\*, result`"),
-        (unknown_parameter, "takes orders, which charge has not: it may take order, hold"),
+        (unknown_parameter, "takes orders, which charge does not have: it may take order, hold"),
         (catch_all, r"\*\*rest: object is not passed by name"),
         (other_type, "takes order: Refund, but charge takes order: Order: annotate both alike"),
         (result_of_other_type, r"charge returns str.*annotate `result: str \| None`"),
@@ -135,8 +135,8 @@ def untyped(order, hold):  # type: ignore[no-untyped-def]  # noqa: ANN001
             r"answers mg\.Happened\(result\) or mg\.NOT_HAPPENED, so annotate `-> mg\.Happened\[str\] \| mg\.NotHappened`",
         ),
         (bare_answer, r"mg\.NOT_HAPPENED"),
-        (extra, "takes deep, which charge has not"),
-        (asks_for_result, "takes result, which charge has not"),
+        (extra, "takes deep, which charge does not have"),
+        (asks_for_result, "takes result, which charge does not have"),
     ],
 )
 def test_a_probe_that_does_not_fit_is_refused(probe: Any, told: str) -> None:
@@ -163,7 +163,7 @@ def test_two_undos_and_two_probes_are_refused() -> None:
 
 @pytest.mark.parametrize("options", [{"undo": NOTHING}, {"no_return": True}])
 def test_no_undo_for_what_needs_none(options: dict[str, Any]) -> None:
-    with pytest.raises(DefinitionError, match="so it has no undo: drop the one or the other"):
+    with pytest.raises(DefinitionError, match="so it cannot have an undo: remove one of the two"):
         declared(**options).undo(refund)
 
 

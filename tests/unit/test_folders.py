@@ -30,10 +30,10 @@ def test_the_first_folder_that_bars_the_way_is_named(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("url", "told"),
     [
-        ("sqlite:///:memory:", "a file in a temporary folder"),
-        ("sqlite://:memory:", "a file in a temporary folder"),
-        ("sqlite:///file::memory:?cache=shared", "a file in a temporary folder|has no parameter"),
-        ("sqlite:///x?mode=memory", "a file in a temporary folder|has no parameter"),
+        ("sqlite:///:memory:", "an in-memory store is not supported"),
+        ("sqlite://:memory:", "an in-memory store is not supported"),
+        ("sqlite:///file::memory:?cache=shared", "an in-memory store is not supported|has no parameter"),
+        ("sqlite:///x?mode=memory", "an in-memory store is not supported|has no parameter"),
         ("sqlite:///shop.db?mode=ro", "has no parameter"),
         ("sqlite:///", "write sqlite:///file.db"),
         ("sqlite://", "write sqlite:///file.db"),

@@ -14,4 +14,4 @@ def test_a_sleep_that_lasted_too_long_is_said_once_a_minute(caplog: pytest.LogCa
         assert caplog.messages == []
         for began in (200.0, 230.0, 300.0):
             lateness.slept(1.0, began, began + 3.3)
-    assert [text[:45] for text in caplog.messages] == ["the event loop stood still for 2.3 s, and hea"] * 2
+    assert [text[:45] for text in caplog.messages] == ["the event loop was blocked for 2.3 s, and hea"] * 2

@@ -9,8 +9,8 @@ from makegood.options import Options
 
 
 def test_durations_are_taken_in_every_form_and_read_as_seconds() -> None:
-    options = Options(every="500ms", lease=3, poll=None)
-    assert options.number("every") == 0.5
+    options = Options(supervise_every="500ms", lease=3, poll_every=None)
+    assert options.number("supervise_every") == 0.5
     assert options.number("lease") == 3.0
     assert options.poll_seconds is None
     assert Options().poll_seconds == 1.0
@@ -19,12 +19,12 @@ def test_durations_are_taken_in_every_form_and_read_as_seconds() -> None:
 @pytest.mark.parametrize(
     ("wrong", "said"),
     [
-        ({"every": "fast"}, "every='fast'"),
-        ({"hold": 0}, "hold=0"),
+        ({"supervise_every": "fast"}, "supervise_every='fast'"),
+        ({"max_tasks": 0}, "max_tasks=0"),
         ({"slots": -1}, "slots=-1"),
-        ({"claim": 1.5}, "claim=1.5"),
-        ({"life": "1s", "heartbeat": "1s"}, "at least twice"),
-        ({"poll": 0}, "poll=0"),
+        ({"claim_batch": 1.5}, "claim_batch=1.5"),
+        ({"dead_after": "1s", "heartbeat": "1s"}, "at least twice"),
+        ({"poll_every": 0}, "poll_every=0"),
         ({"webhook_cause": "all"}, "webhook_cause='all': one of text, name, none"),
         (
             {"webhook_secrets": {"a b": "whsec_c2VjcmV0c2VjcmV0c2VjcmV0c2VjcmV0"}},

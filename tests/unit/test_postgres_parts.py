@@ -84,7 +84,7 @@ def test_faults_are_sorted(fault: Exception, lost: bool, data: bool, error: type
     [
         (pg.InvalidPasswordError("no"), ConfigError, "user or password"),
         (pg.InvalidCatalogNameError("no"), ConfigError, "createdb"),
-        (ValueError("dsn"), ConfigError, "mend the URL"),
+        (ValueError("dsn"), ConfigError, "correct the URL"),
         (pg.ProtocolViolationError("startup parameter"), ConfigError, "pool_mode"),
         (TimeoutError(), StoreUnavailableError, "does not answer"),
         (ConnectionRefusedError(), StoreUnavailableError, "is PostgreSQL running"),

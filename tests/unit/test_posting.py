@@ -535,7 +535,7 @@ async def test_a_result_is_posted_as_it_is() -> None:
         ("charge: S3CR3T", "charge: failed"),
         ("charge: psycopg.OperationalError: db-7", "charge: failed"),
         ("charge[2]: ReadTimeout", "charge[2]: ReadTimeout"),
-        ("pack: no answer by its complete-by (3 failures)", "pack: failed"),
+        ("pack: no answer by its deadline (3 failures)", "pack: failed"),
         ("cancelled by ann@bank: they were cross", "cancelled"),
         ("undone", "undone"),
         ("complete-by passed", "complete-by passed"),

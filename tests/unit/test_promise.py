@@ -182,7 +182,7 @@ def test_parts_are_promises_with_the_place_in_the_json_and_their_annotation(
         (list[str], lambda p: p[1:3], "only a key or an index can be taken"),
         (list[str], lambda p: p[True], "only a key or an index"),
         (tuple[int, str], lambda p: p[2], "with 2 elements"),
-        (Any, lambda p: p._private, "no part of the value's JSON"),
+        (Any, lambda p: p._private, "value's JSON has no such part"),
         (Any, lambda p: p[promise()], "only a key or an index"),
         (type(None), lambda p: p.x, "it will be a NoneType"),
     ],

@@ -195,14 +195,14 @@ def test_parallel_within_parallel_needs_branches() -> None:
         ),
         (lambda o, a, b: each([1], lambda n: n, limit=0), r"limit=0\): a whole number from 1"),
         (lambda o, a, b: each([1], lambda n: n, at_once=0), "at_once=0"),
-        (lambda o, a, b: email(o, a == "x"), "a comparison of promises is no value.*then=lambda: True"),
+        (lambda o, a, b: email(o, a == "x"), "a comparison of promises is not a value.*then=lambda: True"),
         (lambda o, a, b: email(o, [object()]), r"text in step email of shop\.order cannot be kept as JSON"),
         (lambda o, a, b: email(o), r"shop/desk/email\(order: .*: missing a required argument: 'text'"),
         (lambda o, a, b: email(o, 1, 2), "too many positional"),
         (lambda o, a, b: email(o, text=1, x=3), "unexpected keyword argument 'x'"),
         (
             lambda o, a, b: careless(o),
-            r"shop/desk/careless does not say how it is made good: add @careless\.undo, or undo=mg\.NOTHING",
+            r"shop/desk/careless does not declare how it is undone: add @careless\.undo, or undo=mg\.NOTHING",
         ),
         (lambda o, a, b: Parcel(a, 1).no.upper(), "do this in an action"),
         (lambda o, a, b: f"{a}", "made a text"),
@@ -214,7 +214,7 @@ def test_misuse_is_refused_with_the_remedy(fn: Any, told: str) -> None:
 
 
 def test_each_action_is_made_good_or_refused_wherever_it_stands() -> None:
-    with pytest.raises(DefinitionError, match="does not say how it is made good"):
+    with pytest.raises(DefinitionError, match="does not declare how it is undone"):
         steps(lambda order: when(reserve(order) == "x", then=lambda: careless(order)))
 
 

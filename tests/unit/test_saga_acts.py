@@ -224,12 +224,12 @@ def doubtful() -> Case:
 @pytest.mark.parametrize(
     ("idx", "settled", "verdict", "reason"),
     [
-        (0, "done", "applied", "s0 is done; the task is still in error: resubmit it to go on, or undo it"),
+        (0, "done", "applied", "s0 is done; the task is still in error: resubmit it to continue, or undo it"),
         (
             0,
             "failed",
             "applied",
-            "s0 is failed; the task is still in error: resubmit it to go on, or undo it",
+            "s0 is failed; the task is still in error: resubmit it to continue, or undo it",
         ),
         (0, "undone", "refused", "it can be settled as done or failed"),
         (1, "done", "applied", "s1 is done; the task is still in error: s0 can be settled too"),
@@ -302,7 +302,7 @@ def test_control_steps_cannot_be_settled() -> None:
     when = StepPlan(0, "when", name="w", condition=Condition("true", template("7")))
     case = Case(when, action(1, 0), on_failure="hold")
     case.answer(1, "permanent")
-    assert case.act("settle", 0, "failed") == ("refused", "w is no action: it has no effect to settle")
+    assert case.act("settle", 0, "failed") == ("refused", "w is not an action: it has no effect to settle")
 
 
 # -- what is lawful ----------------------------------------------------------------------------------------------------

@@ -65,4 +65,4 @@ def test_poison_is_one_alert_that_lists_what_stands() -> None:
     case.say(TaskMessage("poison"))
     (alert,) = case.last.alerts
     assert (alert.kind, case.task.state) == ("poison", "error")
-    assert "3 times in a row; standing: s0 (done)" in alert.text
+    assert "3 times in a row; in place: s0 (done)" in alert.text

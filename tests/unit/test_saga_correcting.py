@@ -100,7 +100,7 @@ def test_a_control_step_takes_no_arguments() -> None:
     when = StepPlan(0, "when", "w", condition=Condition("true", template("true")))
     case = Case(when, action(1, guards=((0, True),)), on_failure="hold")
     case.answer(1, "permanent", error="no")
-    assert "is no action" in resubmit(case, {}, 0)[1]
+    assert "is not an action" in resubmit(case, {}, 0)[1]
 
 
 def test_an_undone_task_may_be_given_other_inputs() -> None:

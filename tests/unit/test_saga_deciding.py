@@ -221,7 +221,7 @@ def test_poison_at_once() -> None:
     case = Case(action(0), claim=False, lost=3)
     case.say(TaskMessage("claim"), TaskMessage("poison"))
     assert (case.task.state, case.alerts, case.last.release) == ("error", ["poison"], True)
-    assert "nothing stands" in case.last.alerts[0].text
+    assert "nothing is in place" in case.last.alerts[0].text
 
 
 def test_poison_while_undoing() -> None:

@@ -162,8 +162,8 @@ def test_permanent_in_doubt_is_probed_before_the_verdict() -> None:
 
 
 def test_permanent_is_certain_when_the_service_remembers() -> None:
-    """settle=True: the service remembers its answer per key, refusals too."""
-    case = Case(action(0, settle=True))
+    """remembers=True: the service remembers its answer per key, refusals too."""
+    case = Case(action(0, remembers=True))
     case.answer(0, "permanent", unclear=True)
     assert case.task.state == "undone"
     assert case.states == "failed"
@@ -202,7 +202,7 @@ def test_recover_waits_then_waits_longer_then_gives_the_verdict() -> None:
         assert case.last.dropped == [0]
         assert case.request.round == 1
     case.silence(0)
-    assert case.task.cause == "s0: no answer by its complete-by (4 failures)"
+    assert case.task.cause == "s0: no answer by its deadline (4 failures)"
     assert case.task.state == "undoing"
     assert case.alerts == ["step_failed"]
     assert [m[2] for m in case.last.moves] == ["in_doubt", "undoing", "undoing"]

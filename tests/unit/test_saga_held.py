@@ -137,7 +137,7 @@ def test_a_judged_request_is_found_by_its_verdict(doing: str, step: dict[str, ob
     assert held.steps[0].doing == doing
     decision = saga.decide(held, [TaskMessage("claim"), expired])
     assert decision.seqs == [5]
-    assert decision.steps[0].error == "no answer by its complete-by"
+    assert decision.steps[0].error == "no answer by its deadline"
 
 
 def test_a_verdict_on_an_earlier_attempt_is_none_on_this_one() -> None:

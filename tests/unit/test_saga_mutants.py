@@ -233,13 +233,13 @@ def undo_known_only(m: pytest.MonkeyPatch) -> None:
 @mutant
 def no_settle(m: pytest.MonkeyPatch) -> None:
     """A step in doubt at a service without tokens is undone without a definite answer."""
-    m.setattr(rules, "must_settle", lambda step: rules.policy(step).never)
+    m.setattr(rules, "must_be_definite", lambda step: rules.policy(step).never)
 
 
 @mutant
 def never_undone_blindly(m: pytest.MonkeyPatch) -> None:
     """A step in doubt at a service without keys is undone although nobody can tell whether it happened."""
-    m.setattr(rules, "must_settle", lambda step: rules.policy(step).settle)
+    m.setattr(rules, "must_be_definite", lambda step: rules.policy(step).remembers)
 
 
 @mutant

@@ -211,8 +211,8 @@ def test_a_doubt_is_probed_before_its_undo() -> None:
 
 
 def test_settle_drives_the_action_to_a_definite_answer() -> None:
-    """settle=True: the action is asked again under its key, and only then undone, with its result."""
-    case = Case(action(0, settle=True, wait=5.0))
+    """remembers=True: the action is asked again under its key, and only then undone, with its result."""
+    case = Case(action(0, remembers=True, wait=5.0))
     case.say(TaskMessage("cancel"))
     case.silence(0)
     assert (case.asked, case.request.round) == ([(0, "do")], 1)
@@ -226,7 +226,7 @@ def test_settle_drives_the_action_to_a_definite_answer() -> None:
 
 def test_settle_without_an_answer_is_stuck() -> None:
     """No definite answer within the threshold: it stays in doubt and counts as stuck."""
-    case = Case(action(0, settle=True, threshold=0), action(1))
+    case = Case(action(0, remembers=True, threshold=0), action(1))
     case.say(TaskMessage("cancel"))
     case.silence(0)
     for _ in range(2):
@@ -241,7 +241,7 @@ def test_settle_without_an_answer_is_stuck() -> None:
 
 def test_settle_refused_needs_no_undo() -> None:
     """The definite answer may be that nothing happened."""
-    case = Case(action(0, settle=True))
+    case = Case(action(0, remembers=True))
     case.say(TaskMessage("cancel"))
     case.silence(0)
     case.answer(0, "permanent")
@@ -250,7 +250,7 @@ def test_settle_refused_needs_no_undo() -> None:
 
 def test_later_while_settling_waits() -> None:
     """Later is not a failure here either."""
-    case = Case(action(0, settle=True))
+    case = Case(action(0, remembers=True))
     case.say(TaskMessage("cancel"))
     case.silence(0)
     case.answer(0, "later", wait=4.0)
@@ -305,7 +305,7 @@ def test_counts_start_at_0_for_the_undo() -> None:
 
 def test_what_was_sent_before_the_turn_does_not_count_for_the_undo() -> None:
     """The silence of a request that was in flight when the task turned belongs to the direction that is over."""
-    case = Case(action(0, settle=True, threshold=0))
+    case = Case(action(0, remembers=True, threshold=0))
     case.say(TaskMessage("cancel"))
     case.silence(0, failures=5)
     assert case.step(0).failures == 0

@@ -93,7 +93,7 @@ def test_going_forward_it_is_the_verdict() -> None:
     assert "no 'id'" in case.task.cause
 
 
-@pytest.mark.parametrize("policy", [{"settle": True}, {"probe": True}])
+@pytest.mark.parametrize("policy", [{"remembers": True}, {"probe": True}])
 def test_going_back_it_is_stuck(policy: dict[str, bool]) -> None:
     """Nobody can be asked for a definite answer."""
     case = doubtful(**policy)

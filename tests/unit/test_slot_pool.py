@@ -1,9 +1,13 @@
 """What a Scheduler sets aside of its agents' slots for one commit is used once, or there again."""
 
+from collections.abc import Sequence
+
 import pytest
 
-from makegood.actor.slot_pool import NoAgents
+from makegood.actor.slot_pool import NoAgents, Reservation
+from makegood.model.decision import Decision
 from makegood.model.messages import Request
+from makegood.model.task import TaskRecord
 from tests.unit.slot_pools import Pool
 
 BANK, DESK = "shop/bank", "shop/desk"
@@ -12,6 +16,19 @@ BANK, DESK = "shop/bank", "shop/desk"
 def request(idx: int, agent: str = "bank", *, isolate: bool = False) -> Request:
     """Return a request to an agent of the shop."""
     return Request(7, idx, "do", 1, "shop", agent, "charge", f"s{idx}", 1, 30.0, b"{}", isolate=isolate)
+
+
+def placed(slots: Reservation, *requests: Request) -> list[Request]:
+    """Return what gets one of the slots that are set aside, in one Decision."""
+    decision = decided(requests)
+    slots.place([decision])
+    return [*decision.handed]
+
+
+def decided(requests: Sequence[Request], handed: Sequence[Request] = ()) -> Decision:
+    """Return a Decision that begins requests, some of them handed over in memory."""
+    task = TaskRecord(7, "shop", "order")
+    return Decision(task, task, requests=requests, handed=handed)
 
 
 def fails(*, took: bool) -> None:
@@ -26,7 +43,7 @@ def test_what_runs_keeps_its_slot_and_the_rest_goes_back_on_every_way_out() -> N
         assert slots.take([written])
         assert slots.take([lost])
         assert pool.free == {BANK: 1, DESK: 0}
-        slots.run([written], [written])
+        slots.run([decided([written], [written])])
     assert (pool.handed, pool.queued, pool.free) == ([written], [], {BANK: 1, DESK: 1})
     with pytest.raises(ZeroDivisionError), pool.reserve() as slots:
         fails(took=bool(slots.take([request(2)])))
@@ -46,9 +63,9 @@ def test_what_cannot_be_handed_over_waits_in_the_store_and_takes_no_slot(
     with pool.reserve() as slots:
         if aside:
             slots.set_aside()
-        taken = slots.take([first, other])
+        taken = placed(slots, first, other) if aside else slots.take([first, other])
         assert taken == [first]
-        slots.run([first, other], taken)
+        slots.run([decided([first, other], taken)])
     assert (pool.handed, pool.queued) == ([first], [f"shop/{other.agent}"])
     assert pool.free == {BANK: 0, DESK: 3}
 
@@ -61,8 +78,19 @@ def test_what_is_set_aside_is_nobody_elses_until_it_is_given_back() -> None:
         slots.set_aside()
         assert pool.free == {BANK: 0}
         pool.free[BANK] += 1  # a call has ended meanwhile
-        assert [bool(slots.take([request(n)])) for n in (1, 2, 3)] == [True, True, False]
+        assert [bool(placed(slots, request(n))) for n in (1, 2, 3)] == [True, True, False]
     assert pool.free == {BANK: 4}
+
+
+def test_what_is_set_aside_and_not_promised_can_be_given_back_early() -> None:
+    pool = Pool({BANK: 3})
+    with pool.reserve() as slots:
+        slots.set_aside()
+        (kept,) = placed(slots, request(0))
+        slots.give_back_spare()
+        assert pool.free == {BANK: 2}
+        slots.run([decided([kept], [kept])])
+    assert (pool.handed, pool.free) == ([kept], {BANK: 2})
 
 
 def test_a_claim_that_the_store_tries_again_promises_its_slots_once() -> None:
@@ -74,10 +102,10 @@ def test_a_claim_that_the_store_tries_again_promises_its_slots_once() -> None:
         slots.set_aside()
         for _ in range(3):
             slots.rollback()
-            assert [bool(slots.take([request(n)])) for n in (1, 2, 3)] == [True, True, False]
+            assert [bool(placed(slots, request(n))) for n in (1, 2, 3)] == [True, True, False]
         claimed = request(1)
-        slots.run([held], [held])
-        slots.run([claimed], [claimed])
+        slots.run([decided([held], [held])])
+        slots.run([decided([claimed], [claimed])])
     assert (pool.handed, pool.free) == ([held, claimed], {BANK: 1})
 
 
@@ -87,7 +115,7 @@ def test_what_is_released_before_it_is_written_is_free_at_once() -> None:
         (kept,) = slots.take([request(0)])
         slots.release(slots.take([request(1), request(2)]))
         assert pool.free == {BANK: 1}
-        slots.run([kept], [])
+        slots.run([decided([kept], [])])
     assert pool.free == {BANK: 2}
 
 
@@ -97,7 +125,7 @@ def test_a_process_without_agents_has_no_slot(*, aside: bool) -> None:
     with pool.reserve() as slots:
         if aside:
             slots.set_aside()
-        assert not slots.take([request(0)])
-        slots.run([request(0)], [])
+        assert not (placed(slots, request(0)) if aside else slots.take([request(0)]))
+        slots.run([decided([request(0)], [])])
     assert not pool.tasks()
-    assert not pool.knows(BANK, "charge")
+    assert not pool.actions

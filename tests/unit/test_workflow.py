@@ -299,7 +299,7 @@ def test_outside_of_a_plan_nothing_happens_but_errors_with_the_remedy() -> None:
         lambda: parallel(1), lambda: branches(lambda: 1), lambda: when(True, then=lambda: 1), lambda: each([1], str),
     ]  # fmt: skip
     for call in calls:
-        with pytest.raises(DefinitionError, match=r"belongs into a @app\.workflow function"):
+        with pytest.raises(DefinitionError, match=r"belongs in a @app\.workflow function"):
             call()
 
 
@@ -405,7 +405,7 @@ def test_names_are_unique_and_allowed() -> None:
 def test_a_probe_shows_in_the_policy_of_the_step() -> None:
     app = App("p")
 
-    @app.agent("a").action(complete_within="5s", no_return=True, settle=True)
+    @app.agent("a").action(complete_within="5s", no_return=True, remembers=True)
     def act() -> str:
         return ""
 
@@ -415,7 +415,7 @@ def test_a_probe_shows_in_the_policy_of_the_step() -> None:
 
     (step,) = app.workflow(name="w")(lambda: act()).plan().steps
     assert step.policy == Policy(
-        within=5.0, undo_within=5.0, undoable=False, no_return=True, settle=True, probe=True, fences=True
+        within=5.0, undo_within=5.0, undoable=False, no_return=True, remembers=True, probe=True, fences=True
     )
 
 

@@ -4,7 +4,9 @@ from abc import ABC, abstractmethod
 
 
 class Actor(ABC):
-    """One loop of a process. A class that needs nothing at a drain or a new number says nothing about them."""
+    """One loop of a process. A class that needs nothing at a drain or a new number says nothing about
+    them.
+    """
 
     @abstractmethod
     async def run(self) -> None:
@@ -14,4 +16,6 @@ class Actor(ABC):
         """Take nothing more, and wait up to ``limit`` seconds for what is under way."""
 
     def renamed(self, node: int) -> None:  # noqa: B027 - most write nothing under the process's number
-        """Write under this number from now on: the first, or another one once the process was declared dead."""
+        """Write under this number from now on: the first, or another one once the process was declared
+        dead.
+        """

@@ -68,7 +68,7 @@ class Setbacks:
         pause = self._pauses.draw()
         said = words(defect, named=True)
         log.error(
-            "%s: this is a defect, please report it; the role goes on in %.1f s: %s", self._role, pause, said,
+            "%s: this is a defect, please report it; the role continues in %.1f s: %s", self._role, pause, said,
             exc_info=None if said == self._last else defect,
         )  # fmt: skip
         self._last = said

@@ -12,11 +12,12 @@ A reservation gives back what was set aside or promised and did not run, the slo
 """
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Container, Iterable, Mapping, Sequence
 from types import TracebackType
 from typing import Protocol, Self
 
 from makegood.base.ids import address
+from makegood.model.decision import Decision
 from makegood.model.messages import REPLIES, Request, TaskMessage
 
 
@@ -27,8 +28,9 @@ class SlotPool(Protocol):
         """Return a reservation that has no slots yet."""
         ...
 
-    def knows(self, address: str, action: str) -> bool:
-        """Return whether this process runs that action."""
+    @property
+    def actions(self) -> Mapping[str, Container[str]]:
+        """The actions that this process runs, by agent address."""
         ...
 
     def lend(self, address: str, action: str) -> bool:
@@ -63,15 +65,15 @@ class SlotPool(Protocol):
 class Reservation:
     """The slots set aside for one commit: ``with pool.reserve() as slots: ...``."""
 
-    __slots__ = ("_aside", "_asked", "_began", "_pool", "_ran", "_spare")
+    __slots__ = ("_asked", "_before", "_began", "_pool", "_ran", "_spare")
 
     def __init__(self, pool: SlotPool, began: float) -> None:
         self._pool = pool
         self._began = began  # local clock, before any row of the commit is written
-        self._asked: list[Request] = []  # promised slots that the pool lent one by one
-        self._aside: Mapping[str, int] | None = None  # slots that the pool lent all together, by address
-        self._spare: dict[str, int] = {}  # of these, not promised to any request
-        self._ran: list[Request] = []
+        self._asked: list[Request] = []  # those to which a slot is promised
+        self._ran: list[Request] = []  # of these, those that have begun
+        self._spare: dict[str, int] = {}  # slots that are set aside and not promised, by address
+        self._before: tuple[int, Mapping[str, int]] = 0, {}  # len(_asked) and _spare at ``set_aside``
 
     def __enter__(self) -> Self:
         """Begin."""
@@ -81,39 +83,51 @@ class Reservation:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         """Give back what does not run."""
-        if self._aside is None and len(self._ran) == len(self._asked):
+        if len(self._ran) == len(self._asked) and not any(self._spare.values()):
             return  # nearly always
-        left = Counter(self._aside)
+        left = Counter(self._spare)
         left.update(map(_address, self._asked))
         left.subtract(map(_address, self._ran))
-        self._asked, self._aside, self._ran = [], None, []
+        self._asked, self._spare, self._ran = [], {}, []
         self._pool.give_back(+left)
 
     def take(self, requests: Sequence[Request]) -> list[Request]:
         """Promise slots to requests that are about to be written; returns those that have one."""
-        found: list[Request] = []
-        if self._aside is None:
-            lend = self._pool.lend
-            for request in requests:
-                if not request.isolate and lend(address(request.app, request.agent), request.action):
-                    found.append(request)  # noqa: PERF401 - for one request, which is usual, this is quicker
-            self._asked += found
-            return found
-        for request in requests:
-            where = address(request.app, request.agent)
-            if not request.isolate and self._spare.get(where) and self._pool.knows(where, request.action):
-                self._spare[where] -= 1
-                found.append(request)
+        lend = self._pool.lend
+        found = [r for r in requests if not r.isolate and lend(address(r.app, r.agent), r.action)]
+        self._asked += found
         return found
 
     def set_aside(self) -> None:
-        """Set aside all slots there are: ``take`` asks nobody then, so another thread may call it."""
-        self._aside = self._pool.lend_all()
-        self._spare = dict(self._aside)
+        """Set aside all slots there are: ``place`` asks nobody then, so another thread may call it."""
+        self._spare = self._pool.lend_all()
+        self._before = len(self._asked), dict(self._spare)
+
+    def place(self, decisions: Iterable[Decision]) -> None:
+        """Promise slots that are set aside to the requests of Decisions, as far as they go."""
+        spare, actions = self._spare, self._pool.actions
+        for decision in decisions:
+            if not decision.requests:
+                continue
+            handed = []
+            for request in decision.requests:
+                where = address(request.app, request.agent)
+                if spare.get(where) and request.action in actions[where] and not request.isolate:
+                    spare[where] -= 1
+                    handed.append(request)
+            decision.handed = handed
+            self._asked += handed
 
     def rollback(self) -> None:
         """Promise nothing of what was promised since ``set_aside``: another try may promise it again."""
-        self._spare = dict(self._aside or {})
+        asked, spare = self._before
+        del self._asked[asked:]
+        self._spare = dict(spare)
+
+    def give_back_spare(self) -> None:
+        """Give back what is set aside and not promised: tasks that are submitted meanwhile may want it."""
+        unused, self._spare = self._spare, {}
+        self._pool.give_back(unused)
 
     def release(self, taken: Sequence[Request]) -> None:
         """Give back, before anything is set aside, the slots of the requests that were taken last."""
@@ -121,17 +135,19 @@ class Reservation:
             del self._asked[-len(taken) :]
             self._pool.give_back(Counter(map(_address, taken)))
 
-    def run(self, requests: Sequence[Request], handed: Sequence[Request]) -> None:
-        """Begin the ``requests`` that are ``handed`` over, now that all are written. The others queue."""
-        hand, began = self._pool.hand, self._began
-        for request in handed:
-            self._ran.append(request)
-            hand(request, began)
-        if len(handed) < len(requests):
-            here = set(map(id, handed))
-            for request in requests:
-                if id(request) not in here:
-                    self._pool.backlogged(_address(request))
+    def run(self, decisions: Iterable[Decision]) -> None:
+        """Begin the requests that Decisions hand over, now that they are committed. The others queue."""
+        hand, began, ran = self._pool.hand, self._began, self._ran
+        for decision in decisions:
+            handed = decision.handed
+            for request in handed:
+                ran.append(request)
+                hand(request, began)
+            if len(handed) < len(decision.requests):
+                here = set(map(id, handed))
+                for request in decision.requests:
+                    if id(request) not in here:
+                        self._pool.backlogged(_address(request))
 
 
 def _address(request: Request) -> str:
@@ -145,9 +161,10 @@ class NoAgents:
         """Return a reservation that stays empty."""
         return Reservation(self, 0.0)
 
-    def knows(self, address: str, action: str) -> bool:  # noqa: ARG002 - as every pool
-        """Return False."""
-        return False
+    @property
+    def actions(self) -> Mapping[str, Container[str]]:
+        """None."""
+        return {}
 
     def lend(self, address: str, action: str) -> bool:  # noqa: ARG002 - as every pool
         """Return False."""

@@ -12,7 +12,7 @@ process that dies says nothing either.
 import asyncio
 import logging
 import random
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Container, Mapping
 
 from makegood.actor.actor import Actor
 from makegood.actor.setbacks import Setbacks
@@ -79,6 +79,7 @@ class Agents(Actor):
             channel, slots, self.intake, self.attempts, circuits,
             node=lambda: self.node, setbacks=Setbacks("agents (taking)", alerts, rng), clock=clock, rng=rng, poll=poll,
         )  # fmt: skip
+        self.actions: Mapping[str, Container[str]] = {where: each.actions for where, each in slots.items()}
         for each in slots.values():
             each.free = each.size
 
@@ -117,11 +118,6 @@ class Agents(Actor):
             self.slots[address].free += n
             self.intake.freed(self.slots[address])
 
-    def knows(self, address: str, action: str) -> bool:
-        """Return whether this process runs that action."""
-        slots = self.slots.get(address)
-        return slots is not None and action in slots.actions
-
     def tasks(self) -> set[int]:
         """Return the tasks of which an attempt runs here."""
         return {attempt.request.task for attempt in self.attempts.running}
@@ -145,8 +141,7 @@ class Agents(Actor):
     def _answered(self, attempt: Attempt, message: TaskMessage, now: float) -> None:
         """Give an answer to this process's Scheduler if it comes in time for it, else to the store."""
         node, task = attempt.node, attempt.request.task
-        in_time = now <= attempt.deadline and node == self.node
-        if not (in_time and self.deliver(task, message, node)):
+        if now > attempt.deadline or node != self.node or not self.deliver(task, message, node):
             self.resend(node, task, message)
 
     # -- life ------------------------------------------------------------------------------------------------
@@ -176,7 +171,7 @@ class Agents(Actor):
         if self._replies.waiting:
             log.warning(
                 "%d answers could not be given to the store within the drain's %g s: their steps are in doubt once their "
-                "complete-by has passed",
+                "deadline has passed",
                 len(self._replies.waiting), limit,
             )  # fmt: skip
 

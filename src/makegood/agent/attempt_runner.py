@@ -56,7 +56,9 @@ class AttemptRunner:
             if request.doing == "do":
                 return _message(request, "permanent", error=text)
             return _message(request, "gave_up", error=text, final=True)
-        is_async = self._is_async(fn)
+        is_async = self._async.get(fn)
+        if is_async is None:
+            is_async = self._async[fn] = inspect.iscoroutinefunction(fn)
         self._halting(attempt.deadline)
         attempt.called(cancellable=is_async)
         pauses: Iterator[float] | None = None
@@ -84,12 +86,6 @@ class AttemptRunner:
                 return message  # the next one would have no time to ask
             await asyncio.sleep(jittered)
             attempt.retried()
-
-    def _is_async(self, fn: Callable[..., object]) -> bool:
-        known = self._async.get(fn)
-        if known is None:
-            known = self._async[fn] = inspect.iscoroutinefunction(fn)
-        return known
 
     async def _in_thread(self, fn: Callable[..., Any], kwargs: Mapping[str, object]) -> Any:
         """Run a ``def`` function once, with the context of the attempt."""

@@ -1,4 +1,4 @@
-"""The attempts under way in a process: they begin, get more time, are halted at complete-by, and end."""
+"""The attempts under way in a process: they begin, get more time, are halted at its deadline, and end."""
 
 import asyncio
 import logging
@@ -90,7 +90,7 @@ class Attempts:
             message = await self.runner.answer(attempt, action)
         except asyncio.CancelledError:
             log.debug(
-                "step %s of task %s: halted at complete-by",
+                "step %s of task %s: halted at its deadline",
                 request.step, show(request.task), extra=_about(request),
             )  # fmt: skip
         except Exception as defect:
@@ -98,25 +98,19 @@ class Attempts:
             log.exception("this is a defect, please report it")
         finally:
             now = self._clock.monotonic()
-            message = self._ended(attempt, slots, message, now)
+            self.running.pop(attempt, None)
+            slots.ended(attempt, message, now)
+            if attempt.ticket is not None:
+                counts = self._circuits.judge(slots, attempt, message, self.running)
+                if not counts and message is not None:
+                    message = replace(message, excused=True)
+            attempt.end()
+            if not self.running:
+                self._intake.idle()
+            if slots.backlog or slots.rung:
+                self._intake.freed(slots)
         if message is not None:
             self._answered(attempt, message, now)
-
-    def _ended(
-        self, attempt: Attempt, slots: Slots, message: TaskMessage | None, now: float
-    ) -> TaskMessage | None:
-        """Free the slot of an attempt that is over; returns its answer as it is to be given."""
-        self.running.pop(attempt, None)
-        slots.ended(attempt, message, now)
-        if attempt.ticket is not None:
-            counts = self._circuits.judge(slots, attempt, message, self.running)
-            if not counts and message is not None:
-                message = replace(message, excused=True)
-        attempt.end()
-        if not self.running:
-            self._intake.idle()
-        self._intake.freed(slots)
-        return message
 
     def halt(self) -> None:
         """Halt the attempts whose complete-by has passed, and log those that still run a while later."""
@@ -139,10 +133,10 @@ class Attempts:
         request = attempt.request
         self._slots[address(request.app, request.agent)].overdue += 1
         log.warning(
-            "%s still runs %.1f s after its complete-by%s: it keeps its slot until it returns; "
+            "%s still runs %.1f s after its deadline%s: it keeps its slot until it returns; "
             "give what it waits for a timeout (mg.current_call().remaining())",
             _named(request), now - attempt.deadline,
-            ", and has not heeded its cancellation" if attempt.cancellable else "", extra=_about(request),
+            ", and ignores its cancellation" if attempt.cancellable else "", extra=_about(request),
         )  # fmt: skip
 
     async def extend(self, attempt: Attempt, more: float) -> bool:
@@ -165,7 +159,7 @@ class Attempts:
             request = attempt.request
             log.warning(
                 "step %s of task %s: still running after the drain's %g s, so nobody will hear its answer: "
-                "it is in doubt once its complete-by has passed (setting `drain`)",
+                "it is in doubt once its deadline has passed (setting `drain`)",
                 request.step, show(request.task), limit, extra=_about(request),
             )  # fmt: skip
 

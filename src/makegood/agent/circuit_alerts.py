@@ -82,7 +82,7 @@ class Circuits(Actor):
                 await self._tell()
                 pauses.reset()
             except StoreUnavailableError as away:
-                log.warning("an open circuit cannot be told now: %s", away)
+                log.warning("an open circuit cannot be reported now: %s", away)
                 await asyncio.sleep(pauses.draw())
                 self._ring.set()
             except Exception as defect:  # noqa: BLE001 - agents go on without it

@@ -67,7 +67,7 @@ class ReplySender:
                 sent = {id(entry) for entry in batch}
                 self.waiting = [entry for entry in self.waiting if id(entry) not in sent]
                 if late := accepted.count(False):
-                    log.info("%d of %d replies came too late and were refused", late, len(batch))
+                    log.info("%d of %d replies came too late and were rejected", late, len(batch))
 
     async def _refused(self, first: Entry, defect: Exception) -> float:
         """Return how long to rest after the store raised an unexpected exception.

@@ -96,9 +96,10 @@ class Slots:
         self.calls += 1
         self.seconds += now - attempt.began
         answered = message is not None and message.kind != "gave_up"
-        self.failed += not answered
-        # Of the first calls each weighs the same: what has been seen is all there is to go by.
-        self.success += max(_RECENT, 1 / self.calls) * (answered - self.success)
+        if not answered:
+            self.failed += 1
+        if answered != self.success:  # of the first calls each weighs the same: it is all there is to go by
+            self.success += max(_RECENT, 1 / self.calls) * (answered - self.success)
         if self.rate is not None:
             self.spent += attempt.retries
 

@@ -35,21 +35,19 @@ class SystemClock:
     True
     """
 
+    monotonic: Callable[[], float]
+    """Seconds since boot, suspend included where the system offers it."""
+
     def __init__(self) -> None:
         boot_time = getattr(time, "CLOCK_BOOTTIME", None)
-        self._read: Callable[[], float] = (
-            time.monotonic if boot_time is None else partial(time.clock_gettime, boot_time)
-        )
+        # The system's own function, not a method around it: every step asks several times.
+        self.monotonic = time.monotonic if boot_time is None else partial(time.clock_gettime, boot_time)
         boot_file = Path("/proc/sys/kernel/random/boot_id")
         self._boot = (
             boot_file.read_text().strip()
             if boot_file.exists()
             else f"boot-{round(time.time() - time.monotonic(), -1)}"
         )
-
-    def monotonic(self) -> float:
-        """Seconds since boot, suspend included where the system offers it."""
-        return self._read()
 
     def wall(self) -> float:
         """Seconds since 1970."""

@@ -49,8 +49,8 @@ def file_of(url: str) -> str:
     path = url.partition("://")[2]
     if ":memory:" in path or "mode=memory" in path:
         raise ConfigError(
-            f"{masked(url)!r}: it is kept in a file, which processes and threads share, not in memory. In a test name a file in a temporary "
-            "folder (pytest's tmp_path), or let makegood.testing play a world, which brings a store of its own"
+            f"{masked(url)!r}: an in-memory store is not supported, because processes and threads share the store through a file. In tests, use "
+            "a file under pytest's tmp_path, or makegood.testing, which creates a store of its own"
         )
     if not path.startswith("/") or not path.strip("/"):
         raise ConfigError(

@@ -31,7 +31,7 @@ def host_and_port(listen: str, name: str = "listen") -> tuple[str, int]:
     if host.startswith("[") and host.endswith("]"):
         host = host[1:-1]
     elif ":" in host:
-        raise ConfigError(f"{name}={listen!r}: an IPv6 address stands in brackets; {hint}")
+        raise ConfigError(f"{name}={listen!r}: write an IPv6 address in brackets; {hint}")
     if not colon or not host or any(letter.isspace() or letter == "/" for letter in host):
         raise ConfigError(f"{name}={listen!r}: {hint}")
     if not (port.isascii() and port.isdecimal()) or int(port) > HIGHEST_PORT:

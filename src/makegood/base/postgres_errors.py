@@ -64,7 +64,7 @@ def _connection_error(fault: BaseException, where: str, said: str) -> Exception:
         (
             (pg.InvalidPasswordError, pg.InvalidAuthorizationSpecificationError),
             ConfigError,
-            f"refuses this user or password ({said}): mend the URL, PGPASSWORD or ~/.pgpass, or the server's pg_hba.conf",
+            f"refuses this user or password ({said}): correct the URL, PGPASSWORD or ~/.pgpass, or the server's pg_hba.conf",
         ),
         (
             (pg.UndefinedObjectError, pg.InvalidParameterValueError, pg.CantChangeRuntimeParamError),
@@ -79,12 +79,12 @@ def _connection_error(fault: BaseException, where: str, said: str) -> Exception:
         (
             pg.InvalidCatalogNameError,
             ConfigError,
-            "has no such database: create it (`createdb`), or mend the URL",
+            "has no such database: create it (`createdb`), or correct the URL",
         ),
         (
             (asyncpg.ClientConfigurationError, ValueError, OverflowError),
             ConfigError,
-            f"cannot be used: {said}; mend the URL or the PG* environment",
+            f"cannot be used: {said}; correct the URL or the PG* environment",
         ),
         (
             (pg.ProtocolViolationError, pg.FeatureNotSupportedError),

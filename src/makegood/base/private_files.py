@@ -79,7 +79,7 @@ def trusted(path: Path) -> None:
         )
     if who := others(found, stat.S_IWOTH):
         raise ConfigError(
-            f"{path} may be written by {who}, who could name any server in it: `chmod go-w {quoted}`, and read it before you go on"
+            f"{path} may be written by {who}, who could name any server in it: `chmod go-w {quoted}`, and read it before you continue"
         )
 
 

@@ -133,7 +133,7 @@ class Glance:
         self.release()
         if alone:
             raise StoreUnavailableError(
-                f"{self.path}: a process that may write it has it for itself, such as one that is leaving and brings in a long log: "
+                f"{self.path}: another process has locked the file, such as one that is shutting down and merging its log: "
                 "try again"
             )
         raise StoreUnavailableError(

@@ -29,7 +29,7 @@ PROCESSES: Mapping[str, Place] = {
     "scheduler": ("commands.run:scheduler", "Run a Scheduler: it puts steps in order and records them."),
     "agent": ("commands.run:agent", "Run the named agents of APP: they call the remote services."),
     "supervisor": ("commands.run:supervisor", "Run a Supervisor: many may run, one leads."),
-    "inbox": ("commands.run:inbox", "Run the submission process of APP: messages become tasks."),
+    "inbox": ("commands.run:inbox", "Run the inboxes of APP: messages become tasks."),
     "demo": ("commands.demo:demo", "Run the order example: real processes, killed on the way."),
 }
 TASKS: Mapping[str, Place] = {
@@ -62,7 +62,7 @@ STORE: Mapping[str, Place] = {
     "status": ("commands.store:status", "Show schema version, missing migrations and row counts."),
     "check": ("commands.store:check", "Verify integrity and durability."),
     "prune": ("commands.store:prune", "Remove tasks that ended long ago."),
-    "restored": ("commands.restored:restored", "Say that the store was restored from a backup."),
+    "restored": ("commands.restored:restored", "Record that the store was restored from a backup."),
 }
 ELECTION: Mapping[str, Place] = {
     "run": ("commands.leader:run", "Run COMMAND only while leading the election NAME."),
@@ -267,8 +267,6 @@ def usage(wrong: click.ClickException, path: str = "") -> str:
         text = message if message.startswith(option) else f"{option}: {message}"
     elif text[1:2].islower():
         text = text[0].lower() + text[1:]
-    for theirs in ("a valid integer range", "a valid integer"):
-        text = text.replace(f"is not {theirs}", "is not a whole number")
     if isinstance(wrong, click.UsageError) and (wrong.ctx is not None or path):
         text += f"; see `{wrong.ctx.command_path if wrong.ctx is not None else path} --help`"
     return text
@@ -320,10 +318,10 @@ def _version(ctx: click.Context, _param: click.Parameter, wanted: bool) -> None:
 )
 @common
 def main() -> None:
-    """Tasks across remote services that end whole: every step done, or every effect undone.
+    """Run sagas: multi-step tasks across remote services that end done, undone, or in an operator's hands.
 
-    APP is module:attribute, such as orders:shop. Settings come from a flag, else MAKEGOOD_* in the environment, else
-    makegood.toml or [tool.makegood] in pyproject.toml, else a default.
+    APP is module:attribute, such as orders:shop. Settings come from a flag, else MAKEGOOD_* in the
+    environment, else makegood.toml or [tool.makegood] in pyproject.toml, else a default.
     """
 
 
@@ -342,7 +340,7 @@ def queue() -> None:
 @click.group(cls=Lazy, sections={"Commands": NOTICES})
 @common
 def notices() -> None:
-    """What submitters are told by webhook: see what is unsent, send it again."""
+    """Show undelivered webhook notifications, and send them again."""
 
 
 @click.group(cls=Lazy, sections={"Commands": STORE})

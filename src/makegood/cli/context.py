@@ -5,14 +5,16 @@ between a group and its command.
 """
 
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import cached_property
 from typing import Any, TypeVar
 
 import click
 
 from makegood.base.durations import seconds
+from makegood.base.old_names import OLD, report
 from makegood.base.terminal_text import visible
+from makegood.cli.command import SharedOption
 from makegood.cli.render.output import Output
 from makegood.cli.settings import KNOWN, CliSettings, duration, load
 from makegood.errors import ConfigError
@@ -66,6 +68,26 @@ class Seconds(click.ParamType[float]):
             self.fail(str(wrong), param, ctx)
 
 
+class Renamed(click.Option):
+    """An option with an old name, which is accepted and shown nowhere."""
+
+    def __init__(self, *args: Any, **options: Any) -> None:
+        super().__init__(*args, **options)
+        self._old = next(old for old, new in OLD["makegood"].items() if new in self.opts)
+
+    def add_to_parser(self, parser: Any, ctx: click.Context) -> None:
+        """Let the parser accept both names."""
+        super().add_to_parser(parser, ctx)
+        parser.add_option(obj=self, opts=[self._old], dest=self._old, action="store", nargs=self.nargs)
+
+    def consume_value(self, ctx: click.Context, opts: Mapping[str, Any]) -> Any:
+        """Return the value that was given, and where it comes from."""
+        if self._old in opts:
+            report(self._old, self.opts[0])
+            opts = {str(self.name): opts[self._old], **opts}
+        return super().consume_value(ctx, opts)
+
+
 def setting(name: str, *, metavar: str, text: str) -> Callable[[Command], Command]:
     """Return an option that sets the setting of that name for this call; a wrong value is a usage error."""
 
@@ -77,9 +99,9 @@ def setting(name: str, *, metavar: str, text: str) -> Callable[[Command], Comman
                 raise click.BadParameter(str(wrong), ctx, param) from wrong
             ctx.ensure_object(Cli).flags[name] = value
 
-    return click.option(
-        f"--{name.replace('_', '-')}", metavar=metavar, expose_value=False, callback=remember, help=text
-    )
+    flag = f"--{name.replace('_', '-')}"
+    kind = Renamed if flag in OLD["makegood"].values() else click.Option
+    return click.option(flag, cls=kind, metavar=metavar, expose_value=False, callback=remember, help=text)
 
 
 def _remember(ctx: click.Context, param: click.Parameter, value: object) -> None:
@@ -95,6 +117,7 @@ def common(command: Command) -> Command:
     options = (
         click.option(
             "--store",
+            cls=SharedOption,
             metavar="URL",
             expose_value=False,
             callback=_remember,
@@ -102,23 +125,35 @@ def common(command: Command) -> Command:
         ),
         click.option(
             "--require-tls/--no-require-tls",
+            cls=SharedOption,
             default=None,
             expose_value=False,
             callback=_remember,
-            help="Send nothing to a PostgreSQL server on another machine but over TLS; else MAKEGOOD_REQUIRE_TLS.",
+            help="Use no PostgreSQL server on another machine without TLS; else MAKEGOOD_REQUIRE_TLS.",
         ),
         click.option(
-            "--json", is_flag=True, expose_value=False, callback=_remember, help="Write JSON to stdout."
+            "--json",
+            cls=SharedOption,
+            is_flag=True,
+            expose_value=False,
+            callback=_remember,
+            help="Write JSON to stdout.",
         ),
         click.option(
             "--color",
+            cls=SharedOption,
             type=click.Choice(["auto", "always", "never"]),
             expose_value=False,
             callback=_remember,
             help="Colour and tables: auto asks the terminal and NO_COLOR.",
         ),
         click.option(
-            "--debug", is_flag=True, expose_value=False, callback=_remember, help="Show where an error arose."
+            "--debug",
+            cls=SharedOption,
+            is_flag=True,
+            expose_value=False,
+            callback=_remember,
+            help="Show where an error arose.",
         ),
     )
     for option in reversed(options):
@@ -126,22 +161,16 @@ def common(command: Command) -> Command:
     return command
 
 
-class _Why(click.Option):
-    """``--why``, which was also called ``--reason``: the old name is accepted, and shown nowhere."""
-
-    def add_to_parser(self, parser: Any, ctx: click.Context) -> None:
-        super().add_to_parser(parser, ctx)
-        parser.add_option(obj=self, opts=["--reason"], dest=self.name, action="store", nargs=self.nargs)
-
-
-def why_option(text: str = "Why; kept in the audit.", **options: Any) -> Callable[[Command], Command]:
+def why_option(text: str = "Why, for the audit.", **options: Any) -> Callable[[Command], Command]:
     """Return the option for an operator's reason: every act has it under this one name."""
-    return click.option("--why", cls=_Why, metavar="TEXT", help=text, **(options or {"default": ""}))
+    return click.option(
+        "--reason", "why", cls=Renamed, metavar="TEXT", help=text, **(options or {"default": ""})
+    )
 
 
 def by_operator(command: Command) -> Command:
     """Give a command the options of an operator's act: ``why`` and ``who``."""
-    who = click.option("--who", metavar="NAME", help="Who does it; default user@host.")
+    who = click.option("--who", metavar="NAME", help="The operator's name. [default: user@host]")
     return why_option()(who(command))
 
 

@@ -68,7 +68,8 @@ def lines(change: bytes | None) -> list[str]:
     """Return what a correction replaces, a line for each: the inputs, the steps that run with other
     arguments, and those that are done.
 
-    >>> lines(b'{"step":null,"was":[1],"now":[2],"steps":[],"kept":[{"step":"a","was":{"x":1},"now":{"x":2}}]}')
+    >>> kept = b'{"step":"a","was":{"x":1},"now":{"x":2}}'
+    >>> lines(b'{"step":null,"was":[1],"now":[2],"steps":[],"kept":[%b]}' % kept)
     ['inputs: [2] instead of [1]', 'a: is done, and keeps {"x":1}; with these inputs it would be {"x":2}']
     """
     if change is None:

@@ -85,7 +85,7 @@ def _end(over: threading.Event, loop: asyncio.AbstractEventLoop, failed: BaseExc
     threads = [thread.name for thread in threading.enumerate() if not thread.daemon]
     log.warning(
         "this process ends now, %g s after its node: %s would not end by themselves. Nothing that was acknowledged is lost; "
-        "steps that still run are in doubt once their complete-by has passed",
+        "steps that still run are in doubt once their deadline has passed",
         GRACE, ", ".join(tasks or [f"thread {name}" for name in threads if name != "MainThread"]) or "its loop",
     )  # fmt: skip
     for stream in (sys.stdout, sys.stderr):

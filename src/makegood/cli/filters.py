@@ -53,12 +53,14 @@ _OPTIONS = (
     click.option(
         "--state", type=click.Choice(STATES), multiple=True, help="Only tasks in this state; may be repeated."
     ),
-    click.option("--app", help="Only tasks of this app."),
-    click.option("--workflow", help="Only tasks of this workflow."),
-    click.option("--key", help="Only tasks with this key."),
-    click.option("--older", type=Seconds(), metavar="DURATION", help="Only tasks submitted longer ago."),
+    click.option("--app", metavar="APP", help="Only tasks of this app."),
+    click.option("--workflow", metavar="WORKFLOW", help="Only tasks of this workflow."),
+    click.option("--key", metavar="KEY", help="Only tasks with this key."),
     click.option(
-        "--since", type=Seconds(), metavar="DURATION", help="Only tasks submitted within that time."
+        "--older", type=Seconds(), metavar="DURATION", help="Only tasks submitted longer ago than this."
+    ),
+    click.option(
+        "--since", type=Seconds(), metavar="DURATION", help="Only tasks submitted within this time."
     ),
 )
 
@@ -102,7 +104,7 @@ def parsed(text: str) -> dict[str, Any]:
             hint = f"did you mean {near[0]}=...?" if near else f"write name=value, of {', '.join(_NAMES)}"
             raise click.UsageError(f"--filter: {word!r} is not understood; {hint}")
         if name in found:
-            raise click.UsageError(f"--filter: {name} is given twice; several states are parted by commas")
+            raise click.UsageError(f"--filter: {name} is given twice; separate several states by commas")
         found[name] = _value(name, value)
     return found
 
@@ -111,7 +113,9 @@ def _value(name: str, value: str) -> Any:
     if name == "state":
         states = tuple(value.split(","))
         if strange := [state for state in states if state not in STATES]:
-            raise click.UsageError(f"--filter: {strange[0]!r} is no state; they are {', '.join(STATES)}")
+            raise click.UsageError(
+                f"--filter: {strange[0]!r} is not a state; the states are {', '.join(STATES)}"
+            )
         return states
     if name in ("older", "since"):
         try:

@@ -134,7 +134,7 @@ def orphaned(tasks: Sequence[int], most: int, *, scheduled: bool) -> Finding:
 def broken(rows: Sequence[str], most: int) -> list[Finding]:
     """Judge rows that do not read."""
     remedy = (
-        "put the row back from a backup, or mend it by SQL; a task in error is then asked for again by `makegood task resubmit ID`, "
+        "restore the row from a backup, or correct it with SQL; a task in error is then asked for again by `makegood task resubmit ID`, "
         "a message by `makegood queue replay`"
     )
     found = [Finding("rows", "error", what, remedy) for what in rows[: most - 1]]
@@ -166,7 +166,7 @@ def unread(queues: Sequence[QueueView]) -> list[Finding]:
 def alerting(alerts: Mapping[str, int]) -> Finding:
     """Judge the open alerts, by kind."""
     if not alerts:
-        return Finding("alerts", "ok", "none stands")
+        return Finding("alerts", "ok", "no open alerts")
     told = ", ".join(f"{count} {kind}" for kind, count in sorted(alerts.items()))
     return Finding("alerts", "warning", told, "`makegood alerts`")
 

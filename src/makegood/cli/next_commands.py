@@ -81,8 +81,8 @@ def ending(found: TaskDetail) -> str:
         harmless = ", ".join(s.name for s in stands if not s.no_return)
         return (
             f"task {task} was undone: {cause}"
-            + (f"; {final} cannot be undone and stands" if final else "")
-            + (f"; harmless effects stand: {harmless}" if harmless else "")
+            + (f"; {final} cannot be undone and is still in place" if final else "")
+            + (f"; harmless effects in place: {harmless}" if harmless else "")
         )
     how = "in error" if found.task.state == "error" else found.task.state
     told = "; ".join(
@@ -106,7 +106,7 @@ def remedies(found: TaskDetail) -> list[Remedy]:
     names = {step.idx: step.name for step in found.steps}
     made = [_remedy(found, task, message, names) for message in saga.lawful(held(found))]
     if found.task.state not in AT_REST:
-        made.append(Remedy("watch", ("task", "watch", task), "it goes on by itself: follow it to its end"))
+        made.append(Remedy("watch", ("task", "watch", task), "it continues by itself: follow it to its end"))
     if needs_settling(found):  # until then an undo, or a resubmission, would come to the same end
         made.sort(key=lambda remedy: remedy.act != "settle")
     return made
@@ -117,12 +117,12 @@ def _remedy(found: TaskDetail, task: str, message: TaskMessage, names: Mapping[i
     if kind == "settle":
         flags, means = _OUTCOMES[message.settled]
         name = names[message.idx]
-        words = ("task", "settle", task, "--step", name, *flags, "--why", "HOW YOU KNOW")
+        words = ("task", "settle", task, "--step", name, *flags, "--reason", "HOW YOU KNOW")
         return Remedy(kind, words, means, name, message.settled)
     means = {
         "undo": _undo_means(found),
         "cancel": "end it: undo what it did",
-        "resubmit": "send it forward again: what failed or was undone runs anew" + _correction(found),
+        "resubmit": "send it forward again: what failed or was undone runs again" + _correction(found),
     }[kind]
     return Remedy(kind, ("task", kind, task), means)
 

@@ -11,7 +11,7 @@ from makegood.store.views import Asked, NodeView, TaskDetail
 
 _START = "`makegood run APP` (or `makegood scheduler`) starts one, `makegood agents` shows what runs"
 
-UNDECIDED = "the act is not decided"
+UNDECIDED = "the command is not decided"
 """What does not happen to an act where no Scheduler runs."""
 
 
@@ -39,7 +39,7 @@ async def warn(cli: Cli, client: Client, what: str) -> None:
 async def warn_of(cli: Cli, client: Client, task: TaskHandle[Any]) -> None:
     """Warn of a wait for a task's end, unless it is at rest."""
     if (await task.status()).task.state not in AT_REST:
-        await warn(cli, client, "nothing goes on")
+        await warn(cli, client, "nothing continues")
 
 
 def asked(found: TaskDetail, one: Asked) -> str:
@@ -66,5 +66,5 @@ async def late(client: Client, expired: object) -> str:
 
     It says that the task continues only if a Scheduler is running.
     """
-    said, _, _ = str(expired).partition("; it goes on")
+    said, _, _ = str(expired).partition("; the task continues")
     return f"{said}: no scheduler runs on this store; {_START}" if await unattended(client) else str(expired)

@@ -19,6 +19,7 @@ from types import MappingProxyType
 
 from makegood.base.durations import AS_TEXT, Duration, seconds
 from makegood.base.host_port import host_and_port, with_tls
+from makegood.base.old_names import SETTINGS, report
 from makegood.base.private_files import secret_in, trusted
 from makegood.base.sizes import Size, size
 from makegood.base.webhook_signature import address
@@ -53,7 +54,9 @@ class CliSettings:
     options: Options = field(default_factory=lambda: Options(migrate=False))
     """How a process runs its roles."""
     origins: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
-    """Where each setting comes from ("--every", "MAKEGOOD_EVERY", "makegood.toml"); missing: the default."""
+    """Where each setting comes from ("--slots", "MAKEGOOD_SLOTS", "slots in makegood.toml"); missing: the
+    default.
+    """
 
 
 def _text(value: object, name: str) -> str:
@@ -188,15 +191,15 @@ KNOWN: Mapping[str, Callable[[object, str], object]] = {
     "traces": _switch,
     "require_tls": _switch,
     "slots": _count,
-    "every": duration,
+    "supervise_every": duration,
     "lease": duration,
-    "grace": duration,
-    "starve": duration,
+    "late_after": duration,
+    "starved_after": duration,
     "outage_after": duration,
-    "tell": _poll,
+    "alerts_every": _poll,
     "alert_webhook": _address,
     "alert_secret": _secret,
-    "leaderless": _poll,
+    "leaderless_after": _poll,
     "webhook_hosts": _text,
     "webhook_secret": _secret,
     "webhook_secrets": _secrets,
@@ -206,14 +209,14 @@ KNOWN: Mapping[str, Callable[[object, str], object]] = {
     "queue_limit": _count,
     "queue_bytes": _size,
     "heartbeat": duration,
-    "life": duration,
-    "poll": _poll,
+    "dead_after": duration,
+    "poll_every": _poll,
     "drain": duration,
-    "hold": _count,
+    "max_tasks": _count,
     "max_task_memory": _size,
-    "claim": _count,
-    "keep": _poll,
-    "sweep": duration,
+    "claim_batch": _count,
+    "retention": _poll,
+    "cleanup_every": duration,
 }
 """Every setting, by its name in a file, with a function that converts a value or raises ``ConfigError``."""
 
@@ -235,10 +238,13 @@ def load(
         ("", _from_environment(os.environ if environ is None else environ)),
         ("flag", dict(flags)),
     ):
-        for name, value in found.items():
-            where = {"": PREFIX + name.upper(), "flag": "--" + name.replace("_", "-")}.get(
-                origin, f"{name} in {origin}"
-            )
+        for spelled, value in found.items():
+            name = SETTINGS.get(spelled, spelled)
+            where = _place(origin, spelled)
+            if name != spelled:
+                report(where, _place(origin, name))
+                if name in found:
+                    continue
             values[name] = KNOWN[name](value, where)
             origins[name] = where
     options = {name: value for name, value in values.items() if name in _OPTIONS}
@@ -251,6 +257,12 @@ def load(
         origins=MappingProxyType(origins),
     )
     return made
+
+
+def _place(origin: str, name: str) -> str:
+    """Return how a setting is written where it comes from."""
+    places = {"": PREFIX + name.upper(), "flag": "--" + name.replace("_", "-")}
+    return places.get(origin, f"{name} in {origin}")
 
 
 def _options(values: Mapping[str, object], origins: Mapping[str, str]) -> Options:
@@ -297,7 +309,7 @@ def _read(file: Path) -> dict[str, object]:
 
 def _checked(found: Mapping[str, object], where: str) -> dict[str, object]:
     for name in found:
-        if name not in KNOWN:
+        if SETTINGS.get(name, name) not in KNOWN:
             raise ConfigError(f"{where}: {name!r} is not a setting; {_nearest(name)}")
     return dict(found)
 
@@ -308,7 +320,7 @@ def _from_environment(environ: Mapping[str, str]) -> dict[str, object]:
         name = variable.removeprefix(PREFIX).lower()
         if not variable.startswith(PREFIX):
             continue
-        if name in KNOWN:
+        if SETTINGS.get(name, name) in KNOWN:
             if value:
                 found[name] = value
         elif _misspelt(name):

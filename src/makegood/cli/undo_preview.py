@@ -124,7 +124,7 @@ def what_happens(view: StepView) -> str:
     if view.state == "running" and view.taken_by is None and view.doing is not None and not view.doubt:
         return "no process has taken it: taken back, nothing to undo"
     if view.state in ("running", "ready"):
-        return "its answer or complete-by is awaited, then undone"
+        return "makegood waits for its answer or deadline, then undoes it"
     if view.state == "in_doubt" and policy is not None:
         return _in_doubt(policy)
     if view.state == "undo_failed":
@@ -139,6 +139,6 @@ def _in_doubt(policy: Policy) -> str:
         return f"in doubt, and must not be repeated: {STUCK} until it is settled by hand"
     if policy.never:
         return f"{probed}undone if it happened{'' if policy.fences else ', else stuck until it is settled by hand'}"
-    if policy.settle:
+    if policy.remembers:
         return f"{probed}driven to a definite answer under its key, and undone if it happened"
     return f"{probed}undone {'if it happened' if policy.fences else 'as if it were done'}"

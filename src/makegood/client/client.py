@@ -13,6 +13,7 @@ from msgspec import UNSET
 from makegood.base import ids
 from makegood.base.clock import Clock, SystemClock
 from makegood.base.durations import Duration, seconds
+from makegood.base.old_names import keeps_old_names
 from makegood.base.sizes import Size, size
 from makegood.base.text import refuse_unstorable
 from makegood.client.handle import TaskAccess, TaskHandle
@@ -50,11 +51,12 @@ class LocalScheduler(Protocol):
         ...
 
 
+@keeps_old_names
 class Client:
     """A connection to a store, for submitting and operating tasks, and for sending and receiving messages.
 
     ``store`` is a URL (default: MAKEGOOD_STORE, else ``sqlite:///makegood.db``), or an open store, which the
-    client does not close. ``poll``: seconds between reads of the store when no wake-up arrives. ``migrate``:
+    client does not close. ``poll_every``: seconds between polls when nothing wakes it. ``migrate``:
     bring an old or empty store up to date. ``telemetry``: adds submissions to its traces, such as
     ``makegood.telemetry.Telemetry(traces=True)``. ``queue_limit``: the most messages that may wait in a queue
     to which this client sends. ``queue_bytes``: the most bytes of their values, as whole bytes or "64MiB".
@@ -69,7 +71,7 @@ class Client:
         self,
         store: str | Store | None = None,
         *,
-        poll: Duration = 1.0,
+        poll_every: Duration = 1.0,
         migrate: bool = False,
         queue_limit: int = LIMIT,
         queue_bytes: Size = MOST_BYTES,
@@ -79,7 +81,7 @@ class Client:
     ) -> None:
         clock, rng = clock or SystemClock(), rng or random.Random()
         self._opened = OpenedStore(store, migrate=migrate, clock=clock)
-        self._poll = seconds(poll, name="poll", least=0.001)
+        self._poll = seconds(poll_every, name="poll_every", least=0.001)
         self._queue_limit = queue_limit
         self._queue_bytes = size(queue_bytes, name="queue_bytes")
         self._rng = rng
@@ -121,7 +123,7 @@ class Client:
         self.waiters.ring()
         self.acts.ring()
 
-    def beside(self, scheduler: LocalScheduler) -> None:
+    def _beside(self, scheduler: LocalScheduler) -> None:
         """Let a Scheduler of the same process take tasks submitted here, and report the end of those that it
         holds.
         """
@@ -371,11 +373,12 @@ class Client:
 
         ``limit``: the most tasks, newest first; the filter's own ``limit`` is ignored.
 
-        ``timeout``: for the answers to one batch of a hundred. ``progress`` is called with each answer. An
-        act that a task does not allow is refused for that task alone.
+        ``timeout``: for the answers to one batch of a hundred. ``progress`` is called with each answer. If
+        one task does not allow the command, the others are not affected.
 
         >>> async def stop(client):
-        ...     return await client.cancel_all(Filter(states=("pending",), workflow="place_order"), why="wrong price")
+        ...     pending = Filter(states=("pending",), workflow="place_order")
+        ...     return await client.cancel_all(pending, why="wrong price")
         """
         act = self.acts.new(who, why)
         return await self.acts.leave_all(

@@ -104,8 +104,8 @@ class TaskHandle(Generic[R_co]):
             harmless = [s.name for s in steps if s.stands and not s.no_return]
             return TaskUndone(
                 f"task {self.id} was undone: {cause or 'no cause recorded'}"
-                + (f"; {', '.join(final)} cannot be undone and stands" if final else "")
-                + (f"; harmless effects stand: {', '.join(harmless)}" if harmless else ""),
+                + (f"; {', '.join(final)} cannot be undone and is still in place" if final else "")
+                + (f"; harmless effects in place: {', '.join(harmless)}" if harmless else ""),
                 task_id=self.id, cause=cause, undone=undone, standing=standing,
             )  # fmt: skip
         stuck = [
@@ -136,7 +136,8 @@ class TaskHandle(Generic[R_co]):
         rested = await self._access.waiters.rested(self.number, limit)
         if rested is None:
             raise WaitExpiredError(
-                f"task {self.id} did not end within {limit:g} s; it goes on, ask again later", task_id=self.id
+                f"task {self.id} did not end within {limit:g} s; the task continues, ask again later",
+                task_id=self.id,
             )
         return rested
 
@@ -144,7 +145,7 @@ class TaskHandle(Generic[R_co]):
         """Yield the task's history in order; with ``follow``, continue until the task is at rest."""
         seen = 0
         while True:
-            events, rests = await self.look(seen)
+            events, rests = await self._look(seen)
             for event in events:
                 seen = event.seq
                 yield event
@@ -152,7 +153,7 @@ class TaskHandle(Generic[R_co]):
                 return
             await asyncio.sleep(0.1)
 
-    async def look(self, after: int = 0) -> tuple[list[EventView], bool]:
+    async def _look(self, after: int = 0) -> tuple[list[EventView], bool]:
         """Return the events after sequence number ``after``, and whether there will be no more until somebody
         acts.
         """
@@ -191,15 +192,15 @@ class TaskHandle(Generic[R_co]):
         With ``workflow``, its function plans again with the inputs: the plan must have the same steps, and
         those that run get its arguments. Without it, makegood refuses the inputs where the function may have
         made arguments of them. With it, ``inputs`` may also be a plan that the workflow has made: a dry run
-        and the act after it then use the very same plan, whatever the function draws or reads.
+        and the command after it then use the very same plan, whatever the function draws or reads.
 
-        A step that is done keeps what it did; a step in doubt is not corrected. The audit keeps the old and
+        A step that is done keeps its effect; a step in doubt keeps its arguments. The audit keeps the old and
         the new values.
 
         ``dry_run``: change nothing, and return what would be answered now; the answer's ``change`` lists the
         arguments.
 
-        >>> async def mend(task):
+        >>> async def repair(task):
         ...     await task.resubmit(step="charge", inputs={"card": "another"}, why="the old one had expired")
         """
         if inputs is None:
@@ -280,7 +281,7 @@ class TaskHandle(Generic[R_co]):
             stands = ", ".join(s.name for s in found.steps if s.stands) or "nothing"
             raise ActRefusedError(
                 f"nothing can decide about task {self.id}: {'; '.join(found.unreadable)}. Put those rows back from a backup and ask "
-                f"again; or see to what stands or may stand by hand, at the services ({stands}), and acknowledge its alert "
+                f"again; or repair by hand, at the services, what is or may be in place ({stands}), and acknowledge its alert "
                 f"(`makegood alerts --task {self.id}`)",
                 act=kind,
                 state=found.task.state,

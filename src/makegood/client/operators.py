@@ -81,7 +81,9 @@ class Acts:
         if answer.verdict == "refused":
             outcome = answer.outcome + await self._won(task, answer.act.id)
             raise ActRefusedError(
-                f"{message.kind} of task {name} is refused: {outcome}", act=message.kind, state=answer.state
+                f"{message.kind} of task {name} is not allowed: {outcome}",
+                act=message.kind,
+                state=answer.state,
             )
         return answer
 

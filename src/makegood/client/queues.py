@@ -13,6 +13,7 @@ from typing import Any, Final
 
 from makegood.base import ids
 from makegood.base.durations import Duration, seconds
+from makegood.base.old_names import keeps_old_names
 from makegood.base.pacing import Pauses, rung
 from makegood.base.text import hostname, refuse_unstorable
 from makegood.client.opened_store import OpenedStore
@@ -45,6 +46,7 @@ def named(queue: str) -> str:
         raise ConfigError(str(wrong)) from None
 
 
+@keeps_old_names
 class Queue:
     """A queue, for its readers: ``client.queue("web-7")``. Any number of processes may read one queue.
 
@@ -157,7 +159,7 @@ class Queue:
         returned = [Returned(receipt, pause, error, dead) for receipt in self._settled(messages)]
         return await self._said(lambda store: store.queues.return_messages(returned))
 
-    async def hold(self, *messages: QueueMessage, lease: Duration) -> bool:
+    async def extend(self, *messages: QueueMessage, lease: Duration) -> bool:
         """Keep messages for ``lease`` from now on, never shorter than before.
 
         Returns False when one of them belonged to another receiver by now.

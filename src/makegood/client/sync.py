@@ -14,6 +14,7 @@ from typing import Any, Concatenate, Generic, ParamSpec, Self, TypeVar, TypeVarT
 
 from makegood.base.durations import Duration
 from makegood.base.loop_thread import Loop
+from makegood.base.old_names import keeps_old_names
 from makegood.base.sizes import Size
 from makegood.client.client import Client
 from makegood.client.handle import TaskHandle
@@ -77,6 +78,7 @@ def _blocks(
     return call
 
 
+@keeps_old_names
 class SyncClient:
     """``Client`` for blocking code: the same names and meanings.
 
@@ -88,14 +90,14 @@ class SyncClient:
         self,
         store: str | None = None,
         *,
-        poll: Duration = 1.0,
+        poll_every: Duration = 1.0,
         migrate: bool = False,
         queue_limit: int = LIMIT,
         queue_bytes: Size = MOST_BYTES,
         telemetry: Observer | None = None,
     ) -> None:
         self._options: dict[str, Any] = {
-            "poll": poll, "migrate": migrate, "queue_limit": queue_limit, "queue_bytes": queue_bytes,
+            "poll_every": poll_every, "migrate": migrate, "queue_limit": queue_limit, "queue_bytes": queue_bytes,
             "telemetry": telemetry,
         }  # fmt: skip
         self._store = store
@@ -362,7 +364,7 @@ class SyncTaskHandle(Generic[R_co]):
         """Yield the history; with ``follow`` until the task is at rest."""
         seen = 0
         while True:
-            events, rests = self._on(lambda handle: handle.look(seen))  # noqa: B023 - it runs before seen changes
+            events, rests = self._on(lambda handle: handle._look(seen))  # noqa: B023, SLF001 - it runs before seen changes
             for event in events:
                 seen = event.seq
                 yield event
@@ -380,6 +382,7 @@ class SyncTaskHandle(Generic[R_co]):
     """State the outcome of a step of a task in error."""
 
 
+@keeps_old_names
 class SyncQueue:
     """``Queue`` for blocking code, with the same names and meanings.
 
@@ -411,7 +414,7 @@ class SyncQueue:
     """Acknowledge messages. With ``connection=`` in the calling thread, through its driver."""
     give_back = _blocks(Queue.give_back)
     """Give messages back unhandled."""
-    hold = _blocks(Queue.hold)
+    extend = _blocks(Queue.extend)
     """Keep messages for longer."""
 
     def __iter__(self) -> Iterator[QueueMessage]:

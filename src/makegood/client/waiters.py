@@ -50,8 +50,8 @@ def missing(task: int) -> TaskNotFoundError:
     """Return the error for a task that the store does not have."""
     shown = ids.show(task)
     return TaskNotFoundError(
-        f"there is no task {shown} in this store: see `makegood task list`. (What was submitted with connection= is there once "
-        "its transaction is committed; a store that was put back in time has lost what came last.)",
+        f"there is no task {shown} in this store: see `makegood task list`. (A task submitted with connection= appears when "
+        "its transaction commits. A store restored from a backup lacks the tasks submitted after it.)",
         task_id=shown,
     )
 
@@ -117,7 +117,9 @@ class Waiters:
             for waiter in waiters:
                 if not waiter.done():
                     waiter.set_exception(
-                        ClosedError("the client was closed while this task was waited for; it goes on")
+                        ClosedError(
+                            "the client was closed while this task was waited for; the task continues"
+                        )
                     )
         self._waiting.clear()
 

@@ -137,7 +137,7 @@ class Action(Generic[P, R]):
         self.parameters = Parameters(fn, self.address)
         if "result" in self.parameters.names:
             raise DefinitionError(
-                f"{self.address} has a parameter named result: that is what its undo is given; name it otherwise"
+                f"{self.address} has a parameter named result, which is reserved for the value passed to its undo: rename it"
             )
         self._fn = fn
         self._functions = Fitting(fn, self.parameters, where=self.address, name=name)
@@ -188,7 +188,9 @@ class Action(Generic[P, R]):
         where = f"the undo of {self.address}"
         if self.terms.nothing or self.terms.no_return:
             said = "undo=mg.NOTHING" if self.terms.nothing else "no_return=True"
-            raise DefinitionError(f"{self.address} says {said}, so it has no undo: drop the one or the other")
+            raise DefinitionError(
+                f"{self.address} says {said}, so it cannot have an undo: remove one of the two"
+            )
         least = self.terms.within if complete_within is None else checked_within(complete_within, where)
         if recover is not None and not isinstance(recover, Recover):
             raise DefinitionError(f"{where}: recover={recover!r}: pass mg.Recover(...)")
@@ -243,7 +245,9 @@ class Action(Generic[P, R]):
                 )
             if name not in self.parameters.names and not (undoes and name == "result"):
                 known = ", ".join(self.parameters.names) or "none"
-                raise DefinitionError(f"{where} takes {name}, which {self.name} has not: it may take {known}")
+                raise DefinitionError(
+                    f"{where} takes {name}, which {self.name} does not have: it may take {known}"
+                )
         if undoes and ("result" not in found or found["result"].kind is not inspect.Parameter.KEYWORD_ONLY):
             raise DefinitionError(
                 f"{where} must take the result by keyword: add `*, result`, which is None when it is in doubt whether the action "
@@ -305,7 +309,7 @@ class Action(Generic[P, R]):
                 undo_wait=seconds(undo_recover.wait),
                 undo_extended=seconds(undo_recover.extended),
                 no_return=terms.no_return,
-                settle=terms.settle,
+                remembers=terms.remembers,
                 never=terms.retry.never,
                 probe=self._functions.probe is not None,
                 fences=self._fences,
@@ -440,7 +444,7 @@ class Agent:
         undo: Nothing,
         retry: Retry | None = None,
         recover: Recover | None = None,
-        settle: bool = False,
+        remembers: bool = False,
         name: str | None = None,
         formerly: Iterable[str] = (),
     ) -> ActionDecorator: ...
@@ -452,7 +456,7 @@ class Agent:
         no_return: bool = False,
         retry: Retry | None = None,
         recover: Recover | None = None,
-        settle: bool = False,
+        remembers: bool = False,
         name: str | None = None,
         formerly: Iterable[str] = (),
     ) -> ActionDecorator: ...
@@ -466,8 +470,8 @@ class Agent:
         - ``recover``: what follows an attempt without an answer (``mg.Recover``: threshold, waits, verdict).
         - how it is made good: ``@the_action.undo``, or ``undo=mg.NOTHING`` (a read, a harmless effect), or
           ``no_return=True`` (there is no way back: from there on failures are held for an operator).
-        - ``settle``: the service remembers its answer per key but knows no tokens: in doubt, ask again before
-          undoing.
+        - ``remembers``: the service remembers its answer per key but knows no tokens: in doubt, ask again
+          before undoing.
         - ``name``: replaces the function's name; ``formerly``: names it had, so that waiting steps find it
           after a deploy.
 

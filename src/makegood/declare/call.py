@@ -201,15 +201,15 @@ class Call(msgspec.Struct, eq=False):
         outside.
         """
         if self.left <= 0:
-            raise CompleteByPassed(f"complete-by of step {self.step} of task {self.task_id} has passed")
+            raise CompleteByPassed(f"the deadline of step {self.step} of task {self.task_id} has passed")
 
     def extend(self, seconds: durations.Duration) -> Awaitable[None]:
         """Move the deadline to this many seconds (or "2m") from now, never earlier, at most to the agent's
         cap.
 
         ``await call.extend("2m")`` in an ``async def`` action; in a ``def`` action ``call.extend("2m")``
-        blocks. Raises ``CompleteByPassed`` if it is refused: the attempt was judged, or has had all the time
-        it may have.
+        blocks. Raises ``CompleteByPassed`` if that is impossible: the attempt was judged, or has had all
+        the time it may have.
         """
         asked = self._extend_or_raise(durations.seconds(seconds, name="seconds", least=0.001))
         here = _running_loop()
@@ -232,7 +232,7 @@ class Call(msgspec.Struct, eq=False):
 
     def _no_more_time(self) -> CompleteByPassed:
         return CompleteByPassed(
-            f"complete-by of step {self.step} of task {self.task_id} can be moved no further: stop now; for more time declare a "
+            f"the deadline of step {self.step} of task {self.task_id} cannot be extended any further: stop now; for more time declare a "
             f"longer complete_within"
         )
 

@@ -82,7 +82,9 @@ class Inbox(Generic[T]):
         return self._annotation
 
     def read(self, body: bytes) -> T:
-        """Return a message's body as the payload that the function takes. Raises ``PayloadError``, ``DefinitionError``."""
+        """Return a message's body as the payload that the function takes. Raises ``PayloadError``,
+        ``DefinitionError``.
+        """
         what = f"the message to {self.where}"
         payload: T = decode(shallow(body, what), self._annotation, what)
         return payload

@@ -9,6 +9,7 @@ from typing import Any
 
 from makegood.base.durations import Duration, seconds
 from makegood.base.ids import checked_name
+from makegood.base.old_names import OLD, translated
 from makegood.declare.outcomes import NOTHING
 from makegood.errors import ConfigError, DefinitionError
 from makegood.model.policy import Recover, Retry
@@ -28,7 +29,7 @@ class Terms:
     nothing: bool
     """Declared with ``undo=mg.NOTHING``."""
     no_return: bool
-    settle: bool
+    remembers: bool
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,7 +41,7 @@ class Declared:
     no_return: bool = False
     retry: Any = None
     recover: Any = None
-    settle: bool = False
+    remembers: bool = False
     name: str | None = None
     formerly: Any = ()
 
@@ -63,9 +64,9 @@ class Declared:
             raise DefinitionError(f"{where}: recover={recover!r}: pass mg.Recover(...)")
         if retry.never and retry.tries != 1:
             raise DefinitionError(f"{where}: retry={retry!r} is one try at most: pass mg.NEVER")
-        if retry.never and self.settle:
+        if retry.never and self.remembers:
             raise DefinitionError(
-                f"{where} says both settle=True (the service remembers its answer per key) and retry=mg.NEVER (it knows no keys): "
+                f"{where} says both remembers=True (the service remembers its answer per key) and retry=mg.NEVER (it knows no keys): "
                 f"drop one of them"
             )
         return Terms(
@@ -74,13 +75,14 @@ class Declared:
             recover=recover,
             nothing=self.undo is NOTHING,
             no_return=bool(self.no_return),
-            settle=bool(self.settle),
+            remembers=bool(self.remembers),
         )
 
 
 def known(options: Mapping[str, Any], where: str) -> Mapping[str, Any]:
     """Return ``options``; raises ``DefinitionError`` for one that an action does not have."""
     names = [name for name in Declared.__dataclass_fields__ if name != "complete_within"]
+    options = translated("action", OLD["action"], options.items())
     for name in options:
         if name not in names:
             raise DefinitionError(
@@ -93,7 +95,7 @@ def checked_within(value: Any, where: str) -> float:
     """Return a deadline in seconds; raises ``DefinitionError`` if it is missing, zero, or not a duration."""
     if value is None:
         raise DefinitionError(
-            f'{where} does not say how long it may take: pass complete_within="30s"; no attempt goes on for ever'
+            f'{where} has no deadline: pass complete_within="30s"; no attempt may run forever'
         )
     try:
         return seconds(value, name="complete_within", least=LEAST_WITHIN)

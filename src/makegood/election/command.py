@@ -26,17 +26,22 @@ _SHORT = 0.02
 
 
 class LedCommand:
-    """Runs ``command`` in a term; ``grace``: seconds between SIGTERM and SIGKILL.
+    """Runs ``command`` in a term; ``wind_down``: seconds between SIGTERM and SIGKILL.
 
     ``code``: the command's own exit code, None if the term ended first; ``unkept``: its keeper was killed,
     and the command was therefore ended.
     """
 
     def __init__(
-        self, command: Sequence[str], *, grace: float, clock: Clock, environ: Mapping[str, str] | None = None
+        self,
+        command: Sequence[str],
+        *,
+        wind_down: float,
+        clock: Clock,
+        environ: Mapping[str, str] | None = None,
     ) -> None:
         self._command = list(command)
-        self._grace = grace
+        self._wind_down = wind_down
         self._clock = clock
         self._environ = dict(os.environ if environ is None else environ)
         self.code: int | None = None
@@ -48,7 +53,7 @@ class LedCommand:
         self.code, self.unkept = None, False
         self.runs += 1
         deadline = self._clock.monotonic() + term.remaining()
-        kept = await _Kept.begun(self._command, self._grace, deadline, self._told(term), self._clock)
+        kept = await _Kept.begun(self._command, self._wind_down, deadline, self._told(term), self._clock)
         try:
             while not kept.waiting.done():
                 left = term.remaining()
@@ -77,10 +82,10 @@ class _Kept:
     """A command and its keeper, as the candidate sees them."""
 
     def __init__(
-        self, process: asyncio.subprocess.Process, grace: float, clock: Clock, pipes: tuple[int, int]
+        self, process: asyncio.subprocess.Process, wind_down: float, clock: Clock, pipes: tuple[int, int]
     ) -> None:
         self._process = process
-        self._grace = grace
+        self._wind_down = wind_down
         self._clock = clock
         self._write, self._report = pipes
         self._said = b""
@@ -89,7 +94,7 @@ class _Kept:
 
     @classmethod
     async def begun(
-        cls, command: list[str], grace: float, deadline: float, environ: Mapping[str, str], clock: Clock
+        cls, command: list[str], wind_down: float, deadline: float, environ: Mapping[str, str], clock: Clock
     ) -> Self:
         """Start the keeper, which starts the command."""
         process_group.adopt()  # If it is killed, its descendants become ours.
@@ -97,7 +102,7 @@ class _Kept:
         (read, write), (said, report) = os.pipe(), os.pipe()
         os.set_blocking(write, False)
         os.set_blocking(said, False)
-        words = [sys.executable, "-I", "-S", str(Path(process_group.__file__)), str(read), str(report), str(grace), str(deadline)]  # fmt: skip
+        words = [sys.executable, "-I", "-S", str(Path(process_group.__file__)), str(read), str(report), str(wind_down), str(deadline)]  # fmt: skip
         try:
             process = await asyncio.create_subprocess_exec(
                 *words, *command, pass_fds=[read, report], start_new_session=True, env=environ
@@ -109,7 +114,7 @@ class _Kept:
         finally:
             os.close(read)
             os.close(report)
-        made = cls(process, grace, clock, (write, said))
+        made = cls(process, wind_down, clock, (write, said))
         made._before = before
         return made
 
@@ -130,7 +135,7 @@ class _Kept:
         """Let the keeper end the command, or end it here if it does not; return when nothing ran any more."""
         try:
             self.tell("stop\n")
-            last = self._clock.monotonic() + min(term.remaining(), self._grace) + _SHORT
+            last = self._clock.monotonic() + min(term.remaining(), self._wind_down) + _SHORT
             while not self.waiting.done() and self._clock.monotonic() < last:
                 await asyncio.wait([self.waiting], timeout=_SHORT)
             if not self.waiting.done():
@@ -146,8 +151,8 @@ class _Kept:
             os.close(self._report)
 
     async def _end_it_here(self, term: Term) -> None:
-        """In place of the keeper: SIGTERM, then SIGKILL after ``grace``, at the deadline at the latest."""
-        await self._signalled(signal.SIGTERM, min(term.remaining(), self._grace))
+        """In place of the keeper: SIGTERM, then SIGKILL after ``wind_down`` or at the deadline."""
+        await self._signalled(signal.SIGTERM, min(term.remaining(), self._wind_down))
         await self._signalled(signal.SIGKILL, None)
 
     async def _signalled(self, number: int, seconds: float | None) -> None:

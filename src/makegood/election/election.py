@@ -19,6 +19,7 @@ from typing import Any
 
 from makegood.base.clock import Clock, SystemClock
 from makegood.base.durations import Duration, seconds
+from makegood.base.old_names import keeps_old_names
 from makegood.base.text import hostname, refuse_unstorable
 from makegood.election.counters import Figures
 from makegood.election.preference.protocol import MOST_TURNS, TURN, Preference, Seen
@@ -35,6 +36,7 @@ _BAD = frozenset({"raised", "stalled", "unhealthy"})
 _MOST_BACK_OFF = 6
 
 
+@keeps_old_names
 class Election:
     """Contends for the lease ``name`` as ``me`` (default: the preference's own name, else host, process id
     and chance).
@@ -44,7 +46,7 @@ class Election:
     - ``retry``: the pause between a candidate's tries (as ``renew``).
     - ``timeout``: how long a request may take before its outcome is unknown (ttl / 3).
     - ``drift``: the share by which clocks may be wrong.
-    - ``grace``: how long before the deadline the work is asked to stop (ttl / 20).
+    - ``wind_down``: how long before the deadline the work is asked to stop (ttl / 20).
     - ``stall``: the term ends if ``term.beat()`` was not called for this long.
     - ``health``: asked before each renewal whether this process is fit to lead.
     - ``overrun``: what happens to work that has not stopped at the deadline: "log" or "exit".
@@ -68,7 +70,7 @@ class Election:
         retry: Duration | None = None,
         timeout: Duration | None = None,
         drift: float = 0.01,
-        grace: Duration | None = None,
+        wind_down: Duration | None = None,
         stall: Duration | None = None,
         health: Health | None = None,
         overrun: Overrun = "log",
@@ -83,7 +85,7 @@ class Election:
         refuse_unstorable(ConfigError, name=name, me=me)
         checked(leases, health, preference, me)
         self.settings = settings(
-            ttl, renew=renew, retry=retry, timeout=timeout, drift=drift, grace=grace, stall=stall, health=health,
+            ttl, renew=renew, retry=retry, timeout=timeout, drift=drift, wind_down=wind_down, stall=stall, health=health,
             overrun=overrun,
         )  # fmt: skip
         self._rng = rng or random.Random()
@@ -251,7 +253,7 @@ class Election:
             self.leases, grant, sent, settings=self.settings, clock=self._clock, rng=self._rng, figures=self.figures
         )  # fmt: skip
         unwanted = self._quit or self._clock.monotonic() < self._rest_until
-        if unwanted or term.remaining() <= self.settings.grace:
+        if unwanted or term.remaining() <= self.settings.wind_down:
             await term.abandon()
             return None
         log.info("%s leads %r, epoch %d", self.me, self.name, grant.epoch)
@@ -334,7 +336,7 @@ class Election:
 
         def told() -> None:
             loop.remove_signal_handler(signal.SIGTERM)
-            log.info("%s was told to stop: it steps down first", self.me)
+            log.info("%s was asked to stop: it steps down first", self.me)
             self.stop()
 
         loop.add_signal_handler(signal.SIGTERM, told)

@@ -20,7 +20,9 @@ _DIALECTS = {"sqlite": "sqlite", "postgres": "postgresql"}
 
 
 def guarding(leases: LeaseStore, connection: Any) -> Caller:
-    """Return the transaction of ``connection``, which a grant of ``leases`` can guard. Raises ``ConfigError``."""
+    """Return the transaction of ``connection``, which a grant of ``leases`` can guard. Raises
+    ``ConfigError``.
+    """
     if getattr(leases, "fence", None) is None:
         raise ConfigError(
             f"{type(leases).__name__} is not in a database that a transaction could share: write term.epoch with every change, and let "

@@ -4,9 +4,9 @@ over.
 It is a process of its own, started by path with nothing of makegood in it. Whatever happens to the candidate
 that started it (stopped by a signal, killed, stuck), it keeps the deadline that the candidate wrote last. It
 reads lines from a pipe: a number is the deadline, on the clock that runs through suspend; ``stop`` means at
-once; the end of the pipe means that the candidate is gone. It sends SIGTERM to the command ``grace`` seconds
-before the deadline, SIGKILL at it. Into another pipe it writes the number of the group, and in the end
-``over``, the command's exit code and the time. If that line is missing, this process was itself killed, and
+once; the end of the pipe means that the candidate is gone. It sends SIGTERM to the command ``wind_down``
+seconds before the deadline, SIGKILL at it. Into another pipe it writes the number of the group, and in the
+end ``over``, the exit code of the command and the time. If that line is missing, this process was killed, and
 the candidate ends the group in its place.
 
 On Linux a session of its own is no escape either: this process is the parent of all orphans below it (a
@@ -144,12 +144,12 @@ def emptied() -> None:
         time.sleep(LOOK / 50)
 
 
-def keep(child: "subprocess.Popen[bytes]", pipe: int, grace: float, deadline: float) -> int:
+def keep(child: "subprocess.Popen[bytes]", pipe: int, wind_down: float, deadline: float) -> int:
     """Wait for the command's end, or bring it about; return its exit code."""
     text, asked, stopping = bytearray(), False, 0.0
     while child.poll() is None:
         bury(child.pid)
-        limit = min(deadline, stopping + grace) if asked else deadline - grace
+        limit = min(deadline, stopping + wind_down) if asked else deadline - wind_down
         left = limit - now()
         if left <= 0 and asked:
             break
@@ -173,7 +173,7 @@ def keep(child: "subprocess.Popen[bytes]", pipe: int, grace: float, deadline: fl
 
 def main(words: list[str]) -> int:
     """Run a command; return its exit code: 128 + n if signal n ended it, 127 not found, 126 cannot be run."""
-    pipe, report, grace, deadline, *command = words
+    pipe, report, wind_down, deadline, *command = words
     me = os.getpid()
     for ignored in (signal.SIGINT, signal.SIGHUP, signal.SIGTERM):
         signal.signal(ignored, signal.SIG_IGN)
@@ -190,7 +190,7 @@ def main(words: list[str]) -> int:
         sys.stderr.write(f"makegood: {command[0]}: {barred.strerror}\n")
         code = NOT_FOUND if isinstance(barred, FileNotFoundError) else CANNOT_RUN
     else:
-        code = keep(child, int(pipe), float(grace), float(deadline))
+        code = keep(child, int(pipe), float(wind_down), float(deadline))
     with contextlib.suppress(BrokenPipeError):  # the candidate is gone
         os.write(int(report), f"over {code} {now()}\n".encode())
     return code

@@ -32,7 +32,7 @@ class Grant:
 
 @dataclass(frozen=True, slots=True)
 class LeaseView:
-    """Who holds a lease."""
+    """The holder of a lease, and its epoch."""
 
     name: str
     holder: str | None

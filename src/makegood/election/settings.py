@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from makegood.base.durations import Duration, seconds
+from makegood.base.old_names import keeps_old_names
 from makegood.errors import ConfigError
 
 Health = Callable[[], bool | Awaitable[bool]]
@@ -38,6 +39,7 @@ def belief(ttl: float, drift: float = 0.01) -> float:
     return ttl * (1 - drift) / (1 + drift)
 
 
+@keeps_old_names
 @dataclass(frozen=True, slots=True)
 class Settings:
     """Checked settings, in seconds. See ``Election`` for what each means."""
@@ -47,7 +49,7 @@ class Settings:
     retry: float
     timeout: float
     drift: float
-    grace: float
+    wind_down: float
     stall: float | None
     health: Health | None
     overrun: Overrun
@@ -77,7 +79,7 @@ def settings(
     retry: Duration | None = None,
     timeout: Duration | None = None,
     drift: float = 0.01,
-    grace: Duration | None = None,
+    wind_down: Duration | None = None,
     stall: Duration | None = None,
     health: Health | None = None,
     overrun: Overrun = "log",
@@ -98,7 +100,7 @@ def settings(
         retry=given(retry if retry is not None else renew, "retry"),
         timeout=given(timeout, "timeout"),
         drift=drift,
-        grace=lease / _SLICES if grace is None else seconds(grace, name="grace"),
+        wind_down=lease / _SLICES if wind_down is None else seconds(wind_down, name="wind_down"),
         stall=None if stall is None else seconds(stall, name="stall", least=0.001),
         health=health,
         overrun=overrun,
@@ -116,7 +118,7 @@ def checked(leases: object, health: object, preference: object, me: object) -> N
         for verb in ("acquire", "renew", "release", "read", "past_terms")
     ) or isinstance(leases, type):
         raise ConfigError(
-            f"leases={leases!r} is no lease store: pass what open_leases(url) returns, or one of your own"
+            f"leases={leases!r} is not a lease store: pass what open_leases(url) returns, or one of your own"
         )
     if health is not None and not callable(health):
         raise ConfigError(
@@ -127,7 +129,7 @@ def checked(leases: object, health: object, preference: object, me: object) -> N
         or not all(callable(getattr(preference, verb, None)) for verb in ("start", "stop", "rank", "seen"))
     ):
         raise ConfigError(
-            f"preference={preference!r} is no preference: pass one that was made, such as Bully(TcpTransport(me, members))"
+            f"preference={preference!r} is not a preference: pass an object, such as Bully(TcpTransport(me, members))"
         )
     its = getattr(preference, "me", None)
     if its is not None and me is not None and its != me:
@@ -138,21 +140,21 @@ def checked(leases: object, health: object, preference: object, me: object) -> N
 
 def _check(made: Settings) -> None:
     needed = made.renew + made.timeout + made.health_timeout
-    usable = made.belief - made.grace
+    usable = made.belief - made.wind_down
     if needed >= usable:
-        look = f" + {made.health_timeout:g} s for the look at health" if made.health is not None else ""
+        look = f" + {made.health_timeout:g} s for the check of health" if made.health is not None else ""
         raise ConfigError(
-            f"these settings are not sound: a renewal goes out after renew={made.renew:g} s and may take timeout={made.timeout:g} s"
+            f"invalid election settings: a renewal starts after renew={made.renew:g} s and may take timeout={made.timeout:g} s"
             f"{look}, together {needed:g} s, which must fit into the {usable:.2f} s that a leader may work on a lease of "
-            f"ttl={made.ttl:g} s (ttl * (1 - {made.drift:g}) / (1 + {made.drift:g}) - grace = {made.belief:.2f} - {made.grace:g}): "
-            f"use a longer ttl, or a shorter renew, timeout or grace"
+            f"ttl={made.ttl:g} s (ttl * (1 - {made.drift:g}) / (1 + {made.drift:g}) - wind_down = {made.belief:.2f} - {made.wind_down:g}): "
+            f"use a longer ttl, or a shorter renew, timeout or wind_down"
         )
     if made.stall is not None and made.stall <= made.renew:
         raise ConfigError(
-            f"stall={made.stall:g} s is not longer than renew={made.renew:g} s: the work's beat is looked at before each renewal, "
+            f"stall={made.stall:g} s is not longer than renew={made.renew:g} s: makegood checks the work's beat before each renewal, "
             "so a stall is noticed no sooner; use a longer stall or a shorter renew"
         )
-    if made.overrun == "exit" and made.grace <= 0:
+    if made.overrun == "exit" and made.wind_down <= 0:
         raise ConfigError(
-            'overrun="exit" ends the process at the deadline: say with grace= how many seconds before it the work is told to stop'
+            'overrun="exit" ends the process at the deadline: say with wind_down= how many seconds before it the work is asked to stop'
         )

@@ -75,7 +75,7 @@ class SyncTerm:
 
     @property
     def grant(self) -> Grant:
-        """What was granted."""
+        """The grant of this term."""
         return self._term.grant
 
     @property

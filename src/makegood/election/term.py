@@ -2,9 +2,9 @@
 
 Belief ends at (clock read *before* the request) + ttl less a margin for clock drift, whatever the store says
 later: a slow answer must not extend it, and an answer after the deadline revives nothing. At the deadline
-(less ``grace``), or when a renewal is refused, the body of ``async with term`` is cancelled and *waited for*;
-only then is the lease released. A renewal whose outcome is unknown keeps the old deadline and is retried
-within it.
+(less ``wind_down``), or when a renewal is refused, the body of ``async with term`` is cancelled and *waited
+for*; only then is the lease released. A renewal whose outcome is unknown keeps the old deadline and is
+retried within it.
 
 Timers stop while a machine is suspended; the clock does not. So the clock is checked every ``ttl / 20``.
 """
@@ -202,7 +202,7 @@ class Term:
             self._figures.overruns += 1
             log.critical(
                 "the work of %r, epoch %d, stopped %.1f s after the deadline of its lease: a successor may have begun; let it look "
-                "at term.check() more often, or give it more grace",
+                "at term.check() more often, or give it a longer wind_down",
                 self.grant.name, self.epoch, late,
             )  # fmt: skip
         self._over = True
@@ -233,7 +233,7 @@ class Term:
         if self._told is not None and now - self._told > self._settings.ttl and not self._complained:
             self._complained = True
             log.warning(
-                "the work of %r, epoch %d, has not stopped %.1f s after it was told to: its lease is renewed until it does",
+                "the work of %r, epoch %d, has not stopped %.1f s after it was asked to: its lease is renewed until it does",
                 self.grant.name, self.epoch, now - self._told,
             )  # fmt: skip
 
@@ -258,7 +258,7 @@ class Term:
             while not self._hopeless:
                 now = self._clock.monotonic()
                 self._complain(now)
-                left = self._deadline - self._settings.grace - now
+                left = self._deadline - self._settings.wind_down - now
                 if left <= 0:
                     self._end("deadline")
                 elif now >= due:
@@ -323,7 +323,7 @@ class Term:
 
         Raises ``TimeoutError``, and does not wait for a call that is slow to be cancelled.
         """
-        until = min(self._clock.monotonic() + limit, self._deadline - self._settings.grace)
+        until = min(self._clock.monotonic() + limit, self._deadline - self._settings.wind_down)
         going = asyncio.ensure_future(call)
         going.add_done_callback(_looked_at)
         try:

@@ -53,7 +53,7 @@ class Watchdog:
                 return
         if not self._over.is_set():
             sys.stderr.write(
-                f"makegood: the work of {self._what} has not stopped at the deadline of its lease, or within one ttl of being told to; "
+                f"makegood: the work of {self._what} has not stopped at the deadline of its lease, or within one ttl of being asked to; "
                 f"this process ends now, with exit code {EXIT_CODE}, because its successor begins\n"
             )
             sys.stderr.flush()

@@ -85,7 +85,7 @@ class Teller(Actor):
             try:
                 more = await once()
             except StoreUnavailableError as away:
-                log.warning("the store is away; alerts are told when it is back: %s", away)
+                log.warning("the store is away; alerts are sent when it is back: %s", away)
                 more = False
             except Exception as defect:  # noqa: BLE001 - the other alerts are reported
                 await asyncio.sleep(await setbacks.met(defect))

@@ -209,7 +209,7 @@ class _Reader:
         self._wake.set()
         if not task.cancelled() and (defect := task.exception()) is not None:
             log.error(
-                "%s: a message could not be given back; it comes again", self.inbox.where, exc_info=defect
+                "%s: a message could not be released; it is redelivered", self.inbox.where, exc_info=defect
             )
 
     async def _one(self, message: QueueMessage) -> None:
@@ -226,7 +226,7 @@ class _Reader:
             log.warning("message %s of %s belongs to another process by now", message.id, self.inbox.where)
         except StoreUnavailableError as away:
             log.warning(
-                "message %s of %s comes again after its lease: %s", message.id, self.inbox.where, away
+                "message %s of %s is redelivered after its lease: %s", message.id, self.inbox.where, away
             )
         except Later as later:
             wait = retry_after(later.wait, self._clock.wall())
@@ -247,7 +247,7 @@ class _Reader:
             or isinstance(fault, Permanent | KeyConflict)
         )
         level = logging.ERROR if dead else logging.WARNING
-        what = "goes to the dead letters" if dead else "comes again"
+        what = "goes to the dead letters" if dead else "is redelivered"
         log.log(
             level,
             "message %s of %s, delivery %d, %s: %s",
@@ -281,7 +281,7 @@ class _Reader:
             (ours,) = await self._store.queues.return_messages([returned])
         except StoreUnavailableError as away:
             log.warning(
-                "message %s of %s comes again after its lease: %s", message.id, self.inbox.where, away
+                "message %s of %s is redelivered after its lease: %s", message.id, self.inbox.where, away
             )
             return
         if not ours:
@@ -342,7 +342,7 @@ class Inboxes(Actor):
         for reader in self._readers:
             for _ in reader.running:
                 log.warning(
-                    "%s: a message's function does not heed its cancellation; the message comes again after its lease",
+                    "%s: a message's function ignores its cancellation; the message is redelivered after its lease",
                     reader.inbox.where,
                 )
         self._threads.shutdown()

@@ -295,7 +295,7 @@ class Notifier(Actor):
                     if setbacks.count:
                         await setbacks.over()
                 except StoreUnavailableError as away:
-                    log.warning("the store is away; submitters are told when it is back: %s", away)
+                    log.warning("the store is away; submitters are notified when it is back: %s", away)
                     rest = pauses.draw()
                 except Exception as defect:  # noqa: BLE001 - others go on being told
                     await asyncio.sleep(await setbacks.met(defect))

@@ -170,7 +170,7 @@ class Relay(Actor):
         alerts = [
             Alert(
                 "dead_letter", step=_named(entry),
-                text=f"entry {entry.key!r} of {self._outbox.where} cannot be put into queue {entry.queue!r}: {why}; mend the row and set its "
+                text=f"entry {entry.key!r} of {self._outbox.where} cannot be put into queue {entry.queue!r}: {why}; correct the row and set its "
                 "error to null, or delete it",
             )
             for entry, why in refused

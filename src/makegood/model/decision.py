@@ -85,8 +85,8 @@ class Decision(msgspec.Struct):
     clear_complete_by: bool = False
     """A resubmission restarts the task's time. (A claim sets the deadline whenever it is null.)"""
     handed: Sequence[Request] = ()
-    """Those of ``requests`` that its Scheduler hands over in memory: their rows are inserted as already taken,
-    without a body.
+    """Those of ``requests`` that its Scheduler hands over in memory: their rows are inserted as already
+    taken, without a body.
     """
     shape_step: ShapeStep | None = None
     """What this Decision shares with those of other tasks that have the very same ``ShapeStep``: all but

@@ -72,7 +72,7 @@ class Request(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class Act(msgspec.Struct, frozen=True, omit_defaults=True):
-    """Who asked for an operator command, and why."""
+    """The author of an operator command, and the reason."""
 
     id: str
     """The name under which its answer is looked up."""

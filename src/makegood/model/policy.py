@@ -69,7 +69,7 @@ outcome.
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Recover:
-    """What follows when an attempt ended without a definite answer."""
+    """The policy after an attempt that ended without a definite answer."""
 
     threshold: int = 3
     """Failures up to this number are retried after ``wait``."""
@@ -109,7 +109,8 @@ class Policy(msgspec.Struct, frozen=True, omit_defaults=True):
     undo_wait: float = 5.0
     undo_extended: float = 300.0
     no_return: bool = False
-    settle: bool = False
+    remembers: bool = msgspec.field(default=False, name="settle")
+    """The service remembers its answer for each key; stored under the name that the option had first."""
     never: bool = False
     probe: bool = False
     fences: bool = False

@@ -35,7 +35,7 @@ def spec(plan: StepPlan) -> bytes:
 class ShapeRequest(msgspec.Struct, frozen=True, eq=False):
     """A step that begins when those before it are done, as in all tasks of a shape.
 
-    Its arguments are ``texts`` with a value after each but the last.
+    Its arguments are ``text``, then each value with the text after it.
     """
 
     idx: int
@@ -45,9 +45,11 @@ class ShapeRequest(msgspec.Struct, frozen=True, eq=False):
     """The step after it has begun."""
     asked: tuple[Any, ...]
     """Its request's fields from ``idx`` to ``within``."""
-    texts: tuple[bytes, ...]
-    holes: tuple[tuple[bool, int, tuple[str | int, ...]], ...]
-    """(whether of a step or an input, index, path) of each value."""
+    text: bytes
+    holes: Sequence[tuple[bool, int, tuple[str | int, ...], bytes]]
+    """(whether of a step or an input, index, path, the text after it) of each value."""
+    flat: int
+    """Arguments of at most so many bytes need no examination; see ``splice.flat``."""
 
 
 class ShapeStep(msgspec.Struct, frozen=True, eq=False):

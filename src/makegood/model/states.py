@@ -47,18 +47,18 @@ TASK_MOVES: Moves[TaskState] = _frozen(
         "pending": {
             "processing": "claimed",
             "undoing": "claimed with goal undo, or cancelled",
-            "undone": "cancelled with nothing standing, in doubt or in flight",
+            "undone": "cancelled with nothing in place, in doubt or in flight",
         },
         "processing": {
             "processed": "every step done or skipped",
             "undoing": "cancelled, complete-by passed, or a step failed for good",
             "error": "held, and nothing in flight",
-            "pending": "its Scheduler is dead or gives it back",
+            "pending": "its Scheduler is dead or releases it",
         },
         "undoing": {
             "undone": "nothing left to undo",
             "error": "an undo is stuck, and nothing in flight or due",
-            "pending": "its Scheduler is dead or gives it back",
+            "pending": "its Scheduler is dead or releases it",
         },
         "error": {
             "pending": "resubmitted",
@@ -103,7 +103,7 @@ STEP_MOVES: Moves[StepState] = _frozen(
         "undo_failed": {"undoing": "an operator's undo", "undone": "by hand"},
         "undone": {"waiting": "resubmitted: round + 1"},
         "kept": {"waiting": "resubmitted: round + 1"},
-        "skipped": {"waiting": "decided anew: round + 1"},
+        "skipped": {"waiting": "decided again: round + 1"},
     }
 )
 
@@ -114,7 +114,7 @@ CONTROL_MOVES: Moves[StepState] = _frozen(
         "done": {"kept": "nothing to undo"},
         "failed": {"waiting": "resubmitted: round + 1"},
         "kept": {"waiting": "resubmitted: round + 1"},
-        "skipped": {"waiting": "decided anew: round + 1"},
+        "skipped": {"waiting": "decided again: round + 1"},
     }
 )
 """Moves of control steps (when, merge, each, gather): the rules do them themselves, so they are never in

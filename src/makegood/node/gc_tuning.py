@@ -1,8 +1,9 @@
 """The garbage collector, while a process is busy with many tasks.
 
-CPython looks for cycles after every 700 new objects. A process that holds hundreds of tasks in flight makes that many with
-every handful of steps, nearly all of which die by reference count, so the looking is a tenth and more of its time. While at
-least one ``Node`` runs, it looks less often; a program that has set thresholds of its own keeps them.
+CPython looks for cycles after every 700 new objects. A process that holds hundreds of tasks in flight makes
+that many with every handful of steps, nearly all of which die by reference count, so the looking is a tenth
+and more of its time. While at least one ``Node`` runs, it looks less often; a program that has set thresholds
+of its own keeps them.
 """
 
 import gc
@@ -21,7 +22,9 @@ class Collecting:
         self._before: tuple[int, int, int] | None = None
 
     def begin(self) -> None:
-        """Raise the first threshold, unless the program has chosen its own or another Node has raised it already."""
+        """Raise the first threshold, unless the program has chosen its own or another Node has raised it
+        already.
+        """
         before = gc.get_threshold()
         if before[0] in (USUAL[0], 2000):  # 2000: CPython 3.13 and newer
             self._before = before

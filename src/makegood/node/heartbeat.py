@@ -44,7 +44,7 @@ class Heartbeat(Actor):
         self._info = info
         self._renumbered = renumbered
         self._pause = options.number("heartbeat")
-        self._life = options.number("life")
+        self._life = options.number("dead_after")
         self._clock = clock
         self._rng = rng
         self._reached: float | None = None
@@ -74,7 +74,7 @@ class Heartbeat(Actor):
                 if not await self.publish():
                     await self.register()
                 if self._reached is None:
-                    log.info("the store is back: the heartbeat goes on")
+                    log.info("the store is back: the heartbeat continues")
                 self._reached = self._clock.monotonic()
                 if setbacks.count:
                     await setbacks.over()

@@ -27,7 +27,7 @@ class Lateness:
         if late > LATE and now >= self._silent_until:
             self._silent_until = now + SAID
             log.warning(
-                "the event loop stood still for %.1f s, and heartbeats and replies waited: does an `async def` action block "
+                "the event loop was blocked for %.1f s, and heartbeats and replies waited: does an `async def` action block "
                 "without `await`? A plain `def` runs in a thread (or the machine had no time for this process)",
                 late,
             )

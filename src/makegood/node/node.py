@@ -316,7 +316,7 @@ class Node:
 
     @property
     def agents(self) -> Agents | None:
-        """What runs the actions here, once started."""
+        """The agents that run the actions here, once started."""
         return self._actor(Agents)
 
     @property
@@ -339,7 +339,7 @@ class Node:
             self.roles,
             hostname(),
             os.getpid(),
-            self.options.number("life"),
+            self.options.number("dead_after"),
             self.infos(),
             0 if scheduler is None else scheduler.held(),
         )

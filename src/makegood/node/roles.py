@@ -139,14 +139,14 @@ def _scheduler(parts: Parts, agents: Agents | None) -> Scheduler | None:
         agents,
         clock=parts.clock,
         rng=parts.rng,
-        hold=options.hold,
+        hold=options.max_tasks,
         memory=options.size("max_task_memory"),
-        claim=options.claim,
+        claim=options.claim_batch,
         poll=options.poll_seconds,
         ended=parts.client.waiters.came_to_rest,
         watch=None if parts.telemetry is None else parts.telemetry.watch,
     )
-    parts.client.beside(scheduler)
+    parts.client._beside(scheduler)  # noqa: SLF001 - no user may call it
     if agents is not None:
         agents.deliver = scheduler.deliver
     return scheduler
@@ -172,8 +172,8 @@ def _janitor(parts: Parts, supervisor: Supervisor | None) -> Janitor | None:
         return None
     return Janitor(
         parts.store,
-        keep=None if options.keep is None else options.number("keep"),
-        sweep=options.number("sweep"),
+        keep=None if options.retention is None else options.number("retention"),
+        sweep=options.number("cleanup_every"),
         most=options.queue_limit,
         most_bytes=options.size("queue_bytes"),
         leads=lambda: supervisor.leading is not None,
@@ -184,13 +184,13 @@ def _janitor(parts: Parts, supervisor: Supervisor | None) -> Janitor | None:
 def _teller(parts: Parts) -> Teller | None:
     """Return the actor that reports alerts, None in a process without a Scheduler or Supervisor."""
     options = parts.options
-    if options.tell is None or not {"scheduler", "supervisor"} & set(parts.roles):
+    if options.alerts_every is None or not {"scheduler", "supervisor"} & set(parts.roles):
         return None
     url = options.alert_webhook
     webhook = None if url is None else Webhook(url, options.secrets, clock=parts.clock)
     if webhook is not None and not options.secrets:  # right for a chat; elsewhere the secret was forgotten
         log.info("alerts are posted to alert_webhook unsigned: alert_secret is not set")
-    return Teller(parts.store, webhook, pause=options.number("tell"), rng=parts.rng)
+    return Teller(parts.store, webhook, pause=options.number("alerts_every"), rng=parts.rng)
 
 
 def _leader_watch(parts: Parts) -> LeaderWatch | None:
@@ -198,9 +198,9 @@ def _leader_watch(parts: Parts) -> LeaderWatch | None:
 
     It runs in every process, because a leader cannot notice its own absence.
     """
-    if parts.options.leaderless is None:
+    if parts.options.leaderless_after is None:
         return None
-    after = parts.options.number("leaderless")
+    after = parts.options.number("leaderless_after")
     return LeaderWatch(parts.store, LEASE, after=after, clock=parts.clock, rng=parts.rng)
 
 

@@ -18,7 +18,7 @@ from makegood.errors import DefinitionError
 Doubt = Literal["", "reading", "values"]
 """How far a model's JSON must be verified: not at all; by writing it again; by comparing values."""
 
-REMEDY = "pass on where it is kept, and let the action fetch it: what is kept here stands in the store as clear text"
+REMEDY = "pass on where it is kept, and let the action fetch it: the store keeps values in clear text"
 
 
 def is_model(cls: Any) -> bool:

@@ -101,13 +101,11 @@ def joined(pieces: Sequence[bytes], limit: int) -> bytes:
         raise MissingValueError(str(deep)) from None
 
 
-def joined_arguments(pieces: Sequence[bytes], limit: int) -> bytes:
-    """Return pieces of JSON as the arguments of a step; raises as ``joined`` and ``arguments`` do."""
-    if len(pieces) <= _FEW:
-        data = b"".join(pieces)
-        if len(data) <= FLAT and len(data) <= limit:
-            return data  # nearly always
-    return arguments(joined(pieces, limit), limit)
+def flat(pieces: int, limit: int) -> int:
+    """Return up to how many bytes so many pieces need no examination once they are one; 0: examine them
+    first.
+    """
+    return min(FLAT, limit) if pieces <= _FEW else 0
 
 
 def arguments(data: bytes, limit: int) -> bytes:

@@ -88,7 +88,7 @@ def _cancel(work: DecisionBuilder, message: TaskMessage) -> ActResult:
     cause = _by(message, "cancelled")
     if task.state == "pending" and _untouched(work):
         work.task = replace(task, goal="undo", cause=cause)
-        work.move_task("undone", "cancelled with nothing standing, in doubt or in flight")
+        work.move_task("undone", "cancelled with nothing in place, in doubt or in flight")
         return "applied", "nothing had been done"
     begin_undo(work, cause, cause)
     return "applied", "what was done is taken back"
@@ -198,7 +198,7 @@ def _settle(work: DecisionBuilder, message: TaskMessage) -> ActResult:
     if step is None:
         return "refused", "the task has no such step"
     if rules.is_control(step.plan):
-        return "refused", f"{step.name} is no action: it has no effect to settle"
+        return "refused", f"{step.name} is not an action: it has no effect to settle"
     if step.state == settled:
         if settled == "done" and not _same(message.value, step.result):
             return "refused", (
@@ -269,4 +269,4 @@ def _left_to_do(work: DecisionBuilder) -> str:
         return f"{unsettled} can be settled too"
     if work.task.goal == "undo":
         return "undo it again to have the rest undone, or resubmit it to go forward"
-    return "resubmit it to go on, or undo it"
+    return "resubmit it to continue, or undo it"

@@ -77,7 +77,7 @@ def _arguments(work: DecisionBuilder, step: Step | None, value: bytes) -> str:
     if step is None:
         return "the task has no such step"
     if rules.is_control(step.plan):
-        return f"{step.name} is no action: it takes no arguments"
+        return f"{step.name} is not an action: it takes no arguments"
     if barred := _refusal(step):
         return barred
     try:

@@ -237,9 +237,12 @@ def _refs(step: Step) -> Sequence[Ref]:
 def sent_of(task: TaskRecord, step: Step) -> ShapeRequest:
     """Return how a waiting step begins, in this task and all of its shape."""
     plan = step.plan
-    holes = tuple((ref.of == "step", ref.index, ref.path) for ref in _refs(step))
-    texts = (_EMPTY,) if plan.args is None else tuple(part.encode() for part in plan.args.parts)
-    return ShapeRequest(plan.idx, step, _running(step), _fields(task, step), texts, holes)
+    text, *texts = ("{}",) if plan.args is None else plan.args.parts
+    holes = [
+        (r.of == "step", r.index, r.path, after.encode()) for r, after in zip(_refs(step), texts, strict=True)
+    ]
+    flat = splice.flat(1 + 2 * len(holes), plan.payload_limit)
+    return ShapeRequest(plan.idx, step, _running(step), _fields(task, step), text.encode(), holes, flat)
 
 
 def _take(held: HeldTask, message: TaskMessage, known: ShapeStep) -> Decision | None:
@@ -292,10 +295,10 @@ def request_of(
 
     Raises ``MissingValueError`` or ``IndexError`` if a value is missing.
     """
-    texts = sent.texts
-    pieces = [texts[0]]
-    for n, (of_step, index, path) in enumerate(sent.holes, 1):
+    pieces = [sent.text]
+    for of_step, index, path, text in sent.holes:
         value = (changed.get(index) or steps[index]).result or _NULL if of_step else task.inputs[index]
-        pieces += splice.walk(value, path) if path else value, texts[n]
-    limit = sent.waiting.plan.payload_limit
-    return _request(task, sent.asked, splice.joined_arguments(pieces, limit))
+        pieces += splice.walk(value, path) if path else value, text
+    if not sent.flat or len(args := b"".join(pieces)) > sent.flat:
+        args = splice.arguments(splice.joined(pieces, limit := sent.waiting.plan.payload_limit), limit)
+    return Request(task.id, *sent.asked, args, task.priority, False, None, None, False, task.trace)  # type: ignore[call-arg]  # as above

@@ -126,7 +126,7 @@ def _give_up(work: DecisionBuilder, step: Step) -> None:
     held = rules.holds_in_doubt(step)
     if not step.doubt:
         step = work.move(step, "failed", "a fencing probe")
-    known = "certainly nothing of it stands" if step.state == "failed" else "it may have happened"
+    known = "certainly nothing happened" if step.state == "failed" else "it may have happened"
     work.alert(Alert("step_failed", step=step.name, text=f"{cause}; {known}"))
     turn(work, cause, held=held)
 

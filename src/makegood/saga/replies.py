@@ -19,9 +19,9 @@ from makegood.saga.undo import undo_failed
 
 _SILENT = {
     "gave_up": "gave up after its tries",
-    "expired": "no answer by its complete-by",
+    "expired": "no answer by its deadline",
     "permanent": "failed for good",
-    "refused": "the service says that nothing stands",
+    "refused": "the service reports that nothing is in place",
 }
 
 
@@ -149,7 +149,7 @@ def _will_be_asked(work: DecisionBuilder, step: Step) -> bool:
     undo.
     """
     if work.task.goal == "undo":
-        return work.task.state == "undoing" and rules.must_settle(step)
+        return work.task.state == "undoing" and rules.must_be_definite(step)
     return work.task.goal == "forward"
 
 

@@ -64,9 +64,9 @@ def certain(step: Step, *, unclear: bool) -> bool:
     """Whether ``Permanent`` means that certainly nothing happened.
 
     It does if no earlier try or attempt of this round is unanswered, or if the service remembers its answer
-    per key, refusals too (``settle``).
+    per key, refusals too (``remembers``).
     """
-    return policy(step).settle or not (step.doubt or unclear)
+    return policy(step).remembers or not (step.doubt or unclear)
 
 
 def not_happened_for_good(step: Step) -> bool:
@@ -162,18 +162,18 @@ def asked_before_undo(step: Step) -> Doing | None:
     """Return what must give a definite answer before a step in doubt may be undone; None: nothing can, it is
     stuck.
 
-    That is the action itself (``settle``), or for ``retry=mg.NEVER`` a fencing probe.
+    That is the action itself (``remembers``), or for ``retry=mg.NEVER`` a fencing probe.
     """
-    if policy(step).settle and not policy(step).never:
+    if policy(step).remembers and not policy(step).never:
         return "do"
     return "probe" if policy(step).fences else None
 
 
-def must_settle(step: Step) -> bool:
+def must_be_definite(step: Step) -> bool:
     """A step in doubt at a service without tokens is settled before its undo, or a late effect outlives the
     undo.
     """
-    return policy(step).settle or policy(step).never
+    return policy(step).remembers or policy(step).never
 
 
 # -- resubmission --------------------------------------------------------------------------------------------

@@ -108,8 +108,8 @@ def _take_back(work: DecisionBuilder, step: Step) -> bool:
         if not step.doubt:
             work.move(step, "failed", "a fencing probe")
             return True
-        if rules.must_settle(step):
-            _settle(work, step)
+        if rules.must_be_definite(step):
+            _make_definite(work, step)
             return False
     if step.failures:
         work.reset(step.plan.idx)
@@ -131,7 +131,7 @@ def barred(work: DecisionBuilder, idx: int) -> bool:
     return False
 
 
-def _settle(work: DecisionBuilder, step: Step) -> None:
+def _make_definite(work: DecisionBuilder, step: Step) -> None:
     """Ask for a definite answer before the undo; if there can be none, the undo is stuck."""
     idx, policy = step.plan.idx, rules.policy(step)
     following, choice = rules.asked_before_undo(step), rules.what_follows(step)
@@ -214,7 +214,7 @@ def _alert_error(work: DecisionBuilder, kind: AlertKind, what: str) -> None:
 def _standing_text(steps: list[Step]) -> str:
     """Name the effects that are, or may be, still in place."""
     names = [f"{s.name} ({_how(s)})" for s in standing(steps)]
-    return f"standing: {', '.join(names)}" if names else "nothing stands"
+    return f"in place: {', '.join(names)}" if names else "nothing is in place"
 
 
 def _how(step: Step) -> str:

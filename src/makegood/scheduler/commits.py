@@ -57,6 +57,9 @@ class Commits:
             self.writing += 1
             try:
                 decided = self._decided(taken, turn)
+                slots.set_aside()
+                slots.place(turn.batch.decisions)
+                slots.give_back_spare()
                 if claim is not None:
                     slots.set_aside()
                     turn.batch.decide = lambda loaded: self._firsts(loaded, turn)
@@ -91,13 +94,13 @@ class Commits:
     ) -> list[tuple[HeldTask, Decision]]:
         """Decide on tasks that are held. What the rules cannot even put to error, the store will."""
         found: list[tuple[HeldTask, Decision]] = []
-        tasks, slots = self._tasks.held, turn.slots
+        tasks = self._tasks.held
         for task, messages in taken.items():
             held = tasks.get(task)
             if held is None:
                 continue
             try:
-                found.append((held, _decide(held, messages, slots)))
+                found.append((held, _decide(held, messages)))
             except Exception as defect:  # noqa: BLE001 - one task's trouble must not stop the others
                 self._turns.listeners.defect(defect)
                 self._turns.doubts.condemn(task, defect)
@@ -124,10 +127,11 @@ class Commits:
                 turn.dues[task] = each.due
                 if self._turns.listeners.watch is not None:
                     turn.heard[task] = waiting
-                found.append((held, _decide(held, waiting, turn.slots)))
+                found.append((held, _decide(held, waiting)))
             except Exception as defect:  # noqa: BLE001 - one task's trouble must not stop the others
                 self._turns.listeners.defect(defect)
                 refused[task] = unfit(task, defect)
+        turn.slots.place(decision for _, decision in found)
         return found
 
     # -- after the commit ------------------------------------------------------------------------------------
@@ -145,23 +149,27 @@ class Commits:
             log.error("task %s: the store refuses its data: %s", shown, reason, extra={"task": shown})
             tasks.forget(task)
             self._turns.doubts.unclaimable.pop(task, None)
-        gone = committed.lost | {task for task, _ in committed.guilty}
+        if gone := committed.lost | {task for task, _ in committed.guilty}:
+            decided = [each for each in decided if each[0].task.id not in gone]
+        begun: list[Decision] = []
         for held, decision in decided:
-            if held.task.id not in gone:
-                try:
-                    self._accept(held, decision, turn)
-                except Exception as fault:  # noqa: BLE001 - it is committed, and must not stop the others
-                    self._misled(held, fault)
+            try:
+                self._accept(held, decision, turn)
+                begun.append(decision)
+            except Exception as fault:  # noqa: BLE001 - it is committed, and must not stop the others
+                self._misled(held, fault)
         for held, decision in committed.claimed:
             # Otherwise declared dead meanwhile: they are freed with all that the old node held.
             if turn.batch.node == tasks.node:
                 tasks.claimed(held, turn.dues[held.task.id])
             try:
                 self._accept(held, decision, turn)
+                begun.append(decision)
             except Exception as fault:  # noqa: BLE001 - as above
                 self._misled(held, fault)
             if held.task.id in tasks.held:
                 tasks.weights.put(held.task.id, weigh(held))
+        turn.slots.run(begun)
         for task, idx, attempt in committed.withdrawn:
             known = tasks.held.get(task)
             if known is not None:
@@ -181,8 +189,6 @@ class Commits:
     def _accept(self, held: HeldTask, decision: Decision, turn: _Turn) -> None:
         saga.apply(held, decision)
         task = held.task
-        if decision.requests:
-            turn.slots.run(decision.requests, decision.handed)
         if decision.timers and turn.batch.node == self._tasks.node:
             self._tasks.arm(task.id, decision.timers)
         if decision.added:
@@ -193,14 +199,12 @@ class Commits:
             self._tasks.forget(task.id)
 
 
-def _decide(held: HeldTask, messages: Sequence[TaskMessage], slots: Reservation) -> Decision:
-    """Return what the rules make of messages, with a slot for what can be handed over in memory."""
+def _decide(held: HeldTask, messages: Sequence[TaskMessage]) -> Decision:
+    """Return what the rules make of messages."""
     try:
         decision = saga.decide(held, messages)
     except Exception as defect:  # noqa: BLE001 - one task's trouble must not stop the others
         decision = guilty(held, messages, defect)
     if held.task.lost and decision.consumed:
         decision.task = saga.progressed(decision.task)
-    if decision.requests:
-        decision.handed = slots.take(decision.requests)
     return decision

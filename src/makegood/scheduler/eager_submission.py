@@ -136,7 +136,8 @@ class EagerSubmissions:
             first.handed = taken
             return True
         slots.release(taken)  # others need not wait for them until it is written
-        return not any(self._agents.knows(address(r.app, r.agent), r.action) for r in first.requests)
+        actions = self._agents.actions
+        return not any(r.action in actions.get(address(r.app, r.agent), ()) for r in first.requests)
 
     # -- writing ---------------------------------------------------------------------------------------------
 
@@ -169,27 +170,28 @@ class EagerSubmissions:
         if batch is self._gathered:  # it was cancelled before it began
             self._gathered = None
         answers = [None] * len(batch.prepared) if work.cancelled() else work.result()
+        begun: list[Decision] = []
         with batch.slots as slots:
             for prepared, answer in zip(batch.prepared, answers, strict=True):
                 self._expected -= 1
                 if isinstance(answer, Submitted) and answer.created:
-                    self._hold(prepared, slots)
+                    self._hold(prepared, begun)
                 else:
                     self._tasks.weights.drop(prepared.draft.id)
                 _tell(prepared.answered, answer)
+            slots.run(begun)
 
-    def _hold(self, prepared: _Prepared, slots: Reservation) -> None:
-        """Take a task over that is committed."""
+    def _hold(self, prepared: _Prepared, begun: list[Decision]) -> None:
+        """Take a task over that is committed; add its first Decision to those that are ``begun``."""
         draft, held, _ = prepared
         first, tasks = draft.first, self._tasks
         if draft.holder != tasks.node:  # declared dead meanwhile: it is freed with all that the old node held
             tasks.weights.drop(draft.id)
             return
-        if first is not None:
-            saga.apply(held, first)
         tasks.held.setdefault(draft.id, held)  # a message for it may have come first, so that it was read
         if first is not None:
-            slots.run(first.requests, first.handed)
+            saga.apply(held, first)
+            begun.append(first)
         else:
             tasks.put_back({draft.id: [TaskMessage("claim")]})
 

@@ -122,7 +122,7 @@ class Scheduler(Actor):
         tasks = self.tasks
         if tasks.node:
             log.warning(
-                "declared dead as node %d: letting go of %d tasks, going on as node %d", tasks.node, len(tasks.held), node,
+                "declared dead as node %d: releasing %d tasks, continuing as node %d", tasks.node, len(tasks.held), node,
             )  # fmt: skip
         resend(self._agents, tasks.node, tasks.messages)
         tasks.renamed(node)

@@ -107,8 +107,7 @@ class TaskTable:
         """Take a reply in memory; False when the task is not held (any more): the store must carry it."""
         if task not in self.held or node != self.node:
             return False
-        value = message.value
-        if value is not None and len(value) > SMALL:
+        if (value := message.value) and len(value) > SMALL:
             self.weights.grow(task, len(value))
         self.messages.setdefault(task, []).append(message)
         self.wakeups.ring()

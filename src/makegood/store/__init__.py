@@ -54,7 +54,7 @@ def open_store(url: str | None = None, *, clock: Clock | None = None, session: s
         opened: Store = module.PostgresStore(wanted, clock=clock, session=session)
         return opened
     raise ConfigError(
-        f"{f'the scheme {scheme!r}' if scheme else 'this text'} names no store: write sqlite:///file.db or "
+        f"unsupported store URL{f', scheme {scheme!r}' if scheme else ''}: use sqlite:///file.db or "
         f"postgresql://user@host/database (--store or MAKEGOOD_STORE){_meant(scheme)}"
     )
 

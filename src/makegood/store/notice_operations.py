@@ -1,9 +1,12 @@
-"""Operator commands and views for webhook notices: pending ones, and those given up."""
+"""Notices to webhooks after they were claimed: their outcomes, views, and operator commands."""
+
+from collections.abc import Sequence
 
 from makegood.model.messages import Act, Alert
+from makegood.model.notices import Notice
 from makegood.store import alerts
-from makegood.store.notice_records import HostDue, ListenerView, revived
-from makegood.store.transaction import ReadTx, Sql, Tx
+from makegood.store.notice_records import HostDue, ListenerView, Sending, dead_letter, of_guilty, revived
+from makegood.store.transaction import ReadTx, Sql, Tx, for_each
 
 # Each step finds the next host in the index, so the whole index is never read, however much waits.
 HOSTS = Sql("""
@@ -28,11 +31,83 @@ _REVIVE = Sql(
 )
 _DROP = Sql("delete from makegood.listener where task = any ($1::bigint[])")
 _DROP_ALL = Sql("delete from makegood.notice where task = any ($1::bigint[])")
+OURS = Sql("""
+select task, sent + 1, url from makegood.listener where taken_by = $1 and task = any ($2::bigint[]) order by task for update
+""")
+SENT = Sql(
+    """
+delete from makegood.notice n using unnest($1::bigint[], $2::int[]) as x (task, sequence)
+where (n.task, n.sequence) between (x.task, x.sequence) and (x.task, x.sequence)
+""",
+    "delete from makegood.notice where task = $1 and sequence = $2",
+)
+LAST = Sql("delete from makegood.listener where task = any ($1::bigint[]) and sent + 1 = last")
+NEXT = Sql("""
+update makegood.listener set sent = sent + 1, tries = 0, error = '', due_at = {now}, taken_by = null
+where task = any ($1::bigint[])
+""")
+AGAIN = for_each(
+    """
+update makegood.listener as l set tries = l.tries + x.tried, due_at = {now} + x.wait, taken_by = null, error = x.error
+{rows} where l.task between x.task and x.task
+""",
+    task="bigint", tried="int", wait="float8", error="text",
+)  # fmt: skip
+DEAD = for_each(
+    """
+update makegood.listener as l set tries = l.tries + 1, due_at = null, taken_by = null, dead = true, error = x.error
+{rows} where l.task between x.task and x.task
+""",
+    task="bigint", error="text",
+)  # fmt: skip
+_GUILTY = Sql(
+    "select id, app, workflow, key, submission, told, notified, static from makegood.task where id = $1"
+)
+_ACTIONS = Sql(
+    "select name, state, flags from makegood.step where task = $1 and kind = 'action' order by idx"
+)
 
 
 async def due(tx: ReadTx) -> list[HostDue]:
     """Return the hosts with notices to send, and when the first is due."""
     return [HostDue(*row) for row in await tx.rows(HOSTS)]
+
+
+async def settle(tx: Tx, node: int, outcomes: Sequence[Sending]) -> list[bool]:
+    """Record the outcomes of notices. Returns True for each one that ``node`` still held."""
+    held = {
+        task: (sequence, url)
+        for task, sequence, url in await tx.rows(OURS, node, [outcome.task for outcome in outcomes])
+    }
+    ours: dict[int, Sending] = {}
+    said: list[bool] = []
+    for outcome in outcomes:
+        sequence, _ = held.get(outcome.task, (0, ""))
+        good = sequence == outcome.sequence and outcome.task not in ours
+        said.append(good)
+        if good:
+            ours[outcome.task] = outcome
+    sent = [(o.task, o.sequence) for o in ours.values() if o.outcome == "sent"]
+    dead = [o for o in ours.values() if o.outcome == "dead"]
+    again = [o for o in ours.values() if o.outcome in ("failed", "kept")]
+    if sent:
+        tasks = [task for task, _ in sent]
+        await tx.many(SENT, sent)
+        await tx.run(LAST, tasks)
+        if await tx.run(NEXT, tasks):
+            tx.topics.add("notice")
+    await tx.many(AGAIN, [(o.task, int(o.outcome == "failed"), o.wait, o.error) for o in again])
+    if dead:
+        await tx.many(DEAD, [(o.task, o.error) for o in dead])
+        await alerts.alert(tx, [dead_letter(o, held[o.task][1]) for o in dead])
+    return said
+
+
+async def guilty(tx: ReadTx, task: int, cause: str) -> Notice | None:
+    """Return the notice of a task that the store itself has put to error; None if nobody is to be told."""
+    for *columns, static in await tx.rows(_GUILTY, task):
+        return of_guilty(columns, static, cause, [tuple(row) for row in await tx.rows(_ACTIONS, task)])
+    return None
 
 
 async def listeners(tx: ReadTx, limit: int = 100, *, dead: bool = False) -> list[ListenerView]:

@@ -210,7 +210,7 @@ def read_request(data: bytes, within: float, waited: float) -> Request:
     ``within``: the seconds left. ``waited``: the seconds that it waited in the store.
     """
     if not math.isfinite(within + waited):
-        raise ValueError("its complete-by is no moment")
+        raise ValueError("its deadline is not a point in time")
     return msgspec.structs.replace(_request(data), within=within, waited=waited)
 
 
@@ -408,9 +408,7 @@ def _busy(agents: Iterable[AgentInfo], address: str) -> str:
         return "start an agent that has it"
     overdue = sum(agent.overdue for agent in its)
     hang = (
-        f", {overdue} of them by calls that run past their complete-by (the log names them)"
-        if overdue
-        else ""
+        f", {overdue} of them by calls that run past their deadline (the log names them)" if overdue else ""
     )
     processes = f"{len(its)} processes" if len(its) > 1 else "one process"
     return (

@@ -1,4 +1,4 @@
-"""Finding tasks by a filter, and reading a task's history."""
+"""Finding tasks by a filter, and reading one task: its steps, what is in flight, its history."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -7,7 +7,7 @@ from msgspec.structs import replace
 
 from makegood.store import rows
 from makegood.store.transaction import ReadTx, Sql
-from makegood.store.views import EventView, Filter, TaskView
+from makegood.store.views import EventView, Filter, StepView, TaskDetail, TaskView
 
 COLUMNS = """
 id, app, workflow, key, state, goal, submission, priority, cause, failure_count, locked_by, epoch, correlation_id, created_at,
@@ -22,6 +22,17 @@ _STATES = {
     "undone": "state = 'undone'",
     "error": "state = 'error'",  # a literal, so that the index on tasks in error is used
 }
+_TASK = Sql(f"select {COLUMNS}, static from makegood.task where id = $1")  # noqa: S608 - our own columns
+_STEPS = Sql("""
+select idx, kind, name, agent, action, state, attempt, round, failure_count, flags, spec, result, error
+from makegood.step where task = $1 order by idx
+""")
+_REQUESTS = Sql(
+    "select idx, kind, attempt, taken_by, complete_by - {now} from makegood.request where task = $1"
+)
+_ASKED = Sql(f"""
+select at, body from makegood.inbox where task = $1 and kind in ({rows.KINDS_OF_ACTS}) order by seq
+""")  # noqa: S608 - our own kinds
 _HISTORY = Sql(
     "select seq, task, at, node, moves, note from makegood.event where task = $1 and seq > $2 order by seq"
 )
@@ -77,3 +88,51 @@ def _matching(wanted: Filter) -> tuple[str, list[Any]]:
 async def history(tx: ReadTx, task: int, after: int = 0) -> list[EventView]:
     """Return the events of a task in order."""
     return [rows.event(row) for row in await tx.rows(_HISTORY, task, after)]
+
+
+async def detail(tx: ReadTx, plans: rows.Interner, task: int, *, asked: bool = False) -> TaskDetail | None:
+    """Return one task with its steps and its requests in flight; None if it does not exist.
+
+    ``tx`` must see one moment. ``asked``: also return the operator commands that are not yet decided.
+    """
+    found = await tx.rows(_TASK, task)
+    if not found:
+        return None
+    *columns, static = found[0]
+    requests: dict[int, Sequence[Any]] = {}
+    timers: dict[int, Sequence[Any]] = {}
+    for idx, *request in await tx.rows(_REQUESTS, task):
+        (timers if request[0] == "timer" else requests)[idx] = request
+    unreadable: list[str] = []
+    steps = [
+        _step(plans, row, requests.get(row[0]), timers.get(row[0]), unreadable)
+        for row in await tx.rows(_STEPS, task)
+    ]
+    inputs, returns, reply = rows.seen(rows.read_static, static, rows.INPUTS, unreadable) or ((), None, None)
+    to = None if reply is None else reply.to
+    acts = rows.asked(await tx.rows(_ASKED, task), unreadable) if asked else ()
+    return TaskDetail(task_view(columns), steps, inputs, to, tuple(unreadable), acts, returns)
+
+
+def _step(
+    plans: rows.Interner,
+    row: Sequence[Any],
+    request: Sequence[Any] | None,
+    timer: Sequence[Any] | None,
+    unreadable: list[str],
+) -> StepView:
+    idx, kind, name, agent, action, state, attempt, round_, failures, flags, spec, result, error = row
+    if not isinstance(flags, int):  # SQLite also stores texts in number columns, if somebody writes one
+        unreadable.append(f"the row of step {name} does not read: its flags are no number")
+        flags = 0
+    plan = rows.seen(plans.plan, spec, f"what step {name} declares (column spec of its row)", unreadable)
+    doing, sent, taken_by, due = request or (None, None, None, None)
+    if isinstance(sent, int) and isinstance(attempt, int) and sent > attempt:  # its first dispatch
+        state, attempt = "running", sent
+    if due is None and timer is not None:
+        due = timer[-1]
+    return StepView(
+        idx, kind, name, agent, action, state, attempt, round_, failures, bool(flags & rows.DOUBT),
+        plan is None or (plan.policy is not None and plan.policy.undoable), result, error, doing, timer is not None, taken_by,
+        due, plan, bool(flags & rows.STOOD),
+    )  # fmt: skip

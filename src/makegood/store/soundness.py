@@ -17,11 +17,9 @@ from makegood.model.messages import AlertKind
 from makegood.model.states import TASK_MOVES
 from makegood.payload.codec import UNREADABLE
 from makegood.store import rows
+from makegood.store.transaction import SharedDatabase, Sql
 
 PAGE: Final = 500
-
-Ask = Callable[[str, Sequence[Any]], Awaitable[Sequence[Sequence[Any]]]]
-"""Executes a statement with ``?`` for values and ``{task}`` for tables; returns its rows."""
 
 Read = Callable[[int, int], Awaitable[tuple[int | None, Sequence[tuple[int, str]]]]]
 """Reads unfinished tasks with an id above the first number, at most the second.
@@ -85,38 +83,52 @@ def _alert(row: Sequence[Any]) -> str | None:
     )
 
 
-_TABLES: Final[Sequence[tuple[str, int, Callable[[Sequence[Any]], str | None]]]] = (
+_TABLES: Final[Sequence[tuple[Sql, int, Callable[[Sequence[Any]], str | None]]]] = (
     (  # an acknowledged message is remembered by its id for a while, without its body
-        "select seq, queue, id, body, headers from {message} where seq > ? and state <> 'done' order by seq limit ?",
+        Sql(
+            "select seq, queue, id, body, headers from makegood.message where seq > $1 and state <> 'done' order by seq limit $2"
+        ),
         1,
         _message,
     ),
     (
-        """
-        select task, idx, attempt, body, within from {request}
-        where (task, idx, attempt) > (?, ?, ?) and kind <> 'timer' order by task, idx, attempt limit ?
-        """,
+        Sql("""
+        select task, idx, attempt, body, within from makegood.request
+        where (task, idx, attempt) > ($1, $2, $3) and kind <> 'timer' order by task, idx, attempt limit $4
+        """),
         3,
         _request,
     ),
-    ("select task, url from {listener} where task > ? order by task limit ?", 1, _listener),
+    (Sql("select task, url from makegood.listener where task > $1 order by task limit $2"), 1, _listener),
     (
-        "select task, sequence, body from {notice} where (task, sequence) > (?, ?) order by task, sequence limit ?",
+        Sql(
+            "select task, sequence, body from makegood.notice where (task, sequence) > ($1, $2) order by task, sequence limit $3"
+        ),
         2,
         _notice,
     ),
-    ("select id, info from {node} where id > ? and stopped_at is null order by id limit ?", 1, _node),
-    ("select id, kind from {alert} where id > ? and ended_at is null order by id limit ?", 1, _alert),
+    (
+        Sql("select id, info from makegood.node where id > $1 and stopped_at is null order by id limit $2"),
+        1,
+        _node,
+    ),
+    (
+        Sql("select id, kind from makegood.alert where id > $1 and ended_at is null order by id limit $2"),
+        1,
+        _alert,
+    ),
 )
 """How to read a page of a table, how many columns its key has, and what is wrong with a row."""
 
-_DANGLING: Final = """
-select distinct x.task from {of} x where not exists (select 1 from {task} t where t.id = x.task) limit ?
-"""
-_PARTS: Final = ("step", "request", "inbox", "listener", "notice")
+_DANGLING: Final = {
+    table: Sql(f"""
+select distinct x.task from makegood.{table} x where not exists (select 1 from makegood.task t where t.id = x.task) limit $1
+""")  # noqa: S608 - our own tables
+    for table in ("step", "request", "inbox", "listener", "notice")
+}
 
 
-async def broken(ask: Ask, read: Read, limit: int) -> list[str]:
+async def broken(database: SharedDatabase, read: Read, limit: int) -> list[str]:
     """Return at most ``limit`` sentences, one for each unreadable row."""
     found: list[str] = []
     after: int | None = -(1 << 63)
@@ -124,22 +136,28 @@ async def broken(ask: Ask, read: Read, limit: int) -> list[str]:
         after, unread = await read(after, PAGE)
         found += [f"task {_show(task)}: {why}" for task, why in unread]
     for sql, width, wrong in _TABLES:
-        found += await _of(ask, sql, width, wrong)
+        found += await _of(database, sql, width, wrong)
         if len(found) >= limit:
             return found[:limit]
-    for table in _PARTS:
+    for table, sql in _DANGLING.items():
         found += [
             f"task {_show(task)} is not there, and table {table} has rows of it"
-            for (task,) in await ask(_DANGLING.replace("{of}", f"{{{table}}}"), [limit])
+            for (task,) in await _ask(database, sql, limit)
         ]
     return found[:limit]
 
 
-async def _of(ask: Ask, sql: str, width: int, wrong: Callable[[Sequence[Any]], str | None]) -> list[str]:
+async def _ask(database: SharedDatabase, sql: Sql, *values: Any) -> Sequence[Sequence[Any]]:
+    return await database.looked(lambda tx: tx.rows(sql, *values))
+
+
+async def _of(
+    database: SharedDatabase, sql: Sql, width: int, wrong: Callable[[Sequence[Any]], str | None]
+) -> list[str]:
     least = [-(1 << 63), *[-(1 << 31)] * (width - 1)]
     found: list[str] = []
     while True:
-        page = await ask(sql, [*least, PAGE])
+        page = await _ask(database, sql, *least, PAGE)
         found += [said for row in page if (said := wrong(row)) is not None]
         if len(page) < PAGE:
             return found

@@ -22,6 +22,7 @@ _SQLITE = (
     (r"\bmakegood\.", "makegood_"),
     (r"\bnot dead\b", "dead = 0"),
     (r"\bgreatest\(", "max("),
+    (r"\bleast\(", "min("),
     (r"\boctet_length\(", "length("),
     (r"\$(\d+)", r"?\1"),
 )

@@ -76,9 +76,9 @@ class Supervisor(Actor):
         self._store = store
         self._clock = clock
         self._rng = rng
-        self._every = options.number("every")
-        self._grace = options.number("grace")
-        self._starve = options.number("starve")
+        self._every = options.number("supervise_every")
+        self._grace = options.number("late_after")
+        self._starve = options.number("starved_after")
         self._outage = options.number("outage_after")
         self._limit = limit
         self._election: Election = Election(
@@ -195,7 +195,7 @@ class Supervisor(Actor):
         )
         if found.done:
             log.info(
-                "judged %d attempts, freed %d tasks of dead and %d of deaf schedulers, %d tasks past complete-by, %d starved",
+                "judged %d attempts, freed %d tasks of dead and %d of deaf schedulers, %d tasks past their deadline, %d starved",
                 found.judged, found.released, found.deaf, found.expired, found.starved,
             )  # fmt: skip
         return found

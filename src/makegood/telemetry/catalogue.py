@@ -48,7 +48,7 @@ UNDOS = Metric(
 )  # fmt: skip
 TASKS = Metric(
     "makegood_tasks", "gauge", ("app", "workflow", "state"),
-    "Tasks that have not ended; state: pending, processing, undoing, error. Said by the leading Supervisor.",
+    "Tasks that have not ended; state: pending, processing, undoing, error. Reported by the leading Supervisor.",
 )  # fmt: skip
 ATTEMPTS = Metric(
     "makegood_step_attempts_total", "counter", ("app", "workflow", "step", "agent", "outcome"),
@@ -64,11 +64,11 @@ START_SECONDS = Metric(
 )  # fmt: skip
 QUEUE = Metric(
     "makegood_queue_depth", "gauge", ("app", "agent"),
-    "Requests that wait for an agent. Said by the leading Supervisor.",
+    "Requests that wait for an agent. Reported by the leading Supervisor.",
 )  # fmt: skip
 OLDEST = Metric(
     "makegood_queue_oldest_seconds", "gauge", ("app", "agent"),
-    "How long the oldest of them has waited. Said by the leading Supervisor.",
+    "How long the oldest of them has waited. Reported by the leading Supervisor.",
 )  # fmt: skip
 SLOTS = Metric(
     "makegood_agent_slots", "gauge", ("app", "agent", "state"),
@@ -120,7 +120,7 @@ STORE_SECONDS = Metric(
 )  # fmt: skip
 ALERTS = Metric(
     "makegood_alerts", "gauge", ("kind",),
-    "Alerts that stand, by kind as in `makegood alerts`. Said by the leading Supervisor.",
+    "Open alerts, by kind as in `makegood alerts`. Reported by the leading Supervisor.",
 )  # fmt: skip
 
 METRICS: tuple[Metric, ...] = (

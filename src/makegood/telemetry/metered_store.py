@@ -3,10 +3,8 @@ count.
 """
 
 from collections import OrderedDict
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
-from types import TracebackType
-from typing import Any, Final
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from typing import Any, Concatenate, Final, ParamSpec, TypeVar
 
 from makegood.base.clock import Clock
 from makegood.declare.action import Action
@@ -16,21 +14,17 @@ from makegood.model.attempt import Attempt
 from makegood.model.messages import Request, TaskMessage
 from makegood.store.protocol import Leases, Nodes, Requests, Store, Supervision, Tasks
 from makegood.store.records import (
-    NO_LIMIT,
-    Batch,
-    Committed,
     Identity,
     Judged,
     Offer,
-    Submission,
-    Submitted,
     Taken,
-    TaskMessages,
 )
-from makegood.store.views import NodeInfo
 from makegood.telemetry import catalogue
 from makegood.telemetry.counters import Counters
 from makegood.telemetry.hooks import Answering
+
+P = ParamSpec("P")
+T = TypeVar("T")
 
 _REMEMBERED: Final = 10_000
 """The most attempts whose agent is remembered until the store has accepted their replies."""
@@ -73,25 +67,6 @@ class CountedAttempts:
             self._tally.observe(catalogue.STEP_SECONDS, lasted, *labels, request.doing)
 
 
-class _Timed:
-    """Notes how long a call of the store takes."""
-
-    __slots__ = ("_began", "_clock", "_op", "_tally")
-
-    def __init__(self, tally: Counters, clock: Clock, op: str) -> None:
-        self._tally = tally
-        self._clock = clock
-        self._op = op
-
-    def __enter__(self) -> None:
-        self._began = self._clock.monotonic()
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self._tally.observe(catalogue.STORE_SECONDS, self._clock.monotonic() - self._began, self._op)
-
-
 class _Meter:
     """Times and counts the calls of a store."""
 
@@ -100,65 +75,68 @@ class _Meter:
         self.clock = clock
         self.whose = whose
 
-    def timed(self, op: str) -> _Timed:
-        """Note how long a call takes."""
-        return _Timed(self.tally, self.clock, op)
+    def timed(
+        self, op: str, call: Callable[P, Awaitable[T]], size: Callable[Concatenate[T, P], int] | None = None
+    ) -> Callable[P, Coroutine[Any, Any, T]]:
+        """Return a call that notes how long it takes; with ``size`` (of its result and arguments), also how
+        much it wrote.
+        """
 
-    def wrote(self, op: str, size: int) -> None:
-        """Count a commit and its size."""
-        if size:
-            self.tally.count(catalogue.COMMITS, op)
-            self.tally.observe(catalogue.BATCH, float(size), op)
+        async def watched(*args: P.args, **options: P.kwargs) -> T:
+            began = self.clock.monotonic()
+            try:
+                result = await call(*args, **options)
+            finally:
+                self.tally.observe(catalogue.STORE_SECONDS, self.clock.monotonic() - began, op)
+            if size is not None and (written := size(result, *args, **options)):
+                self.tally.count(catalogue.COMMITS, op)
+                self.tally.observe(catalogue.BATCH, float(written), op)
+            return result
+
+        return watched
+
+    def fenced(self, call: Callable[P, Awaitable[T]]) -> Callable[P, Coroutine[Any, Any, T]]:
+        """Return a call of the Supervisor's that counts when it is refused."""
+
+        async def watched(*args: P.args, **options: P.kwargs) -> T:
+            try:
+                return await call(*args, **options)
+            except FencedOffError:
+                self.tally.count(catalogue.FENCED, "supervisor")
+                raise
+
+        return watched
 
 
 class _WatchedTasks:
     def __init__(self, inner: Tasks, meter: _Meter) -> None:
-        self._inner = inner
-        self._meter = meter
+        self.commit = meter.timed(
+            "commit", inner.commit, lambda done, batch: len(batch.decisions) + len(done.claimed)
+        )
+        self.submit = meter.timed("submit", inner.submit, lambda _, drafts: len(drafts))
+        self.inbox = meter.timed("inbox", inner.inbox)
         self.join, self.load, self.put_to_error = inner.join, inner.load, inner.put_to_error
         self.post, self.answers, self.history = inner.post, inner.answers, inner.history
         self.find, self.count, self.detail = inner.find, inner.count, inner.detail
 
-    async def commit(self, batch: Batch) -> Committed:
-        """Write Decisions."""
-        with self._meter.timed("commit"):
-            committed = await self._inner.commit(batch)
-        self._meter.wrote("commit", len(batch.decisions) + len(committed.claimed))
-        return committed
-
-    async def submit(self, drafts: Sequence[Submission]) -> list[Submitted]:
-        """Insert tasks."""
-        with self._meter.timed("submit"):
-            answers = await self._inner.submit(drafts)
-        self._meter.wrote("submit", len(drafts))
-        return answers
-
-    async def inbox(self, node: int, limit: int, room: int = NO_LIMIT) -> TaskMessages:
-        """Look for messages."""
-        with self._meter.timed("inbox"):
-            return await self._inner.inbox(node, limit, room)
-
 
 class _WatchedRequests:
     def __init__(self, inner: Requests, meter: _Meter) -> None:
-        self._inner = inner
         self._meter = meter
+        self._take = meter.timed("take", inner.take, lambda taken, *_, **__: len(taken))
+        self._answer = meter.timed("answer", inner.answer, lambda accepted, *_, **__: len(accepted))
         self.extend, self.give_back, self.excuse = inner.extend, inner.give_back, inner.excuse
 
     async def take(self, node: int, offers: Sequence[Offer], *, alone: bool = False) -> Taken:
         """Take requests."""
-        with self._meter.timed("take"):
-            taken = await self._inner.take(node, offers, alone=alone)
-        self._meter.wrote("take", len(taken))
+        taken = await self._take(node, offers, alone=alone)
         for request in taken:  # what is handed over in memory is answered in memory, as good as always
             self._meter.whose.note(request)
         return taken
 
     async def answer(self, node: int, replies: Sequence[tuple[int, TaskMessage]]) -> list[bool]:
         """Leave replies."""
-        with self._meter.timed("answer"):
-            accepted = await self._inner.answer(node, replies)
-        self._meter.wrote("answer", len(replies))
+        accepted = await self._answer(node, replies)
         for (task, message), in_time in zip(replies, accepted, strict=True):
             whose = self._meter.whose.of(task, message)
             if not in_time:
@@ -168,15 +146,9 @@ class _WatchedRequests:
 
 class _WatchedNodes:
     def __init__(self, inner: Nodes, meter: _Meter) -> None:
-        self._inner = inner
-        self._meter = meter
+        self.heartbeat = meter.timed("heartbeat", inner.heartbeat)
         self.register, self.unregister = inner.register, inner.unregister
         self.views, self.depths = inner.views, inner.depths
-
-    async def heartbeat(self, node: int, info: NodeInfo) -> bool:
-        """Extend the process's life."""
-        with self._meter.timed("heartbeat"):
-            return await self._inner.heartbeat(node, info)
 
 
 class _WatchedLeases:
@@ -198,49 +170,29 @@ class _WatchedLeases:
 
 class _WatchedSupervision:
     def __init__(self, inner: Supervision, meter: _Meter) -> None:
-        self._inner = inner
         self._meter = meter
         self._pass_began: float | None = None
+        self._judge, self._starved = meter.fenced(inner.judge), meter.fenced(inner.starved)
+        self.release_dead, self.release_deaf = (
+            meter.fenced(inner.release_dead),
+            meter.fenced(inner.release_deaf),
+        )
+        self.expire_tasks = meter.fenced(inner.expire_tasks)
         self.horizon = inner.horizon
 
     async def judge(self, term: Grant, grace: float, limit: int) -> Judged:
         """Judge silence: a pass of the Supervisor begins."""
         self._pass_began = self._meter.clock.monotonic()
-        with self._fenced():
-            return await self._inner.judge(term, grace, limit)
+        return await self._judge(term, grace, limit)
 
     async def starved(self, term: Grant, after: float, limit: int, outage: float = 300.0) -> list[int]:
         """Find requests that nobody takes: a pass of the Supervisor ends."""
-        with self._fenced():
-            found = await self._inner.starved(term, after, limit, outage)
+        found = await self._starved(term, after, limit, outage)
         if self._pass_began is not None:
             self._meter.tally.observe(
                 catalogue.SCAN_SECONDS, self._meter.clock.monotonic() - self._pass_began
             )
         return found
-
-    async def release_dead(self, term: Grant, limit: int) -> list[int]:
-        """Free the tasks of dead processes."""
-        with self._fenced():
-            return await self._inner.release_dead(term, limit)
-
-    async def release_deaf(self, term: Grant, older: float, limit: int) -> list[int]:
-        """Free the tasks of Schedulers that do not answer."""
-        with self._fenced():
-            return await self._inner.release_deaf(term, older, limit)
-
-    async def expire_tasks(self, term: Grant, limit: int) -> list[int]:
-        """Find tasks past their complete-by."""
-        with self._fenced():
-            return await self._inner.expire_tasks(term, limit)
-
-    @contextmanager
-    def _fenced(self) -> Iterator[None]:
-        try:
-            yield
-        except FencedOffError:
-            self._meter.tally.count(catalogue.FENCED, "supervisor")
-            raise
 
 
 class WatchedStore:

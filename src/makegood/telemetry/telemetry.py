@@ -209,7 +209,7 @@ class _All:
             try:
                 watch.decided(heard, decided, committed)
             except Exception:  # a watch must not stop the work
-                log.exception("%s could not take in a commit; the work goes on", type(watch).__name__)
+                log.exception("%s could not record a commit; the work continues", type(watch).__name__)
 
 
 def _probe(wrong: str, what: str) -> Page:

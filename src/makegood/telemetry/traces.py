@@ -332,7 +332,7 @@ class TracedAttempts:
                 enter(current_call().traced(_place(found).traceparent))
             try:
                 message = await self._inner.answer(attempt, action)
-            except asyncio.CancelledError:  # halted at complete-by, or its process ends
+            except asyncio.CancelledError:  # halted at its deadline, or its process ends
                 traces.answered(span, None)
                 raise
             traces.answered(span, message)

@@ -10,12 +10,12 @@
 Nothing here is for production. How to use it: docs/build/test-your-workflow.md.
 """
 
+from makegood.testing.forwarder import Forwarder
 from makegood.testing.kit.crashing import crash_everywhere, simulate
 from makegood.testing.kit.proof import UnprovedError
 from makegood.testing.kit.services import FakeService
 from makegood.testing.kit.world import Operator, Role, Task, World
 from makegood.testing.leases import LEASE_STORE_CASES, ImpossibleHereError, LeaseCase, LeaseWorld
-from makegood.testing.servers.forwarder import Forwarder
 
 __all__ = [
     "LEASE_STORE_CASES",

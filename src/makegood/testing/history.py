@@ -1,7 +1,6 @@
 """What happened in a simulated world, in order: written by the simulator, read by the checker and by people.
 
-An event that was noted inside a transaction of the store counts only if the transaction was committed.
-``begin`` opens a buffer, ``keep`` puts it into the history, ``drop`` throws it away. If a commit's answer was
+What a transaction of the store did is in it only if the transaction was committed. If a commit's answer was
 lost, the event ``store`` has the true outcome.
 
 The kinds, with their fields:
@@ -55,7 +54,7 @@ The kinds, with their fields:
 """
 
 import hashlib
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -93,28 +92,14 @@ class History:
 
     clock: Callable[[], float] = lambda: 0.0
     events: list[Event] = field(default_factory=list)
-    _open: list[list[Event]] = field(default_factory=list)
 
     def note(self, kind: str, node: str = "", task: int = 0, **fields: Any) -> None:
-        """Add an event; inside ``begin`` ... ``keep`` it waits for the outcome of the transaction.
+        """Add an event.
 
         >>> history = History(); history.note("healed"); [event.kind for event in history.events]
         ['healed']
         """
-        event = Event(self.clock(), kind, node, task, fields)
-        (self._open[-1] if self._open else self.events).append(event)
-
-    def begin(self) -> None:
-        """Start a transaction: the events that follow belong to it."""
-        self._open.append([])
-
-    def keep(self) -> None:
-        """The transaction was committed: the events since ``begin`` became true now."""
-        self.events += self._open.pop()
-
-    def drop(self) -> None:
-        """The transaction was rolled back: the events since ``begin`` never happened."""
-        self._open.pop()
+        self.events.append(Event(self.clock(), kind, node, task, fields))
 
     def of(self, *kinds: str) -> list[Event]:
         """Return the events of these kinds, in order."""
@@ -132,11 +117,3 @@ class History:
                 repr((event.at, event.kind, event.node, event.task, sorted(event.fields.items()))).encode()
             )
         return hashed.hexdigest()
-
-    def timeline(self, only: Iterable[int] = (), last: int | None = None) -> str:
-        """Return the history as text, a line per event: of the tasks ``only`` (and of none), the ``last``
-        lines.
-        """
-        wanted = set(only)
-        lines = [str(event) for event in self.events if not wanted or not event.task or event.task in wanted]
-        return "\n".join(lines if last is None else lines[-last:])

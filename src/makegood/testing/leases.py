@@ -74,7 +74,7 @@ class LeaseWorld(ABC):
 
     def black_hole(self) -> AbstractAsyncContextManager[tuple[OpenLeases, Callable[[], None]]]:
         """Return a store, and a function that cuts it off from its server: from then on bytes vanish, and
-        nothing is refused. Its time-out is at most ``slack``.
+        no call fails at once. Its timeout is at most ``slack``.
         """
         raise ImpossibleHereError("no way to let bytes vanish")
 
@@ -405,29 +405,25 @@ async def _black_hole(world: LeaseWorld) -> None:
             raise AssertionError(f"{verb} answered {answer!r} out of a black hole")
 
 
-def _case(name: str, must: Callable[[LeaseWorld], Awaitable[None]]) -> LeaseCase:
-    return LeaseCase(name, must)
-
-
 LEASE_STORE_CASES: tuple[LeaseCase, ...] = (
-    _case("a free lease is taken and shown", _free),
-    _case("a held lease is not given to another", _held),
-    _case("leases of other names do not matter", _names),
-    _case("of eight racers one wins, and epochs rise", _race),
-    _case("the same nonce again gives the same grant", _repeat),
-    _case("the same nonce again gives the full ttl anew", _repeat_extends),
-    _case("not taken before the ttl, and taken soon after", _expires),
-    _case("a renewal extends a lease that is held", _renews),
-    _case("a lease that has expired is not renewed", _late_renewal),
-    _case("a superseded grant can do nothing", _superseded),
-    _case("a release hands over at once, and the epoch goes on", _release),
-    _case("only the nonce releases", _release_by_nonce),
-    _case("a released nonce has no way back to its epoch", _released_nonce),
-    _case("the holder's ttl rules, not the reader's", _holders_ttl),
-    _case("past terms are remembered", _history),
-    _case("epochs rise across a restart of the server", _restart),
-    _case("no lease is lost with a connection", _recycle),
-    _case("a cancelled take leaves no held lease", _cancelled),
-    _case("a black hole is given up in time", _black_hole),
+    LeaseCase("a free lease is taken and shown", _free),
+    LeaseCase("a held lease is not given to another", _held),
+    LeaseCase("leases of other names do not matter", _names),
+    LeaseCase("of eight racers one wins, and epochs rise", _race),
+    LeaseCase("the same nonce again gives the same grant", _repeat),
+    LeaseCase("the same nonce again gives the full ttl anew", _repeat_extends),
+    LeaseCase("not taken before the ttl, and taken soon after", _expires),
+    LeaseCase("a renewal extends a lease that is held", _renews),
+    LeaseCase("a lease that has expired is not renewed", _late_renewal),
+    LeaseCase("a superseded grant can do nothing", _superseded),
+    LeaseCase("a release hands over at once, and the epoch goes on", _release),
+    LeaseCase("only the nonce releases", _release_by_nonce),
+    LeaseCase("a released nonce has no way back to its epoch", _released_nonce),
+    LeaseCase("the holder's ttl rules, not the reader's", _holders_ttl),
+    LeaseCase("past terms are remembered", _history),
+    LeaseCase("epochs rise across a restart of the server", _restart),
+    LeaseCase("no lease is lost with a connection", _recycle),
+    LeaseCase("a cancelled take leaves no held lease", _cancelled),
+    LeaseCase("a black hole is given up in time", _black_hole),
 )
 """What every lease store must do, a case each."""

@@ -19,7 +19,9 @@ def commits_at_once(connection: Any) -> bool:
 
 
 class SQLite(Caller):
-    """A ``sqlite3.Connection``. Unless it is in autocommit mode the driver begins a transaction with the first write."""
+    """A ``sqlite3.Connection``. Unless it is in autocommit mode the driver begins a transaction with the
+    first write.
+    """
 
     kind = "sqlite3.Connection"
 
@@ -68,8 +70,9 @@ class Asyncpg(Caller):
 
 
 class _AnyPsycopg(Caller):
-    """In pipeline mode what is executed is on its way until the pipeline is synced, with its result and what it does to the
-    transaction. So each statement of ours ends with a sync, and what is the caller's own is synced before we look.
+    """In pipeline mode what is executed is on its way until the pipeline is synced, with its result and what
+    it does to the transaction. So each statement of ours ends with a sync, and what is the caller's own is
+    synced before we look.
     """
 
     def __init__(self, connection: Any) -> None:

@@ -57,7 +57,7 @@ def recognise(connection: Any) -> Caller:
                 f"connection= takes the connection whose transaction is open, not {_a(connection)}: {_NEARLY[name]}"
             )
     raise TransactionError(
-        f"connection= is {_a(connection)}, which is of no known kind: give a connection of sqlite3, asyncpg or psycopg, a Connection or Session of "
+        f"connection= is {_a(connection)}, which is not supported: pass a connection of sqlite3, asyncpg or psycopg, a Connection or Session of "
         "SQLAlchemy (the async ones too), or django.db.connection"
     )
 

@@ -31,8 +31,8 @@ class Transaction:
 
     Statements are in the style of the store's driver: placeholders are ``?`` for SQLite, and ``$1``, ``$2``
     and so on for PostgreSQL. In a plain function use ``execute``; in an ``async def`` await
-    ``execute_async``. ``submit(..., connection=tx)`` accepts it, too. Its owner commits it: statements that
-    would end it are refused.
+    ``execute_async``. ``submit(..., connection=tx)`` accepts it, too. Its owner commits it: it
+    rejects statements that would end it.
     """
 
     def __init__(

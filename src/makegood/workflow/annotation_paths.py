@@ -65,7 +65,7 @@ def attribute(annotation: Any, name: str, where: object) -> Member:
         if shape.kind == "fields" and name in shape.fields:
             return shape.fields[name] if len(parts) == 1 else Member(shape.fields[name].key, Any)
     if name.startswith("_"):
-        raise PromiseError(f"{where}.{name}: that is no part of the value's JSON")
+        raise PromiseError(f"{where}.{name}: the value's JSON has no such part")
     for part, shape in shapes:
         if shape.kind != "any":
             _no_attribute(part, shape, name, where)

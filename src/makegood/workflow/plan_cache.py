@@ -43,6 +43,8 @@ class Called(msgspec.Struct, frozen=True):
     """
     names: tuple[str, ...]
     """Names of the arguments given by name, which come last."""
+    serial: int
+    """Its number among the promises given out."""
     step: str
     template: Template
     returns: Any

@@ -67,12 +67,12 @@ class Planning:
         met, calls = self._met, self._calls
         if met < len(calls):
             call, seen = calls[met], self._seen
-            given = (*args, *kwargs.values()) if kwargs else args
+            given, names = ((*args, *kwargs.values()), tuple(kwargs)) if kwargs else (args, ())
             if (
                 type(call) is Called
                 and call.action is action
                 and len(given) == len(call.places)
-                and call.names == tuple(kwargs)
+                and call.names == names
                 and all(
                     map(
                         is_,
@@ -83,7 +83,7 @@ class Planning:
                     )
                 )
             ):
-                promise = given_by(self, len(seen) - len(self._inputs))
+                promise = given_by(self, call.serial)
                 seen.append(promise)
                 self._met = met + 1
                 return promise

@@ -59,8 +59,8 @@ class Recording(Templates):
             )
         if not action.made_good:
             raise DefinitionError(
-                f"{action.address} does not say how it is made good: add @{action.name}.undo, or undo=mg.NOTHING (a read, a harmless "
-                f"effect) or no_return=True to its declaration"
+                f"{action.address} does not declare how it is undone: add @{action.name}.undo, or undo=mg.NOTHING (it only reads, or is "
+                f"harmless), or no_return=True (nobody can undo it)"
             )
         needs, calls, self._calls = len(self._needs), self._calls, None  # a call that fails leaves no trail
         name = self._name(action.name)
@@ -83,7 +83,16 @@ class Recording(Templates):
             needed, demands = tuple(self._needs[needs:]), tuple(self._demands[before:])
             calls.append(
                 Called(
-                    action, seen[0], tuple(kwargs), name, template, fitted.returns, needed, seen[1], demands
+                    action,
+                    seen[0],
+                    tuple(kwargs),
+                    self._count - 1,
+                    name,
+                    template,
+                    fitted.returns,
+                    needed,
+                    seen[1],
+                    demands,
                 )
             )
             self._calls = calls

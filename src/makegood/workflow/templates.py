@@ -111,7 +111,7 @@ class Templates:
             return self._ref(promised(value))
         if isinstance(value, PromiseCondition):
             raise PromiseError(
-                "a comparison of promises is no value that can be passed on: compare in an action, or write mg.when(condition, "
+                "a comparison of promises is not a value that you can pass on: compare in an action, or write mg.when(condition, "
                 "then=lambda: True, otherwise=lambda: False)"
             )
         return None

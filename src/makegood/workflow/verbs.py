@@ -31,7 +31,7 @@ def _planning(what: str) -> Planning:
     planning = RECORDER.get()
     if not isinstance(planning, Planning):
         raise DefinitionError(
-            f"{what} belongs into a @app.workflow function, which runs when a task is submitted: no plan is being built here"
+            f"{what} belongs in a @app.workflow function, which runs when a task is submitted: no plan is being built here"
         )
     return planning
 

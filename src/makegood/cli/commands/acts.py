@@ -19,6 +19,7 @@ from msgspec.structs import replace
 from makegood.base import ids
 from makegood.cli import bulk_acts, corrected_inputs, exits, next_commands, no_scheduler
 from makegood.cli.client import connect, looking
+from makegood.cli.command import Command, Whole
 from makegood.cli.commands.task import read, utf8
 from makegood.cli.context import Cli, Seconds, common, pass_cli, why_option
 from makegood.cli.filters import filter_options, unknown_names
@@ -35,9 +36,9 @@ from makegood.payload.codec import UNREADABLE, shallow
 from makegood.store.views import Filter, TaskDetail
 
 Act = Callable[[TaskHandle[Any]], Awaitable[Answer]]
-Command = TypeVar("Command", bound=Callable[..., Any])
+Decorated = TypeVar("Decorated", bound=Callable[..., Any])
 
-who_option = click.option("--who", metavar="NAME", help="Who asks; default user@host.")
+who_option = click.option("--who", metavar="NAME", help="The operator's name. [default: user@host]")
 wait_option = click.option("--wait", is_flag=True, help="Then wait until the tasks are at rest.")
 timeout_option = click.option(
     "--timeout",
@@ -49,21 +50,19 @@ timeout_option = click.option(
 )
 
 
-def on_tasks(command: Command) -> Command:
+def on_tasks(command: Decorated) -> Decorated:
     """Give an act the arguments and options that all three share: which tasks, why, and what to wait for."""
     options = (
         click.argument("task_ids", metavar="[ID]...", nargs=-1),
         filter_options,
-        click.option(
-            "--limit", type=click.IntRange(min=1), help="With a filter: at most so many, newest first."
-        ),
+        click.option("--limit", type=Whole(1), help="With a filter: at most N tasks, newest first."),
         click.option(
             "--dry-run",
             is_flag=True,
             help="With a filter: only count, and show some. With --input: only show what changes.",
         ),
         click.option("--yes", "-y", is_flag=True, help="With a filter, or with --input: do not ask."),
-        why_option("Why; kept with the task and in the audit."),
+        why_option("Why, for the task and the audit."),
         who_option,
         wait_option,
         timeout_option,
@@ -73,7 +72,7 @@ def on_tasks(command: Command) -> Command:
     return command
 
 
-@click.command()
+@click.command(cls=Command)
 @on_tasks
 @common
 @pass_cli
@@ -82,7 +81,7 @@ def cancel(cli: Cli, /, **options: Any) -> None:
     _on(cli, RequestedAct("cancel", "undone", **options), TaskHandle.cancel)
 
 
-@click.command()
+@click.command(cls=Command)
 @on_tasks
 @click.option("--preview", is_flag=True, help="Only list what would be undone, in order.")
 @common
@@ -96,7 +95,7 @@ def undo(cli: Cli, /, *, preview: bool, **options: Any) -> None:
     _on(cli, asked, TaskHandle.undo)
 
 
-@click.command()
+@click.command(cls=Command)
 @on_tasks
 @click.option("--step", metavar="NAME", help="With --input: the step whose arguments are replaced.")
 @click.option(
@@ -171,7 +170,7 @@ def _inputs(text: str) -> Any:
     return found
 
 
-@click.command()
+@click.command(cls=Command)
 @click.argument("task_id", metavar="ID")
 @click.option("--step", required=True, metavar="NAME", help="The step, by its name in `task show`.")
 @click.option("--done", metavar="VALUE", help="It happened; VALUE is its result, as JSON.")
@@ -179,7 +178,7 @@ def _inputs(text: str) -> Any:
     "--not-done", is_flag=True, help="It certainly did not happen, and nothing of it can still arrive."
 )
 @click.option("--undone", is_flag=True, help="Its effect was taken back by hand.")
-@why_option("How you know; kept with the task.", required=True)
+@why_option("How you know, for the task and the audit.", required=True)
 @who_option
 @click.option(
     "--timeout", type=Seconds(), default="30s", show_default=True, metavar="DURATION", help="For the answer."

@@ -7,20 +7,23 @@ import click
 
 from makegood.base.durations import shown
 from makegood.cli.client import looking
+from makegood.cli.command import Command
 from makegood.cli.context import Cli, common, pass_cli
 from makegood.cli.no_scheduler import state_of
 from makegood.cli.render import as_json
 from makegood.store.views import NodeView
 
 
-@click.command()
+@click.command(cls=Command)
 @click.option(
-    "--all", "everything", is_flag=True, help="Those too that stopped or died within the last hour."
+    "--all", "everything", is_flag=True, help="Include processes that stopped or died in the last hour."
 )
 @common
 @pass_cli
 def agents(cli: Cli, /, *, everything: bool) -> None:
-    """Show the processes that run and their agents: slots, calls, recent success, circuit, rate, waiting requests, last heartbeat."""
+    """Show the processes that run and their agents: slots, calls, recent success, circuit, rate, waiting
+    requests, last heartbeat.
+    """
 
     async def look() -> tuple[list[NodeView], dict[str, int]]:
         async with looking(cli) as client:

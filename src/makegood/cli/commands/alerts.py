@@ -12,6 +12,7 @@ from makegood.base import durations, ids
 from makegood.base.clock import SystemClock
 from makegood.cli import corrected_inputs, exits
 from makegood.cli.client import connect, looking
+from makegood.cli.command import Command, Whole
 from makegood.cli.context import Cli, Seconds, common, pass_cli, why_option
 from makegood.cli.render import as_json
 from makegood.cli.render.output import date_time
@@ -28,16 +29,19 @@ _LOOK = 0.2
 _NOT_SET = "not set"
 
 
-@click.command()
+@click.command(cls=Command)
 @click.option("--task", "task_id", metavar="ID", help="Only alerts of this task.")
-@click.option("--all", "everything", is_flag=True, help="Those too that have ended.")
+@click.option("--all", "everything", is_flag=True, help="Include closed alerts.")
 @click.option(
     "--ack", metavar="ID", type=int, multiple=True, help="Acknowledge this alert, and the IDs that follow."
 )
-@why_option("With --ack: why; kept in the audit.")
-@click.option("--who", metavar="NAME", help="With --ack or --test: who; default user@host.")
+@why_option("With --ack: why, for the audit.")
+@click.option("--who", metavar="NAME", help="With --ack or --test: the operator's name. [default: user@host]")
 @click.option(
-    "--test", "test", is_flag=True, help="Send a test alert through all ways, and say which it took."
+    "--test",
+    "test",
+    is_flag=True,
+    help="Send a test alert to the log and the webhook, and report which received it.",
 )
 @click.option(
     "--timeout",
@@ -45,11 +49,9 @@ _NOT_SET = "not set"
     default="15s",
     show_default=True,
     metavar="DURATION",
-    help="With --test: to wait.",
+    help="With --test: wait at most this long.",
 )
-@click.option(
-    "--limit", type=click.IntRange(1, 10_000), default=100, show_default=True, help="At most so many."
-)
+@click.option("--limit", type=Whole(1, 10_000), default=100, show_default=True, help="Show at most N.")
 @click.argument("others", metavar="[ID]...", nargs=-1, type=int)
 @common
 @pass_cli
@@ -74,7 +76,7 @@ def alerts(
     if bool(ack) + test > 1:
         raise click.UsageError("--ack or --test, not both")
     if why and not ack:
-        raise click.UsageError("--why goes with --ack")
+        raise click.UsageError("--reason goes with --ack")
     if who and not (ack or test):
         raise click.UsageError("--who goes with --ack or --test")
     if others and not ack:
@@ -198,7 +200,7 @@ def _posted(view: AlertView, limit: float, *, alone: bool, known: bool) -> str:
         return "sent and taken"
     if alone and not known:
         return _NOT_SET
-    where = "what stands above" if alone else "the log of the schedulers and supervisors"
+    where = "what is shown above" if alone else "the log of the schedulers and supervisors"
     if view.tries:
         return f"sent and not taken: {where} says why"
     return (
@@ -231,15 +233,15 @@ async def _told(client: Client, mark: str, limit: float, *, webhook: bool) -> Al
         await asyncio.sleep(_LOOK)
 
 
-@click.command()
-@click.option("--task", "task_id", metavar="ID", help="Only acts on this task.")
-@click.option(
-    "--limit", type=click.IntRange(1, 10_000), default=100, show_default=True, help="At most so many."
-)
+@click.command(cls=Command)
+@click.option("--task", "task_id", metavar="ID", help="Only operator commands on this task.")
+@click.option("--limit", type=Whole(1, 10_000), default=100, show_default=True, help="Show at most N.")
 @common
 @pass_cli
 def audit(cli: Cli, /, *, task_id: str | None, limit: int) -> None:
-    """Show what operators did, newest first: who, when, why, and what became of it; on PostgreSQL also under which login."""
+    """Show what operators did, newest first: who, when, why, and what became of it; on PostgreSQL also under
+    which login.
+    """
     found = _look(cli, task_id, lambda client: client.audit(task_id, limit=limit))
     if cli.json:
         cli.out.document([as_json.audit(view) for view in found])

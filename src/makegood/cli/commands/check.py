@@ -17,6 +17,7 @@ from makegood.base import ids
 from makegood.base.durations import shown
 from makegood.cli import exits
 from makegood.cli.client import looking
+from makegood.cli.command import Command, Whole
 from makegood.cli.context import Cli, common, pass_cli
 from makegood.cli.import_app import load_app
 from makegood.cli.render.output import counted, masked
@@ -93,16 +94,14 @@ class Stranded:
         )
 
 
-@click.command()
+@click.command(cls=Command)
 @click.argument("app", metavar="APP")
-@click.option(
-    "--limit", type=click.IntRange(1), default=10_000, show_default=True, help="Look at so many open tasks."
-)
+@click.option("--limit", type=Whole(1), default=10_000, show_default=True, help="Check at most N open tasks.")
 @common
 @pass_cli
 def check(cli: Cli, /, *, app: str, limit: int) -> None:
-    """List what APP declares and check it, and (when a store is named by --store, MAKEGOOD_STORE or a file) that the steps of its open
-    tasks can run on it. Exit 1 when something is found.
+    """List what APP declares and check it, and (when a store is named by --store, MAKEGOOD_STORE or a file)
+    that the steps of its open tasks can run on it. Exit 1 when something is found.
     """
     loaded = load_app(app)
     problems = list(problems_of(loaded))
@@ -204,8 +203,8 @@ def problems_of(app: App) -> Iterator[str]:
         for action in agent.actions.values():
             if not action.made_good:
                 yield (
-                    f"{agent.name}.{action.name} does not say how it is made good: add @{action.name}.undo, undo=mg.NOTHING "
-                    f"or no_return=True; a workflow that uses it is refused"
+                    f"{agent.name}.{action.name} does not declare how it is undone: add @{action.name}.undo, undo=mg.NOTHING "
+                    f"or no_return=True; makegood refuses a workflow that uses it"
                 )
             try:
                 action.fitted()

@@ -7,25 +7,28 @@ from pathlib import Path
 
 import click
 
+from makegood.cli.command import Command, Whole
 from makegood.cli.context import Cli, common, pass_cli
 from makegood.errors import ConfigError
 from makegood.store import open_store
 
 
-@click.command()
-@click.option("--orders", type=click.IntRange(1), metavar="N", help="How many orders.")
-@click.option("--kills", type=click.IntRange(0), metavar="N", help="How many processes to kill.")
-@click.option("--schedulers", type=click.IntRange(1), metavar="N", help="How many scheduler processes.")
-@click.option("--agents", type=click.IntRange(1), metavar="N", help="How many agent processes.")
-@click.option("--supervisors", type=click.IntRange(1), metavar="N", help="How many supervisor processes.")
-@click.option("--seed", type=int, metavar="N", help="What is ordered, fails and is killed; default: chance.")
+@click.command(cls=Command)
+@click.option("--orders", type=Whole(1), metavar="N", help="How many orders.")
+@click.option("--kills", type=Whole(0), metavar="N", help="How many processes to kill.")
+@click.option("--schedulers", type=Whole(1), metavar="N", help="How many scheduler processes.")
+@click.option("--agents", type=Whole(1), metavar="N", help="How many agent processes.")
+@click.option("--supervisors", type=Whole(1), metavar="N", help="How many supervisor processes.")
+@click.option(
+    "--seed", type=int, metavar="N", help="Decides what is ordered, fails and is killed. [default: chance]"
+)
 @click.option("--postgres", is_flag=True, help="On a private PostgreSQL, started for the demo.")
-@click.option("--keep", is_flag=True, help="Keep the folder with store, books and logs.")
+@click.option("--keep", is_flag=True, help="Keep the folder with the store, the books and the logs.")
 @common
 @pass_cli
 def demo(cli: Cli, /, *, postgres: bool, keep: bool, **numbers: int | None) -> None:
-    """Run the order example: schedulers, agents and supervisors as processes of their own, some of them killed on the way;
-    then an audit of the services' own books. Exits with 1 when they do not balance.
+    """Run the order example: schedulers, agents and supervisors as processes of their own, some of them
+    killed on the way; then an audit of the services' own books. Exits with 1 when they do not balance.
     """
     if postgres and "store" in cli.flags:
         raise click.UsageError("--store URL or --postgres, not both")

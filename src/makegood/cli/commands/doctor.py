@@ -13,6 +13,7 @@ import click
 from msgspec.structs import asdict as fields_of
 
 from makegood.cli import exits, findings
+from makegood.cli.command import Command
 from makegood.cli.context import Cli, common, pass_cli
 from makegood.cli.no_scheduler import state_of
 from makegood.cli.render.output import masked
@@ -34,15 +35,15 @@ _SLOW_READ = "is the database far away, or its machine busy? Put the processes n
 _SLOW_COMMIT = "a faster disk, or a nearer standby; many tasks at once share each commit"
 
 
-@click.command()
+@click.command(cls=Command)
 @click.option("--strict", is_flag=True, help="Exit 1 for warnings as well.")
 @common
 @pass_cli
 def doctor(cli: Cli, /, *, strict: bool) -> None:
     """Examine store, clocks, leases, processes and settings; each finding says what to do.
 
-    Exit 0: no error; 1: an error (with --strict: or a warning); 2: --store names none, or a database or folder that is not there; 8: the store
-    cannot be reached; 9: a migration is needed.
+    Exit 0: no error; 1: an error (with --strict: or a warning); 2: --store names none, or a database or
+    folder that is not there; 8: the store cannot be reached; 9: a migration is needed.
     """
     found, code = asyncio.run(examined(cli.settings.store))
     worst = max(_WEIGHTS.index(finding.severity) for finding in found)

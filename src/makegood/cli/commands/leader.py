@@ -19,7 +19,8 @@ from makegood.base.durations import shown
 from makegood.base.file_paths import entered
 from makegood.cli import exits
 from makegood.cli.client import looking
-from makegood.cli.context import Cli, Seconds, common, pass_cli
+from makegood.cli.command import Command, Whole
+from makegood.cli.context import Cli, Renamed, Seconds, common, pass_cli
 from makegood.cli.render import as_json
 from makegood.cli.render.output import date_time, moment
 from makegood.election import Election, LeaseStore, LeaseView, Term, TermView, View, open_leases
@@ -35,18 +36,18 @@ They are for a last read of the store, and for releasing a lease that an unanswe
 """
 
 
-@click.command()
+@click.command(cls=Command)
 @click.argument("name", required=False)
-@click.option("--watch", is_flag=True, help="Go on, and show every change.")
+@click.option("--watch", is_flag=True, help="Continue, and show every change.")
 @click.option("--past", is_flag=True, help="Show past terms, and the gaps between them.")
 @click.option(
-    "--limit", type=click.IntRange(1, 1000), default=20, show_default=True, help="Past terms at most."
+    "--limit", type=Whole(1, 1000), default=20, show_default=True, help="Show at most N past terms."
 )
 @common
 @pass_cli
 def leader(cli: Cli, /, *, name: str | None, watch: bool, past: bool, limit: int) -> None:
-    """Show who leads: holder, epoch, seconds left. Without NAME: which Supervisor leads; with NAME: that election, whose
-    leases are kept at --store.
+    """Show who leads: holder, epoch, seconds left. Without NAME: which Supervisor leads; with NAME: that
+    election, whose leases are kept at --store.
     """
     if watch and past:
         raise click.UsageError("--past shows what was, --watch what becomes: give one of them")
@@ -133,10 +134,10 @@ def _show_past(cli: Cli, terms: list[TermView]) -> None:
 def _ending(term: TermView) -> str | None:
     if term.ended is None:
         return None
-    return "given back" if term.released else "ran out"
+    return "released" if term.released else "ran out"
 
 
-class Led(click.Command):
+class Led(Command):
     """A command that is followed by another one, after ``--``.
 
     Everything before ``--`` is ours, even if it is misspelt.
@@ -160,7 +161,7 @@ class Led(click.Command):
 @click.command("run", cls=Led)
 @click.argument("name")
 @click.argument("command", nargs=-1, required=True, type=click.UNPROCESSED, metavar="-- COMMAND...")
-@click.option("--me", help="This candidate's name (default: host, process and chance).")
+@click.option("--me", metavar="NAME", help="This candidate's name. [default: host, process and chance]")
 @click.option(
     "--ttl",
     type=Seconds(least=0.1),
@@ -169,11 +170,17 @@ class Led(click.Command):
     help="How long a lease lasts unrenewed.",
 )
 @click.option(
-    "--grace", type=Seconds(), help="Between SIGTERM and SIGKILL for the command (default: ttl / 5)."
+    "--wind-down",
+    cls=Renamed,
+    type=Seconds(),
+    help="Between SIGTERM and SIGKILL for the command. [default: ttl / 5]",
 )
 @click.option("--wait", type=Seconds(), help="Give up when not leading within this time (exit code 7).")
 @click.option(
-    "--hold", type=Seconds(), help="Keep the lease at least so long, also when the command ends earlier."
+    "--keep-lease",
+    cls=Renamed,
+    type=Seconds(),
+    help="Keep the lease at least this long, even if the command ends earlier.",
 )
 @click.option("--once", is_flag=True, help="When the term is lost, do not contend again (exit code 4).")
 @common
@@ -186,53 +193,57 @@ def run(
     command: tuple[str, ...],
     me: str | None,
     ttl: float,
-    grace: float | None,
+    wind_down: float | None,
     wait: float | None,
-    hold: float | None,
+    keep_lease: float | None,
     once: bool,
 ) -> int:
-    """Run COMMAND only while this process leads the election NAME, whose leases are kept at --store. When the term ends, the
-    command is ended with all that it started; then it contends again.
+    """Run COMMAND only while this process leads the election NAME, whose leases are kept at --store. When the
+    term ends, the command is ended with all that it started; then it contends again.
 
-    It finds MAKEGOOD_ELECTION, MAKEGOOD_CANDIDATE and MAKEGOOD_EPOCH in its environment. The epoch rises with every leader:
-    write it with every change.
+    It finds MAKEGOOD_ELECTION, MAKEGOOD_CANDIDATE and MAKEGOOD_EPOCH in its environment. The epoch rises with
+    every leader: write it with every change.
 
-    Exits with COMMAND's code when that ends by itself (128 + n: by signal n); 0: told to stop by SIGTERM; 4: the term was lost
-    (--once); 7: did not lead within --wait; 8: and the lease store could not be reached; 70: the command's keeper was
-    killed, and the command ended for that; 126, 127: COMMAND cannot be run.
+    Exits with COMMAND's code when that ends by itself (128 + n: by signal n); 0: stopped by SIGTERM; 4: the
+    term was lost (--once); 7: did not lead within --wait; 8: did not lead, because the lease store could not
+    be reached; 70: the keeper was killed, so the command was stopped; 126, 127: COMMAND cannot be run.
     """
-    seconds = ttl / 5 if grace is None else grace
+    seconds = ttl / 5 if wind_down is None else wind_down
     _verify(cli.settings.store, ttl, seconds)
-    runner = _Runner(cli, name, LedCommand(command, grace=seconds, clock=SystemClock()), hold=hold or 0.0)
+    runner = _Runner(
+        cli, name, LedCommand(command, wind_down=seconds, clock=SystemClock()), keep_lease=keep_lease or 0.0
+    )
     return asyncio.run(
         runner.run(
-            {"me": me, "ttl": ttl, "grace": seconds, "renew": ttl / 4, "timeout": ttl / 4}, wait, once=once
+            {"me": me, "ttl": ttl, "wind_down": seconds, "renew": ttl / 4, "timeout": ttl / 4},
+            wait,
+            once=once,
         )
     )
 
 
-def _verify(store: str, ttl: float, grace: float) -> None:
+def _verify(store: str, ttl: float, wind_down: float) -> None:
     """Raise ``ConfigError`` for unsound values, in the words of this command."""
     if store.partition(":")[0] == "memory":
         raise ConfigError(
             "--store memory: is in this process alone and excludes nobody: use a file or a server"
         )
     most = belief(ttl) - ttl / 2
-    if grace >= most:
+    if wind_down >= most:
         raise ConfigError(
-            f"--grace {shown(grace)} is too long for --ttl {shown(ttl)}: half of the ttl is for a renewal and its answer, so it must be "
-            f"below {most:.4g} s; use a longer --ttl or a shorter --grace"
+            f"--wind-down {shown(wind_down)} is too long for --ttl {shown(ttl)}: half of the ttl is for a renewal and its answer, so it must be "
+            f"below {most:.4g} s; use a longer --ttl or a shorter --wind-down"
         )
 
 
 class _Runner:
     """One call of ``election run``."""
 
-    def __init__(self, cli: Cli, name: str, command: LedCommand, *, hold: float) -> None:
+    def __init__(self, cli: Cli, name: str, command: LedCommand, *, keep_lease: float) -> None:
         self._cli = cli
         self._name = name
         self._command = command
-        self._hold = hold
+        self._keep_lease = keep_lease
 
     async def run(self, options: dict[str, Any], wait: float | None, *, once: bool) -> int:
         """Contend and run; return the exit code."""
@@ -244,12 +255,12 @@ class _Runner:
                         self._cli.note(f"makegood: {election.me} leads {self._name!r}, epoch {term.epoch}")
                         async with term:
                             await self._command.lead(term)
-                            if self._hold and self._command.code == 0:
-                                await asyncio.sleep(self._hold)
+                            if self._keep_lease and self._command.code == 0:
+                                await asyncio.sleep(self._keep_lease)
                         if self._command.unkept:
                             self._cli.note(
                                 f"makegood: the keeper of the command (keeper.py) was killed, so the command was ended; then the "
-                                f"lease of {self._name!r} was given back"
+                                f"lease of {self._name!r} was released"
                             )
                         if self._command.code is not None:
                             return self._command.code

@@ -18,6 +18,7 @@ from makegood.base.terminal_text import visible_json
 from makegood.cli import exits
 from makegood.cli.bulk_acts import confirmed
 from makegood.cli.client import connect, looking
+from makegood.cli.command import Command, Whole
 from makegood.cli.commands.task import read
 from makegood.cli.context import Cli, Seconds, by_operator, common, pass_cli
 from makegood.cli.render import as_json
@@ -34,25 +35,33 @@ BATCH = 100
 """Messages received in one go."""
 
 limit_option = click.option(
-    "--limit", type=click.IntRange(1, 10_000), default=100, show_default=True, help="At most so many."
+    "--limit", type=Whole(1, 10_000), default=100, show_default=True, help="Show at most N."
 )
 
 
 # -- send ----------------------------------------------------------------------------------------------------
 
 
-@click.command()
+@click.command(cls=Command)
 @click.argument("name", metavar="NAME")
 @click.argument("value", metavar="VALUE|@FILE|-")
-@click.option("--id", "id", help="The queue takes a message of the same id once only.")
-@click.option("--reply-to", metavar="TO", help="Where to tell what becomes of it: queue:NAME or https://…")
-@click.option("--correlation-id", metavar="ID", help="Travels with it, and with all that is told of it.")
-@click.option("--kind", default="", help="What it is about.")
+@click.option("--id", "id", metavar="ID", help="The message's id: the queue takes each id once.")
+@click.option("--reply-to", metavar="TO", help="Where to send what becomes of it: queue:NAME or https://…")
+@click.option(
+    "--correlation-id",
+    metavar="ID",
+    help="Your own id: sent with the message and with every notification about it.",
+)
+@click.option("--kind", metavar="KIND", default="", help="The kind of message, for its receiver.")
 @click.option("--header", "headers", metavar="NAME=TEXT", multiple=True, help="May be repeated.")
 @click.option(
-    "--delay", type=Seconds(), default="0", metavar="DURATION", help="It cannot be received before."
+    "--delay",
+    type=Seconds(),
+    default="0",
+    metavar="DURATION",
+    help="Deliver it no earlier than after this long.",
 )
-@click.option("--expires", type=Seconds(), metavar="DURATION", help="It is dropped unread after that.")
+@click.option("--expires", type=Seconds(), metavar="DURATION", help="Drop it unread after this long.")
 @click.option(
     "--remember", type=Seconds(), default="7d", show_default=True, metavar="DURATION",
     help="With --id: how long the id is known once the message was acknowledged.",
@@ -60,7 +69,8 @@ limit_option = click.option(
 @common
 @pass_cli
 def send(cli: Cli, /, *, name: str, value: str, headers: tuple[str, ...], **options: Any) -> None:
-    """Put a message into queue NAME: a JSON value, @FILE to read it from a file, or - from stdin. Writes its id.
+    """Put a message into queue NAME: a JSON value, @FILE to read it from a file, or - from stdin. Writes its
+    id.
 
     Exit 4 when the queue has a message of that --id with another value: it stays, and nothing was sent.
     """
@@ -98,33 +108,34 @@ def _json(value: str) -> msgspec.Raw:
 # -- receive, ack --------------------------------------------------------------------------------------------
 
 
-@click.command()
+@click.command(cls=Command)
 @click.argument("name", metavar="NAME")
-@click.option("--max", "most", type=click.IntRange(1), metavar="N", help="End after so many messages.")
-@click.option("--follow", is_flag=True, help="Go on as messages come, until Ctrl-C (or --max).")
+@click.option("--max", "most", type=Whole(1), metavar="N", help="Stop after N messages.")
+@click.option("--follow", is_flag=True, help="Continue as messages arrive, until Ctrl-C (or --max).")
 @click.option(
     "--timeout", type=Seconds(), metavar="DURATION",
     help="Wait no longer for a message; then exit 7 when there was none at all.",
 )  # fmt: skip
 @click.option(
     "--no-ack", is_flag=True,
-    help="Acknowledge nothing: each comes again after --lease unless `makegood queue ack` was told its receipt.",
+    help="Do not acknowledge: each message is redelivered after --lease unless you run `makegood queue ack` with its receipt.",
 )  # fmt: skip
 @click.option(
     "--lease", type=Seconds(), default=LEASE, show_default=True, metavar="DURATION",
-    help="How long a message is nobody else's.",
+    help="How long the lease on a message lasts.",
 )  # fmt: skip
 @click.option(
-    "--tries", type=click.IntRange(1), default=TRIES, show_default=True, metavar="N",
-    help="A message given out so often in vain becomes a dead letter.",
+    "--tries", type=Whole(1), default=TRIES, show_default=True, metavar="N",
+    help="Deliveries before a message becomes a dead letter.",
 )  # fmt: skip
 @common
 @pass_cli
 def receive(cli: Cli, /, *, name: str, lease: float, tries: int, **options: Any) -> None:
     """Receive the messages that wait in queue NAME, and write each in a line; with --json as an object.
 
-    A message is acknowledged once it is written: it is gone from the queue then. What could not be written (its reader has
-    stopped) goes back. Without --follow or --timeout only those are received that wait now.
+    Each message is acknowledged once it is written, and leaves the queue then. A message that could not be
+    written, because the reader has stopped, returns to the queue. Without --follow or --timeout the command
+    receives what waits now, and ends.
     """
 
     async def run() -> int:
@@ -167,7 +178,7 @@ async def _write(cli: Cli, queue: Queue, messages: Sequence[QueueMessage], *, no
     finally:
         if not no_ack and not await queue.acknowledge(*messages[:written]):
             cli.note(
-                f"makegood: some were written after their lease of queue {queue.name} had ended: they come again"
+                f"makegood: some were written after their lease of queue {queue.name} had ended: they are redelivered"
             )
         if rest := messages[written:]:
             await queue.give_back(*rest)
@@ -178,17 +189,19 @@ def one_line(body: bytes) -> str:
     return visible_json(body.decode(errors="replace"))
 
 
-@click.command()
+@click.command(cls=Command)
 @click.argument("name", metavar="NAME")
 @click.argument("receipts", metavar="RECEIPT...", nargs=-1, required=True)
 @common
 @pass_cli
 def ack(cli: Cli, /, *, name: str, receipts: tuple[str, ...]) -> None:
-    """Acknowledge messages that `queue receive NAME --no-ack` wrote, by their receipts. Exit 4 for one that has come again since."""
+    """Acknowledge messages that `queue receive NAME --no-ack` wrote, by their receipts. Exit 4 if one was
+    redelivered since.
+    """
     parsed = [as_json.of_receipt(text) for text in receipts]
     if None in parsed:
         raise click.UsageError(
-            f"{receipts[parsed.index(None)]!r} is no receipt: `queue receive {shlex.quote(name)} --no-ack` writes them, such as 12.1"
+            f"{receipts[parsed.index(None)]!r} is not a receipt: `queue receive {shlex.quote(name)} --no-ack` writes them, such as 12.1"
         )
 
     async def run() -> list[bool]:
@@ -210,15 +223,15 @@ def ack(cli: Cli, /, *, name: str, receipts: tuple[str, ...]) -> None:
 # -- list, replay, drop --------------------------------------------------------------------------------------
 
 
-@click.command("list")
+@click.command("list", cls=Command)
 @click.argument("name", metavar="[NAME]", required=False)
 @click.option("--dead", is_flag=True, help="Dead letters: messages that could not be handled.")
 @limit_option
 @common
 @pass_cli
 def list_(cli: Cli, /, *, name: str | None, dead: bool, limit: int) -> None:
-    """List the queues; with NAME the messages that wait in it, with --dead those that could not be handled. Nobody takes
-    them by that.
+    """List the queues; with NAME the messages that wait in it, with --dead those that could not be handled.
+    Listing leases nothing.
     """
 
     async def look() -> tuple[list[QueueView], list[MessageView]]:
@@ -280,7 +293,7 @@ def _of_many(what: str, all_of_them: str) -> Callable[[Callable[..., None]], Cal
     return lambda act: named(every(by_operator(common(pass_cli(act)))))
 
 
-@click.command()
+@click.command(cls=Command)
 @click.argument("name", metavar="NAME")
 @click.option(
     "--value",
@@ -293,15 +306,18 @@ def replay(cli: Cli, /, **options: Any) -> None:
     _revive(cli, **options, drop=False)
 
 
-@click.command()
+@click.command(cls=Command)
 @click.argument("name", metavar="NAME")
-@click.option("--waiting", is_flag=True, help="Messages that wait and nobody has, instead of dead letters.")
+@click.option(
+    "--waiting", is_flag=True, help="Waiting messages that no receiver has, instead of dead letters."
+)
 @click.option("--yes", is_flag=True, help="With --all --waiting: do not ask.")
-@_of_many("ID", "All dead letters of the queue; with --waiting all that wait.")
+@_of_many("ID", "All dead letters of the queue; with --waiting, all waiting messages.")
 def drop(cli: Cli, /, *, waiting: bool, yes: bool, **options: Any) -> None:
-    """Remove dead letters of queue NAME for good, and end their alerts; with --waiting messages that nobody has received.
+    """Remove dead letters of queue NAME for good, and end their alerts; with --waiting messages that nobody
+    has received.
 
-    With --all --waiting how many wait is shown, and asked for.
+    --all --waiting shows how many messages wait, and asks for confirmation.
     """
     if waiting:
         _drop_waiting(cli, **options, yes=yes)
@@ -383,7 +399,7 @@ def _said(cli: Cli, found: list[str], chosen: Sequence[str], what: str, *, drop:
 # -- notices -------------------------------------------------------------------------------------------------
 
 
-@click.command("list")
+@click.command("list", cls=Command)
 @click.option("--dead", is_flag=True, help="Only those that were given up.")
 @limit_option
 @common
@@ -406,22 +422,22 @@ def notices_list(cli: Cli, /, *, dead: bool, limit: int) -> None:
         )
         for v in found
     ]  # fmt: skip
-    cli.out.table(
-        ("task", "to", "unsent", "tries", "state", "error"), rows, empty="nobody is to be told anything"
-    )
+    cli.out.table(("task", "to", "unsent", "tries", "state", "error"), rows, empty="no pending notifications")
 
 
-@click.command("retry")
-@_of_many("TASK", "Of all tasks.")
+@click.command("retry", cls=Command)
+@_of_many("TASK", "For all tasks.")
 def notices_retry(cli: Cli, /, **options: Any) -> None:
     """Send again what was given up of these tasks, and end its alerts."""
     _resend(cli, **options, drop=False)
 
 
-@click.command("drop")
-@_of_many("TASK", "Of all tasks.")
+@click.command("drop", cls=Command)
+@_of_many("TASK", "For all tasks.")
 def notices_drop(cli: Cli, /, **options: Any) -> None:
-    """Drop what is unsent of these tasks, with --all what was given up, and end its alerts: their submitters will not be told."""
+    """Drop the unsent notifications of these tasks, with --all the abandoned ones, and close their
+    alerts.
+    """
     _resend(cli, **options, drop=True)
 
 

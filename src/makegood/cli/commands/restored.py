@@ -11,6 +11,7 @@ import sys
 import click
 
 from makegood.cli.client import connect
+from makegood.cli.command import Command
 from makegood.cli.context import Cli, by_operator, common, pass_cli
 from makegood.cli.no_scheduler import state_of
 from makegood.cli.render.output import counted, masked
@@ -19,13 +20,14 @@ from makegood.store.records import Anew
 from makegood.store.views import NodeView
 
 
-@click.command()
+@click.command(cls=Command)
 @click.option("--yes", is_flag=True, help="Do not ask.")
 @by_operator
 @common
 @pass_cli
 def restored(cli: Cli, /, *, yes: bool, why: str, who: str | None) -> None:
-    """Say that the store was restored from a backup: its generation is raised, and what was under way is in doubt.
+    """Record that the store was restored from a backup: its generation rises, and what was under way is in
+    doubt.
 
     All makegood processes must be stopped. Run it once after each restore, before they are started again.
     """
@@ -62,7 +64,7 @@ def refuse_while_alive(views: list[NodeView]) -> None:
         first = alive[0]
         last = max(view.remaining for view in alive)
         raise ActRefusedError(
-            f"{counted(len(alive), 'process')} {'runs' if len(alive) == 1 else 'run'} on this store, as far as it tells (node {first.id}: {first.info.name}, pid {first.info.pid} "
+            f"{counted(len(alive), 'process')} {'runs' if len(alive) == 1 else 'run'} on this store, by its own record (node {first.id}: {first.info.name}, pid {first.info.pid} "
             f"on {first.info.host}): they remember what the restored store does not know. Stop them all; the backup itself may "
             f"show some as alive for {last:.0f} s more, see `makegood agents`"
         )
@@ -70,8 +72,8 @@ def refuse_while_alive(views: list[NodeView]) -> None:
 
 def _confirmed(cli: Cli, generation: int) -> bool:
     cli.note(
-        f"{masked(cli.settings.store)} is of generation {generation}. Only after a restore from a backup: every task under way is "
-        "taken up anew, and what was asked for and not taken counts as in doubt"
+        f"{masked(cli.settings.store)} is at generation {generation}. Continue only if you have just restored it from a backup: running tasks "
+        "are restarted, and requests that no agent had claimed count as in doubt"
     )
     try:
         return click.confirm("was it restored from a backup?", err=True)

@@ -14,6 +14,7 @@ from makegood.base.durations import shown
 from makegood.base.host_port import with_tls
 from makegood.cli import event_loop
 from makegood.cli.client import looking
+from makegood.cli.command import Command
 from makegood.cli.commands.store import set_up
 from makegood.cli.context import Cli, common, pass_cli, setting
 from makegood.cli.import_app import load_app
@@ -28,12 +29,12 @@ from makegood.workflow.app import App
 
 log = logging.getLogger("makegood.cli")
 
-slots_option = setting("slots", metavar="N", text="Slots of each agent, instead of its concurrency.")
-every_option = setting("every", metavar="DURATION", text="The Supervisor's interval (default 5s).")
+slots_option = setting("slots", metavar="N", text="Concurrent calls per agent; overrides concurrency=.")
+every_option = setting("supervise_every", metavar="DURATION", text="The Supervisor's interval. [default: 5s]")
 drain_option = setting(
     "drain",
     metavar="DURATION",
-    text="How long an orderly end may wait for what runs (default 30s). A second SIGTERM or Ctrl-C ends at once.",
+    text="On shutdown, wait this long for running calls [default: 30s]. A second SIGTERM or Ctrl-C exits at once.",
 )
 listen_option = setting(
     "listen",
@@ -41,13 +42,13 @@ listen_option = setting(
     text="Answer /livez, /readyz, /startupz and /metrics there; port 0 takes any that is free.",
 )
 traces_option = setting(
-    "traces", metavar="on|off", text="Send a span for each attempt, by OTLP (default off)."
+    "traces", metavar="on|off", text="Send a span for each attempt, by OTLP. [default: off]"
 )
-level_option = setting("log_level", metavar="LEVEL", text=f"One of {', '.join(LEVELS)} (default info).")
+level_option = setting("log_level", metavar="LEVEL", text=f"One of {', '.join(LEVELS)}. [default: info]")
 format_option = setting("log_format", metavar="FORMAT", text="text (the default), or json: an object a line.")
 
 
-@click.command()
+@click.command(cls=Command)
 @click.argument("app", metavar="APP")
 @slots_option
 @every_option
@@ -59,13 +60,15 @@ format_option = setting("log_format", metavar="FORMAT", text="text (the default)
 @common
 @pass_cli
 def run(cli: Cli, /, *, app: str) -> None:
-    """Run every role of APP in one process, such as `makegood run orders:shop`. An empty store is set up first."""
+    """Run all roles of APP in one process, such as `makegood run orders:shop`. Creates the tables in an
+    empty store.
+    """
     loaded = load_app(app)
     asyncio.run(_set_up_when_empty(cli))
     _serve(cli, loaded, ("scheduler", "agent", "supervisor", *(("inbox",) if loaded.inboxes else ())), None)
 
 
-@click.command()
+@click.command(cls=Command)
 @drain_option
 @listen_option
 @traces_option
@@ -74,11 +77,13 @@ def run(cli: Cli, /, *, app: str) -> None:
 @common
 @pass_cli
 def scheduler(cli: Cli) -> None:
-    """Run a Scheduler: it claims tasks, puts their steps in order and records every change. It never imports your code."""
+    """Run a Scheduler: it claims tasks, puts their steps in order and records every change. It never imports
+    your code.
+    """
     _serve(cli, None, ("scheduler",), None)
 
 
-@click.command()
+@click.command(cls=Command)
 @click.argument("app", metavar="APP")
 @click.argument("names", metavar="NAME...", nargs=-1, required=True)
 @slots_option
@@ -99,7 +104,7 @@ def agent(cli: Cli, /, *, app: str, names: tuple[str, ...]) -> None:
     _serve(cli, loaded, ("agent",), names)
 
 
-@click.command()
+@click.command(cls=Command)
 @click.argument("app", metavar="[APP]", required=False)
 @click.option(
     "--from",
@@ -117,10 +122,10 @@ def agent(cli: Cli, /, *, app: str, names: tuple[str, ...]) -> None:
 @common
 @pass_cli
 def inbox(cli: Cli, /, *, app: str | None, outbox: str | None, ddl: bool) -> None:
-    """Run the submission process of APP, such as `makegood inbox orders:shop`: messages of its inboxes' queues become tasks.
+    """Run the inboxes of APP, such as `makegood inbox orders:shop`: messages of their queues become tasks.
 
-    With --from orders come from another database as well, each key once for ever, however many of these processes run. Without
-    APP they are carried only, and become tasks where an APP runs.
+    With --from it also copies orders from another database, each key once, however many of these processes
+    run. Without APP it only copies them; they become tasks where an APP runs.
     """
     if ddl:
         if outbox is None:
@@ -138,11 +143,11 @@ def inbox(cli: Cli, /, *, app: str | None, outbox: str | None, ddl: bool) -> Non
     _serve(cli, loaded, () if loaded is None else ("inbox",), None, outbox)
 
 
-@click.command()
+@click.command(cls=Command)
 @click.option(
     "--once",
     is_flag=True,
-    help="One pass, for cron: take the lease, watch one interval, judge, give it back.",
+    help="One pass, for cron: take the lease, wait one interval, judge what is overdue, release the lease.",
 )
 @every_option
 @listen_option
@@ -152,7 +157,9 @@ def inbox(cli: Cli, /, *, app: str | None, outbox: str | None, ddl: bool) -> Non
 @common
 @pass_cli
 def supervisor(cli: Cli, /, *, once: bool) -> None:
-    """Run a Supervisor: it finds what is overdue or left behind and asks for the remedy. Many may run, one leads."""
+    """Run a Supervisor: it finds what is overdue or left behind and asks for the remedy. Many may run, one
+    leads.
+    """
     if not once:
         _serve(cli, None, ("supervisor",), None)
         return
@@ -167,7 +174,7 @@ def supervisor(cli: Cli, /, *, once: bool) -> None:
     else:
         cli.out.text(
             f"judged {found.judged} attempts, freed {found.released} tasks of dead and {found.deaf} of deaf schedulers, "
-            f"{found.expired} tasks past their complete-by, {found.starved} requests that no agent takes"
+            f"{found.expired} tasks past their deadline, {found.starved} requests that no agent takes"
         )
 
 

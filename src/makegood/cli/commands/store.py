@@ -11,6 +11,7 @@ import click
 from makegood.base.durations import seconds
 from makegood.cli import exits
 from makegood.cli.client import looking
+from makegood.cli.command import Command
 from makegood.cli.context import Cli, common, pass_cli
 from makegood.cli.render.output import counted, masked
 from makegood.cli.settings import duration
@@ -73,7 +74,7 @@ def shape_of(cli: Cli, found: SchemaStatus) -> dict[str, object]:
     }
 
 
-@click.command()
+@click.command(cls=Command)
 @click.option("--plan", is_flag=True, help="Only list what would be applied.")
 @click.option("--sql", is_flag=True, help="Only print the SQL that would be applied.")
 @common
@@ -109,11 +110,13 @@ def migrate(cli: Cli, /, *, plan: bool, sql: bool) -> None:
         cli.note("nothing to apply: the schema is up to date")
 
 
-@click.command()
+@click.command(cls=Command)
 @common
 @pass_cli
 def status(cli: Cli) -> None:
-    """Show schema version, missing migrations and row counts; exit 9 when the schema is older or newer than needed."""
+    """Show schema version, missing migrations and row counts; exit 9 when the schema is older or newer than
+    needed.
+    """
     found = with_store(cli, lambda store: store.admin.schema())
     if cli.json:
         cli.out.document(shape_of(cli, found))
@@ -142,11 +145,13 @@ def _tell(cli: Cli, found: SchemaStatus) -> None:
 _BROKEN = 100
 
 
-@click.command()
+@click.command(cls=Command)
 @common
 @pass_cli
 def check(cli: Cli) -> None:
-    """Verify integrity and durability settings, and read every unfinished row; exit 1 when something is found, 9 when a migration is missing."""
+    """Verify integrity and durability settings, and read every unfinished row; exit 1 when something is
+    found, 9 when a migration is missing.
+    """
 
     async def look() -> list[str]:
         store = open_store(cli.settings.store)
@@ -171,22 +176,28 @@ def check(cli: Cli) -> None:
     click.get_current_context().exit(exits.FAILED if findings else exits.DONE)
 
 
-@click.command()
+@click.command(cls=Command)
 @click.option(
-    "--role", "roles", multiple=True, type=click.Choice(ROLES), help="Only this kind of role; default all."
+    "--role", "roles", multiple=True, type=click.Choice(ROLES), help="Only this kind of role. [default: all]"
 )
 @click.option(
     "--agent", "agents", multiple=True, metavar="APP/AGENT", help="An agent that gets a role of its own."
 )
 @click.option(
-    "--prefix", default="makegood_", show_default=True, help="What the names of the roles begin with."
+    "--prefix",
+    metavar="PREFIX",
+    default="makegood_",
+    show_default=True,
+    help="The beginning of the roles' names.",
 )
 @common
 @pass_cli
 def grants(cli: Cli, /, *, roles: tuple[str, ...], agents: tuple[str, ...], prefix: str) -> None:
-    """Print the SQL that gives each kind of process a role of its own in PostgreSQL, with no more rights than it needs.
+    """Print the SQL that gives each kind of process a role of its own in PostgreSQL, with no more rights than
+    it needs.
 
-    Nothing is applied: pipe it to psql, as a superuser, and again after each migration. --role and --agent can be repeated.
+    Nothing is applied: pipe it to psql, as a superuser, and again after each migration. --role and --agent
+    can be repeated.
     """
     if not cli.settings.store.startswith(("postgresql:", "postgres:")):
         raise ConfigError(
@@ -211,15 +222,22 @@ _PAGE = 500
 _SAY = 2.0  # seconds between two lines of progress
 
 
-@click.command()
-@click.option("--older", default="30d", show_default=True, help="Only tasks that ended longer ago.")
+@click.command(cls=Command)
+@click.option(
+    "--older",
+    metavar="DURATION",
+    default="30d",
+    show_default=True,
+    help="Only tasks that ended longer ago than this.",
+)
 @click.option("--dry-run", is_flag=True, help="Only count what would be removed.")
 @common
 @pass_cli
 def prune(cli: Cli, /, *, older: str, dry_run: bool) -> None:
-    """Remove tasks that were processed or undone, with all about them.
+    """Remove tasks that are processed or undone, with everything recorded about them.
 
-    Kept are tasks in error, tasks that somebody has a message for, and those about which an alert stands or was not told.
+    Never removed: tasks in error, and tasks with an undecided operator command or an open or undelivered
+    alert.
     """
     least = seconds(duration(older, "--older"), name="--older")
 

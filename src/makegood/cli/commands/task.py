@@ -18,6 +18,7 @@ from makegood.base.durations import shown
 from makegood.base.terminal_text import visible_json
 from makegood.cli import exits, next_commands, no_scheduler
 from makegood.cli.client import connect, looking
+from makegood.cli.command import Command, Whole
 from makegood.cli.context import Cli, Seconds, common, pass_cli
 from makegood.cli.corrected_inputs import told
 from makegood.cli.filters import filter_options, unknown_names
@@ -41,23 +42,23 @@ timeout_option = click.option(
     "--timeout",
     type=Seconds(),
     metavar="DURATION",
-    help="Wait no longer (30, 20s, 5m); then exit 7 while the task goes on.",
+    help="Wait no longer (30, 20s, 5m); then exit 7; the task continues.",
 )
 
 
 # -- submit --------------------------------------------------------------------------------------------------
 
 
-@click.command()
+@click.command(cls=Command)
 @click.argument("workflow")
 @click.argument("inputs", nargs=-1, metavar="[INPUT|@FILE|-]...")
+@click.option("--named", is_flag=True, help="Pass one INPUT, a JSON object with a member for each parameter.")
 @click.option(
-    "--named", is_flag=True, help="One INPUT: a JSON object, its members are the parameters by name."
+    "--key", metavar="KEY", help="Task key: the same key with the same inputs returns the existing task."
 )
-@click.option("--key", help="The same key again with the same inputs is the same task.")
-@click.option("--priority", type=click.IntRange(0, 9), help="0 to 9, 9 first.")
+@click.option("--priority", type=Whole(0, 9), help="0 to 9, 9 first.")
 @click.option("--correlation-id", metavar="ID", help="Kept with the task, for you.")
-@click.option("--reply-to", metavar="TO", help="Where to tell of its states: queue:NAME or https://…")
+@click.option("--reply-to", metavar="TO", help="Where to send its states: queue:NAME or https://…")
 @click.option(
     "--wait", is_flag=True, help="Wait for the end; write the result; exit with the task's outcome."
 )
@@ -77,9 +78,9 @@ def submit(
 ) -> None:
     """Submit a task. WORKFLOW is module:workflow, such as orders:place_order.
 
-    One INPUT per parameter of the workflow, each a JSON value ('{"id": "o-1"}', 3, true), @FILE to read it from a file
-    or - to read it from stdin; a parameter annotated str takes plain text as well. The workflow function runs here, once.
-    Writes the task's id.
+    One INPUT per parameter of the workflow, each a JSON value ('{"id": "o-1"}', 3, true), @FILE to read it
+    from a file or - to read it from stdin; a parameter annotated str takes plain text as well. The workflow
+    function runs here, once. Writes the task's id.
     """
     loaded = load_workflow(workflow)
     values = read_inputs(loaded, inputs, named=named)
@@ -158,7 +159,7 @@ def read_inputs(workflow: Workflow[..., Any], texts: Sequence[str], *, named: bo
             )
         members = _members(read(texts[0]))
         if unknown := [name for name in members if name not in known]:
-            raise click.UsageError(f"{unknown[0]!r} is no parameter of {workflow.name}{signature}")
+            raise click.UsageError(f"{unknown[0]!r} is not a parameter of {workflow.name}{signature}")
         given = {name: bytes(value) for name, value in members.items()}
     else:
         if len(texts) > len(known):
@@ -229,11 +230,9 @@ def _converted(value: bytes, hint: Any, name: str) -> Any:
 # -- list, show, history -------------------------------------------------------------------------------------
 
 
-@click.command("list")
+@click.command("list", cls=Command)
 @filter_options
-@click.option(
-    "--limit", type=click.IntRange(1, 10_000), default=50, show_default=True, help="At most so many."
-)
+@click.option("--limit", type=Whole(1, 10_000), default=50, show_default=True, help="Show at most N.")
 @click.option("--before", metavar="ID", help="Only tasks older than this one: the next page.")
 @common
 @pass_cli
@@ -281,7 +280,7 @@ def _why(view: TaskView, found: TaskDetail | None) -> str:
     return view.cause if found is None else next_commands.reasons(found)
 
 
-@click.command()
+@click.command(cls=Command)
 @click.argument("task_id", metavar="ID")
 @common
 @pass_cli
@@ -344,13 +343,13 @@ def _facts(found: TaskDetail) -> list[tuple[str, str]]:
     return [(name, str(value)) for name, value in facts if value not in (None, "")]
 
 
-@click.command()
+@click.command(cls=Command)
 @click.argument("task_id", metavar="ID")
-@click.option("--follow", is_flag=True, help="Go on until the task is at rest.")
+@click.option("--follow", is_flag=True, help="Continue until the task is at rest.")
 @common
 @pass_cli
 def history(cli: Cli, /, *, task_id: str, follow: bool) -> None:
-    """Show what moved when, and what came too late."""
+    """Show each transition with its time, and the replies that came too late."""
 
     async def tell() -> None:
         async with looking(cli) as client:
@@ -372,7 +371,7 @@ def history(cli: Cli, /, *, task_id: str, follow: bool) -> None:
 # -- watch ---------------------------------------------------------------------------------------------------
 
 
-@click.command()
+@click.command(cls=Command)
 @click.argument("task_id", metavar="ID")
 @timeout_option
 @common
@@ -380,8 +379,8 @@ def history(cli: Cli, /, *, task_id: str, follow: bool) -> None:
 def watch(cli: Cli, /, *, task_id: str, timeout: float | None) -> None:
     """Follow a task until it is at rest; exit with its outcome: 0 processed, 5 undone, 6 in error.
 
-    At a terminal it is drawn as a ladder of its steps; in a pipe each move is a line, with --json an object. Ctrl-C ends only
-    the watching.
+    At a terminal it is drawn as a ladder of its steps; in a pipe each move is a line, with --json an object.
+    Ctrl-C ends only the watching.
     """
     code = asyncio.run(_watch(cli, task_id, timeout))
     click.get_current_context().exit(code)
@@ -398,7 +397,9 @@ async def _watch(cli: Cli, task_id: str, limit: float | None) -> int:
                 else:
                     await _stream(cli, task)
         except TimeoutError:
-            expired = f"task {task.id} did not come to rest within {limit:g} s; it goes on, watch it again"
+            expired = (
+                f"task {task.id} did not come to rest within {limit:g} s; the task continues, watch it again"
+            )
             raise WaitExpiredError(
                 await no_scheduler.late(client, expired),
                 task_id=task.id,

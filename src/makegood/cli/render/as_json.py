@@ -195,7 +195,8 @@ def node(view: NodeView, state: str) -> Shape:
 def circuit(info: AgentInfo) -> str | None:
     """Return an agent's circuit in a few words, None without a breaker.
 
-    >>> circuit(AgentInfo("shop/payments", 20, circuit="open", reset=12.0)), circuit(AgentInfo("shop/stock", 20))
+    >>> payments = AgentInfo("shop/payments", 20, circuit="open", reset=12.0)
+    >>> circuit(payments), circuit(AgentInfo("shop/stock", 20))
     ('open, 12s', None)
     """
     if info.circuit == "open":
@@ -221,7 +222,8 @@ def waiting(views: list[NodeView], depths: Mapping[str, int]) -> Mapping[str, in
 def receipt(message: QueueMessage) -> str:
     """Return the receipt of a delivery, as people write it.
 
-    >>> receipt(QueueMessage(seq=12, queue="web", id="a", body=b"1", tries=2)), of_receipt("12.2"), of_receipt("12")
+    >>> message = QueueMessage(seq=12, queue="web", id="a", body=b"1", tries=2)
+    >>> receipt(message), of_receipt("12.2"), of_receipt("12")
     ('12.2', (12, 2), None)
     """
     return f"{message.seq}.{message.tries}"

@@ -44,7 +44,7 @@ class ElectionMember:
     ) -> None:
         if isinstance(transport, type) or not callable(getattr(transport, "members", None)):
             raise ConfigError(
-                f"{transport!r} is no transport: pass one that was made, such as TcpTransport(me, members)"
+                f"{transport!r} is not a transport: pass an object, such as TcpTransport(me, members)"
             )
         self._transport = transport
         self._timing = timing(interval, patience, timeout, self.answers)

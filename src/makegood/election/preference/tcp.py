@@ -70,7 +70,7 @@ def decode(body: bytes) -> Letter:
     except (ValueError, RecursionError) as wrong:
         raise FrameError("it is not JSON") from wrong
     if not isinstance(said, dict) or said.keys() != {"from", "kind", "about", "number", "hops"}:
-        raise FrameError("it has not the fields of a message")
+        raise FrameError("it does not have the fields of a message")
     sender, kind, about = said["from"], said["kind"], said["about"]
     if not isinstance(sender, str) or not isinstance(about, str):
         raise FrameError("a name is not a text")
@@ -86,7 +86,7 @@ def address(text: str) -> tuple[str, int]:
     """Return host and port of "host:port" or "[::1]:port". Raises ``ConfigError``."""
     host, _, port = text.rpartition(":")
     if not host or not port.isdecimal() or not 0 < int(port) < 65536:
-        raise ConfigError(f"{text!r} is no address of a member: write host:port, such as 10.0.0.7:7400")
+        raise ConfigError(f"{text!r} is not the address of a member: write host:port, such as 10.0.0.7:7400")
     return host.removeprefix("[").removesuffix("]"), int(port)
 
 

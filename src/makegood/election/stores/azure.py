@@ -109,7 +109,7 @@ class AzureLeases(RemoteLeases):
         self._blob(name)
         if not 1 <= len(self._prefix + name) <= 1024:
             raise self.wrong(
-                f"a blob's name has 1 to 1024 characters, not {len(self._prefix + name)}: name the election anew"
+                f"a blob's name has 1 to 1024 characters, not {len(self._prefix + name)}: give the election another name"
             )
 
     async def take(self, name: str, holder: str, nonce: str, ttl: float) -> Grant | None:
@@ -235,7 +235,7 @@ class AzureLeases(RemoteLeases):
     def _blob(self, name: str) -> BlobClient:
         if any(part in ("", ".", "..") for part in name.split("/")) or name.endswith("."):
             raise self.wrong(
-                f"{name!r} is no name for a blob: a part of it is empty, . or .., or it ends with a dot; name the election anew"
+                f"{name!r} is not a name for a blob: a part of it is empty, . or .., or it ends with a dot; give the election another name"
             )
         if self._client is None:
             self._client = self._open()
@@ -273,7 +273,7 @@ class AzureLeases(RemoteLeases):
         """
         if found.size:
             raise self.wrong(
-                f"the blob {found.name} has content, so it serves something else: name the election anew"
+                f"the blob {found.name} has content, so it serves something else: give the election another name"
             )
         told = (found.metadata or {}).get("makegood")
         if told is None:

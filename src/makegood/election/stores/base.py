@@ -13,7 +13,7 @@ def lasting(ttl: object) -> None:
     """
     if isinstance(ttl, bool) or not isinstance(ttl, int | float) or not 0 < ttl < math.inf:
         raise ConfigError(
-            f"ttl={ttl!r} is no length of a lease: write a number of seconds above 0, such as ttl=15 "
+            f"ttl={ttl!r} is not the length of a lease: write a number of seconds above 0, such as ttl=15 "
             '(Election takes durations as well, such as "15s")'
         )
 

@@ -46,7 +46,11 @@ class Record:
 
     @classmethod
     def taken(cls, before: "Record | None", wanted: Grant, wall: float, *, ended: float = 0.0) -> "Record":
-        """Return the record of a new term after ``before``, whose lease ran out ``ended`` seconds from ``wall``."""
+        """Return the record once ``wanted`` has it: ``before`` if that is its own already (the same
+        nonce), else a new term. The lease of the last one ran out ``ended`` seconds from ``wall``.
+        """
+        if before is not None and before.nonce == wanted.nonce:
+            return replace(before, holder=wanted.holder, ttl=wanted.ttl, beat=before.beat + 1)
         epoch = 1 if before is None else before.epoch + 1
         term = PastTerm(epoch, wanted.holder, wall, None, released=False)
         past = [] if before is None else closed(before.past, wall + ended, released=False)
@@ -125,7 +129,7 @@ class ObservedLeases(RemoteLeases):
                 self._forget(grant.nonce)
                 return False
             self._mine[grant.nonce] = found
-        raise self.unavailable("the record goes on changing")
+        raise self.unavailable("the record keeps changing")
 
     async def free(self, grant: Grant) -> None:
         """Clear the holder of a record that is ours."""
@@ -137,7 +141,7 @@ class ObservedLeases(RemoteLeases):
             record, version = found
             if await self.put(grant.name, record.freed(self._clock.wall()), version) is not None:
                 return
-        raise self.unavailable("the record goes on changing")
+        raise self.unavailable("the record keeps changing")
 
     async def look(self, name: str) -> LeaseView | None:
         """Read the record, and count from when this state was first seen."""
@@ -158,15 +162,13 @@ class ObservedLeases(RemoteLeases):
         wall = self._clock.wall()
         if found is None and name in self._seen:
             raise self.wrong(
-                f"the record of {name!r} was deleted, and its epoch with it: name the election anew, or put the record back"
+                f"the record of {name!r} was deleted, and its epoch with it: give the election another name, or put the record back"
             )
         if found is None:
             return Record.taken(None, wanted, wall)
         record, version = found
-        if record.nonce == wanted.nonce:
-            return replace(record, holder=wanted.holder, ttl=wanted.ttl, beat=record.beat + 1)
         left = self._left(name, record, version)
-        if record.holder is not None and left > 0:
+        if record.nonce != wanted.nonce and record.holder is not None and left > 0:
             return None
         return Record.taken(record, wanted, wall, ended=min(left, 0.0))
 

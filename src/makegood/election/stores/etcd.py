@@ -13,7 +13,7 @@ restarts the time of every lease.
 
 import math
 from base64 import b64decode, b64encode
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 from urllib.parse import unquote, urlsplit
 
@@ -87,7 +87,7 @@ class EtcdLeases(RemoteLeases):
                 if await self._alive(kept.lease):
                     return Grant(name, holder, nonce, kept.record.epoch, ttl)
                 continue  # It ran out at this very moment.
-            record = self._next(kept.record, Grant(name, holder, nonce, 0, ttl))
+            record = Record.taken(kept.record, Grant(name, holder, nonce, 0, ttl), self._clock.wall())
             lease = str((await self._ask("lease/grant", {"TTL": math.ceil(ttl)}))["ID"])
             puts = [
                 self._put(name, "held", nonce.encode(), lease),
@@ -118,7 +118,7 @@ class EtcdLeases(RemoteLeases):
                 if kept.lease != "0":
                     await self._ask("lease/revoke", {"ID": kept.lease})
                 return
-        raise self.unavailable("the record goes on changing")
+        raise self.unavailable("the record keeps changing")
 
     async def look(self, name: str) -> LeaseView | None:
         """Read both keys, and how long the lease has to live."""
@@ -149,12 +149,6 @@ class EtcdLeases(RemoteLeases):
         """Use another server next time."""
         self._token = ""
         self.later(self._http.drop())
-
-    def _next(self, record: Record | None, wanted: Grant) -> Record:
-        """Return the record as the taker would have it."""
-        if record is not None and record.nonce == wanted.nonce:
-            return replace(record, holder=wanted.holder, ttl=wanted.ttl)
-        return Record.taken(record, wanted, self._clock.wall())
 
     # -- the gateway -------------------------------------------------------------------------------
 

@@ -77,7 +77,7 @@ class KubernetesLeases(ObservedLeases):
             record = Record.decoded(kept.encode())
         except ValueError as other:
             raise self.wrong(
-                f"the Lease {meta['name']} serves something else (its annotation {ANNOTATION}: {other}): name the election anew, or "
+                f"the Lease {meta['name']} serves something else (its annotation {ANNOTATION}: {other}): give the election another name, or "
                 "delete it"
             ) from other
         self._found[name] = meta
@@ -121,19 +121,9 @@ class KubernetesLeases(ObservedLeases):
 
     def _spec(self, record: Record) -> dict[str, Any]:
         """Return what people see; the last holder of a free lease is in the annotation."""
-        began = (
-            datetime.fromtimestamp(record.since, UTC)
-            .isoformat(timespec="microseconds")
-            .replace("+00:00", "Z")
-        )
-        now = (
-            datetime.fromtimestamp(self._clock.wall(), UTC)
-            .isoformat(timespec="microseconds")
-            .replace("+00:00", "Z")
-        )
         return {
             "holderIdentity": record.holder or "", "leaseDurationSeconds": max(1, ceil(record.ttl)),
-            "acquireTime": began, "renewTime": now, "leaseTransitions": record.epoch,
+            "acquireTime": _micro_time(record.since), "renewTime": _micro_time(self._clock.wall()), "leaseTransitions": record.epoch,
         }  # fmt: skip
 
     async def _ask(self, method: str, path: str, body: object = None) -> tuple[int, dict[str, Any]]:
@@ -150,6 +140,10 @@ class KubernetesLeases(ObservedLeases):
         if status in (400, 403, 405, 415, 422):  # Not 401: a token may be rotated at this moment.
             raise self.wrong(why)
         raise self.unavailable(why)
+
+
+def _micro_time(wall: float) -> str:
+    return datetime.fromtimestamp(wall, UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
 
 
 def _object(name: str) -> str:

@@ -71,7 +71,7 @@ class NatsLeases(ObservedLeases):
         except refused.KeyNotFoundError as missing:
             if missing.op in _DELETED:
                 raise self.wrong(
-                    f"the key {key} was deleted, and its epoch is lost with it: name the election anew, or put the key back"
+                    f"the key {key} was deleted, and its epoch is lost with it: give the election another name, or put the key back"
                 ) from missing
             return None
         try:

@@ -234,7 +234,7 @@ class SQLiteLeases(Closing):
         if self._number != _number(self._path):
             raise StoreUnavailableError(
                 f"{self._path} was removed or replaced while this process had it open, and the epochs with it: put that very file "
-                "back, or stop all candidates and start them anew"
+                "back, or restart all candidates"
             )
 
     def _ahead(self, connection: sqlite3.Connection) -> None:

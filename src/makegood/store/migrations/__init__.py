@@ -1,7 +1,8 @@
 """Migrations: numbered SQL files per dialect, applied by each store under a lock of its own.
 
-``sqlite/0001_initial.sql`` and so on, without gaps. Expand first, contract in a later release: a migration must not
-break the version that is running. A file is never changed once it was released, and there is no way down.
+``sqlite/0001_initial.sql`` and so on, without gaps. Expand first, contract in a later release: a migration
+must not break the version that is running. A file is never changed once it was released, and there is no way
+down.
 """
 
 import re
@@ -26,7 +27,9 @@ BEGIN: dict[Dialect, str] = {
     "sqlite": "begin;",
     "postgres": "begin;\nset local search_path = pg_catalog, pg_temp;",
 }
-"""What ``--sql`` prints before each migration: on PostgreSQL nothing in another schema may be taken for the server's own."""
+"""What ``--sql`` prints before each migration: on PostgreSQL nothing in another schema may be taken for the
+server's own.
+"""
 
 _NAME = re.compile(r"(\d{4})_[a-z0-9_]+\.sql")
 
@@ -59,19 +62,25 @@ def migrations(dialect: Dialect) -> list[Migration]:
 
 @cache
 def needed(dialect: Dialect) -> int:
-    """Return the schema version that this code works with; an installation does not change under a running process."""
+    """Return the schema version that this code works with; an installation does not change under a running
+    process.
+    """
     return migrations(dialect)[-1].version
 
 
 def plan(dialect: Dialect, version: int) -> list[Migration]:
-    """Return the migrations that a store at ``version`` (0: empty) lacks, for ``makegood store migrate --plan``."""
+    """Return the migrations that a store at ``version`` (0: empty) lacks, for ``makegood store migrate
+    --plan``.
+    """
     return [migration for migration in migrations(dialect) if migration.version > version]
 
 
 def script(dialect: Dialect, version: int = 0) -> str:
-    """Return the text of the migrations that a store at ``version`` lacks, for ``makegood store migrate --sql``.
+    """Return the text of the migrations that a store at ``version`` lacks, for ``makegood store migrate
+    --sql``.
 
-    Each ends with the row of ``schema_version`` that the runner would write, so that an operator may apply it by hand.
+    Each ends with the row of ``schema_version`` that the runner would write, so that an operator may apply it
+    by hand.
     """
     stamp = STAMPS[dialect]
     parts = [
@@ -92,12 +101,12 @@ def script(dialect: Dialect, version: int = 0) -> str:
 def known(version: int | None, where: str, tables: str) -> int:
     """Return the version that a store's table of versions gives; None: the table is there and has no row.
 
-    ``tables``: how makegood's tables are called there. Raises ``SchemaMismatchError`` for None: what the store holds cannot
-    be told, and a migration on top of it would fail.
+    ``tables``: how makegood's tables are called there. Raises ``SchemaMismatchError`` for None: what the
+    store holds cannot be told, and a migration on top of it would fail.
     """
     if version is None:
         raise SchemaMismatchError(
-            f"{where}: its table of schema versions has no row, so it cannot be told what the store holds: restore a "
+            f"{where}: its table of schema versions has no row, so nobody knows what the store holds: restore a "
             f"backup, or, if nothing in it is wanted, drop {tables} and run `makegood store migrate`"
         )
     return version

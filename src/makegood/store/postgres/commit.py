@@ -16,10 +16,9 @@ from makegood.base.ids import show
 from makegood.base.text import kept
 from makegood.errors import StoreError
 from makegood.model.decision import Decision
-from makegood.model.messages import Alert
 from makegood.model.shape import HeldTask
-from makegood.store import rows
-from makegood.store.alerts import raise_
+from makegood.store import notice_operations
+from makegood.store import put_to_error as shared
 from makegood.store.postgres import claim, notices
 from makegood.store.postgres.decision_rows import Writing
 from makegood.store.postgres.errors import MISSING, is_data, is_lost
@@ -29,32 +28,6 @@ from makegood.store.priority_ageing import Ageing
 from makegood.store.records import Batch, Committed
 
 log = logging.getLogger("makegood.store")
-
-_STATE = "select state, locked_by from makegood.task where id = $1 for no key update"
-_TO_ERROR = """
-update makegood.task set state = 'error', goal = case goal when 'undo' then 'undo' else 'hold' end, cause = $2,
-    locked_by = null, epoch = least(epoch, 9223372036854775806) + 1, undo_by = null
-where id = $1
-"""
-_SENT = """
-update makegood.step s set state = 'running', attempt = r.attempt from makegood.request r
-where s.task = $1 and r.task = $1 and r.idx = s.idx and r.attempt > s.attempt and r.kind <> 'timer'
-"""
-_IN_FLIGHT = """
-select name, state from makegood.step where task = $1 and state in ('running', 'undoing', 'ready') order by idx
-"""
-_IN_DOUBT = """
-update makegood.step set
-    flags = case when state = 'running' then flags | $2 else flags end,
-    state = case state when 'running' then 'in_doubt' when 'undoing' then 'undo_failed' else 'waiting' end
-where task = $1 and state in ('running', 'undoing', 'ready')
-"""
-_CLEAR = "delete from makegood.request where task = $1"
-_CONSUMED = "delete from makegood.inbox where task = $1 and ($2::bigint[] is null or seq = any ($2))"
-_EVENT = """
-insert into makegood.event (task, at, node, moves, note)
-values ($1, extract(epoch from clock_timestamp())::float8, $2, $3, '')
-"""
 
 
 @dataclass(slots=True)
@@ -221,30 +194,18 @@ async def put_to_error(
     seqs: Sequence[int] | None = None,
     held: bool = False,
 ) -> None:
-    """Put a task that cannot be decided to error, with an alert and nothing in flight.
-
-    Deletes the messages ``seqs`` (None: all). Steps in flight are in doubt, since nobody will read their
-    replies. ``held``: only if ``node`` still has the lock.
-    """
+    """Put a task that cannot be decided to error; see ``put_to_error``."""
     reason = kept(reason)
-    row = await tx.row(_STATE, task)
-    if row is None or (held and row["locked_by"] != node):
+    if not await shared.put_to_error(tx, node, task, reason, seqs, held=held):
         tx.idle = True
         return
-    await tx.run(_TO_ERROR, task, reason)
-    await tx.run(_SENT, task)
-    in_flight = [(found["name"], found["state"]) for found in await tx.rows(_IN_FLIGHT, task)]
-    await tx.run(_IN_DOUBT, task, rows.DOUBT)
-    await tx.run(_CLEAR, task)
-    await tx.run(_CONSUMED, task, None if seqs is None else list(seqs))
-    await raise_(tx, rows.alerts([Alert("guilty", task, "", reason)]))
-    await tx.run(_EVENT, task, node, rows.guilty_moves(row["state"], reason, in_flight))
-    tx.topics.add("ended")
     await tx.connection.execute("SAVEPOINT telling")
     try:
-        await notices.guilty(tx, task, reason)
+        notice = await notice_operations.guilty(tx, task, reason)
+        if notice is not None:
+            await notices.write(tx, [notice])
     except Exception as fault:
         if is_lost(fault) or tx.connection.is_closed():
             raise
         await tx.connection.execute("ROLLBACK TO SAVEPOINT telling")
-        log.warning("task %s is put to error, and its submitter is not told: %s", show(task), fault)
+        log.warning("task %s is put to error, and its submitter is not notified: %s", show(task), fault)

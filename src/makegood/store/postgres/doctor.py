@@ -1,9 +1,6 @@
 """The checks of ``makegood doctor`` on a PostgreSQL store: settings, standbys, connection, stuck tasks."""
 
-import re
 from collections.abc import Sequence
-from itertools import count
-from typing import Any, TypeVar
 
 from makegood.base.host_port import is_verified, remote_hosts
 from makegood.store.postgres.connection import Connection
@@ -12,8 +9,6 @@ from makegood.store.postgres.transaction import WriteTransaction
 from makegood.store.rows import Interner
 from makegood.store.soundness import unknown_state
 from makegood.store.views import Finding
-
-T = TypeVar("T")
 
 _ROOM = 10
 _LONG = 600.0
@@ -33,13 +28,6 @@ where state = 'streaming'
 _OLDEST = """
 select extract(epoch from clock_timestamp() - min(xact_start))::float8 from pg_stat_activity
 where datname = current_database() and pid <> pg_backend_pid() and backend_type = 'client backend'
-"""
-ORPHANS = """
-select t.id from makegood.task t left join makegood.node n on n.id = t.locked_by
-where t.state in ('processing', 'undoing')
-    and (n.id is null or n.dead or n.stopped_at is not null or n.alive_until <= extract(epoch from clock_timestamp())::float8)
-    and not exists (select 1 from makegood.request r where r.task = t.id)
-order by t.id limit $1
 """
 
 
@@ -81,7 +69,7 @@ def replicated(names: str, standbys: int, firm: int) -> Finding:
         return Finding(
             "standby",
             "note",
-            "no standby follows (or it is not told): with the disk goes the store",
+            "no standby follows (or the server does not show it): if the disk is lost, so is the store",
             "keep backups",
         )
     return Finding("standby", "ok", f"{standbys} standbys, commits wait for {firm}")
@@ -134,11 +122,6 @@ async def look(connection: Connection, url: str) -> list[Finding]:
     ]
 
 
-async def orphans(connection: Connection, limit: int) -> list[int]:
-    """Return unfinished tasks that nothing will advance."""
-    return [task for (task,) in await connection.fetch(ORPHANS, limit)]
-
-
 async def nothing(tx: WriteTransaction) -> None:
     """Write only the lane's number, which every commit writes."""
     await tx.mark()
@@ -159,11 +142,3 @@ async def unread(
         raws = [Raw(row, row["epoch"], row["complete_by"] is not None) for row in found]
         wrong += (await read(connection, plans, raws)).unreadable
     return found[-1]["id"] if len(found) == limit else None, wrong
-
-
-async def asked(connection: Connection, sql: str, values: Sequence[Any]) -> Sequence[Sequence[Any]]:
-    """Execute a statement of ``soundness``."""
-    numbers = count(1)
-    sql = re.sub(r"\{(\w+)\}", r"makegood.\1", sql)
-    rows: Sequence[Any] = await connection.fetch(re.sub(r"\?", lambda _: f"${next(numbers)}", sql), *values)
-    return rows

@@ -3,17 +3,13 @@ another for each task.
 """
 
 from collections.abc import Sequence
-from typing import TypeVar
 
 from makegood.model import notices
 from makegood.model.notices import Notice
-from makegood.store import alerts
-from makegood.store.notice_records import Due, Sending, dead_letter, listeners, of_guilty, queued
+from makegood.store.notice_records import Due, listeners, queued
 from makegood.store.postgres.commit_statement import AS_QUEUED, HEARD, IN_ORDER, INTO_LISTENER, INTO_NOTICE
 from makegood.store.postgres.decision_rows import columns
 from makegood.store.postgres.transaction import WriteTransaction
-
-T = TypeVar("T")
 
 _NOW = "extract(epoch from clock_timestamp())::float8"
 _AT = f"with at as materialized (select {_NOW} as now)"
@@ -38,8 +34,6 @@ _LISTENER = f"""
 from at cross join unnest($1::bigint[], $2::text[], $3::text[], $4::int[], $5::int[]) as x (task, host, url, first, last)
 {HEARD}
 """
-_GUILTY = "select id, app, workflow, key, submission, told, notified, static from makegood.task where id = $1"
-_ACTIONS = "select name, state, flags from makegood.step where task = $1 and kind = 'action' order by idx"
 
 # Each step finds the next host in the index, so the whole index is never read, however much waits.
 _TAKE = f"""
@@ -58,27 +52,6 @@ taken as (
 select t.task, t.sequence, t.url, t.tries, n.body
 from taken t join makegood.notice n on (n.task, n.sequence) between (t.task, t.sequence) and (t.task, t.sequence)
 """  # noqa: S608 - our own text
-_OURS = """
-select task, sent + 1 as sequence, url from makegood.listener where taken_by = $1 and task = any ($2::bigint[])
-order by task for update
-"""
-_SENT = """
-delete from makegood.notice n using unnest($1::bigint[], $2::int[]) as x (task, sequence)
-where (n.task, n.sequence) between (x.task, x.sequence) and (x.task, x.sequence)
-"""
-_LAST = "delete from makegood.listener where task = any ($1::bigint[]) and sent + 1 = last"
-_NEXT = f"""
-update makegood.listener set sent = sent + 1, tries = 0, error = '', due_at = {_NOW}, taken_by = null
-where task = any ($1::bigint[])
-"""  # noqa: S608 - our own text
-_AGAIN = f"""
-update makegood.listener l set tries = l.tries + x.tried, due_at = {_NOW} + x.wait, taken_by = null, error = x.error
-from unnest($1::bigint[], $2::int[], $3::float8[], $4::text[]) as x (task, tried, wait, error) where l.task between x.task and x.task
-"""  # noqa: S608 - our own text
-_DEAD = """
-update makegood.listener l set tries = l.tries + 1, due_at = null, taken_by = null, dead = true, error = x.error
-from unnest($1::bigint[], $2::text[]) as x (task, error) where l.task between x.task and x.task
-"""
 
 
 async def write(tx: WriteTransaction, made: Sequence[Notice]) -> None:
@@ -97,55 +70,6 @@ async def write(tx: WriteTransaction, made: Sequence[Notice]) -> None:
         tx.topics.update(f"queue:{row[4]}" for row in rows_)
 
 
-async def guilty(tx: WriteTransaction, task: int, cause: str) -> None:
-    """Write the notice of a task that the store itself put to error."""
-    row = await tx.row(_GUILTY, task)
-    if row is None:
-        return
-    *told, static = row
-    actions = [tuple(found) for found in await tx.rows(_ACTIONS, task)]
-    found = of_guilty(told, static, cause, actions)
-    if found is not None:
-        await write(tx, [found])
-
-
 async def take(tx: WriteTransaction, node: int, room: Sequence[tuple[str, int]], lease: float) -> list[Due]:
     """Claim notices for sending."""
     return [Due(*row) for row in await tx.rows(_TAKE, node, *columns(room, 2), lease)]
-
-
-async def settle(tx: WriteTransaction, node: int, outcomes: Sequence[Sending]) -> list[bool]:
-    """Record the outcomes of notices."""
-    tasks = [outcome.task for outcome in outcomes]
-    held = {row["task"]: row for row in await tx.rows(_OURS, node, tasks)}
-    ours: dict[int, Sending] = {}
-    said: list[bool] = []
-    for outcome in outcomes:
-        row = held.get(outcome.task)
-        good = row is not None and row["sequence"] == outcome.sequence and outcome.task not in ours
-        said.append(good)
-        if good:
-            ours[outcome.task] = outcome
-    await _settle(tx, list(ours.values()), {task: row["url"] for task, row in held.items()})
-    return said
-
-
-async def _settle(tx: WriteTransaction, outcomes: Sequence[Sending], urls: dict[int, str]) -> None:
-    sent = [(o.task, o.sequence) for o in outcomes if o.outcome == "sent"]
-    again = [
-        (o.task, int(o.outcome == "failed"), o.wait, o.error)
-        for o in outcomes
-        if o.outcome in ("failed", "kept")
-    ]
-    dead = [o for o in outcomes if o.outcome == "dead"]
-    if sent:
-        tasks = [task for task, _ in sent]
-        await tx.run(_SENT, *columns(sent, 2))
-        await tx.run(_LAST, tasks)
-        if await tx.run(_NEXT, tasks):
-            tx.topics.add("notice")
-    if again:
-        await tx.run(_AGAIN, *columns(again, 4))
-    if dead:
-        await tx.run(_DEAD, *columns([(o.task, o.error) for o in dead], 2))
-        await alerts.alert(tx, [dead_letter(o, urls[o.task]) for o in dead])

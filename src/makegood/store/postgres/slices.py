@@ -7,6 +7,7 @@ from typing import Any, Concatenate, ParamSpec, TypeVar
 from makegood.base.sizes import KIB
 from makegood.model.messages import Act, TaskMessage
 from makegood.store import notice_operations, queue_operations, queue_records, records, rows, search
+from makegood.store import upkeep as shared_upkeep
 from makegood.store import views as views_
 from makegood.store.alerts import audit
 from makegood.store.postgres import (
@@ -15,29 +16,27 @@ from makegood.store.postgres import (
     leases,
     load,
     notices,
-    pruning,
     supervision,
     take,
     upkeep,
 )
 from makegood.store.postgres import generation as promotion
 from makegood.store.postgres import queues as mails
-from makegood.store.postgres import (
-    reads as looks,
-)
 from makegood.store.postgres import requests as queues
 from makegood.store.postgres.commit import Commit, put_to_error
+from makegood.store.postgres.connection import Connection
 from makegood.store.postgres.database import Database, Slice, asks, explicit, reads, writes
 from makegood.store.postgres.scan_floors import Floors
 from makegood.store.postgres.submit import recovered as submit_recovered
 from makegood.store.postgres.submit import submit
-from makegood.store.postgres.transaction import WriteTransaction
+from makegood.store.postgres.transaction import Look, WriteTransaction
 from makegood.store.postgres.writers import Writers
 from makegood.store.priority_ageing import Ageing
 from makegood.store.queue_records import Depths, Handed, Outgoing, Receipt, Returned, Room, Sent
 from makegood.store.rows import Interner
 from makegood.store.soundness import broken
 from makegood.store.transaction import reading, writing
+from makegood.store.upkeep import UpkeepVerbs
 from makegood.transactions import Caller
 
 T = TypeVar("T")
@@ -103,8 +102,12 @@ class TaskSlice(Slice):
 
     async def detail(self, task: int, *, asked: bool = False) -> views_.TaskDetail | None:
         """Return one task with its steps."""
-        plans = self._db.lanes.plans
-        return await self._db.read(partial(looks.detail, plans=plans, task=task, asked=asked))
+
+        async def look(connection: Connection) -> views_.TaskDetail | None:
+            async with connection.transaction(isolation="repeatable_read", readonly=True):
+                return await search.detail(Look(connection), self._db.lanes.plans, task, asked=asked)
+
+        return await self._db.read(look)
 
     post = writes(queues.post)
     answers = reads(queues.answers)
@@ -253,7 +256,7 @@ class NoticeSlice(Slice):
 
     notices_due = reading(notice_operations.due)
     take_notices = writes(notices.take)
-    settle_notices = writes(notices.settle)
+    settle_notices = writing(notice_operations.settle)
     listeners = reading(notice_operations.listeners)
     retry_notices = writing(notice_operations.retry)
     drop_notices = writing(notice_operations.drop)
@@ -281,11 +284,11 @@ class NodeSlice(Slice):
 
     heartbeat = asks(upkeep.heartbeat)
     unregister = asks(upkeep.unregister)
-    views = reads(upkeep.nodes)
-    depths = reads(upkeep.depths)
+    views = reading(shared_upkeep.nodes)
+    depths = reading(shared_upkeep.depths)
 
 
-class AdminSlice(Slice):
+class AdminSlice(Slice, UpkeepVerbs):
     """Operations on the store as a whole."""
 
     async def schema(self) -> views_.SchemaStatus:
@@ -322,7 +325,7 @@ class AdminSlice(Slice):
         """Return the unreadable rows, one sentence each."""
         plans = Interner()
         return await broken(
-            lambda sql, values: self._db.read(partial(doctor.asked, sql=sql, values=values)),
+            self._db,
             lambda after, most: self._db.read(partial(doctor.unread, plans=plans, after=after, limit=most)),
             limit,
         )
@@ -333,10 +336,7 @@ class AdminSlice(Slice):
         self._db.dialer.identity = records.Identity(self._db.identity.store_id, done.generation)
         return done
 
-    orphans = reads(doctor.orphans)
     touch = writes(doctor.nothing)
-    figures = reads(upkeep.figures)
-    prune = writes(pruning.prune)
     audit = reading(audit)
 
 

@@ -268,7 +268,7 @@ async def expire_tasks(tx: WriteTransaction, floors: Floors, limit: int) -> list
     late: list[int] = [row["id"] for row in await _locked(tx, _LOCK_LATE, slow)]
     if late:
         await tx.run(_UNDO_TOLD, late)
-        text = "the undo has not finished within undo_within; it goes on"
+        text = "the undo has not finished within undo_within; it continues"
         await raise_(tx, rows.alerts([Alert("late_undo", task, "", text) for task in late]))
     tx.idle = not (past or late)
     return past

@@ -11,10 +11,8 @@ from makegood.errors import ConfigError, SchemaMismatchError
 from makegood.store import migrations
 from makegood.store.postgres.connection import Connection, Dialer
 from makegood.store.postgres.transaction import WriteTransaction
-from makegood.store.rows import node_info
-from makegood.store.views import NodeInfo, NodeView, SchemaStatus, TaskFigures
+from makegood.store.views import NodeInfo, SchemaStatus
 
-_STOPPED_SHOWN = 3600.0
 _MIGRATION_LOCK = 0x6D616B65676F6F64
 
 NOW = "select extract(epoch from clock_timestamp())::float8"
@@ -33,25 +31,6 @@ update makegood.node set stopped_at = extract(epoch from clock_timestamp())::flo
     alive_until = extract(epoch from clock_timestamp())::float8
 where id = $1 and stopped_at is null
 """
-_NODES = """
-select id, info, started_at, alive_until - extract(epoch from clock_timestamp())::float8, stopped_at is not null, dead
-from makegood.node where coalesce(stopped_at, alive_until) > extract(epoch from clock_timestamp())::float8 - $1::float8 order by id
-"""
-_DEPTHS = (
-    "select agent, count(*) from makegood.request where taken_by is null and kind <> 'timer' group by agent"
-)
-_UNENDED = """
-select app, workflow, state, count(*) from makegood.task where state = 'pending' and locked_by is null group by app, workflow, state
-union all
-select app, workflow, state, count(*) from makegood.task where locked_by is not null group by app, workflow, state
-union all
-select app, workflow, state, count(*) from makegood.task where state = 'error' and locked_by is null group by app, workflow, state
-"""
-_QUEUES = """
-select agent, count(*), greatest(0, extract(epoch from clock_timestamp())::float8 - min(sent_at))
-from makegood.request where taken_by is null and kind <> 'timer' group by agent
-"""
-_STANDING = "select kind, count(*) from makegood.alert where ended_at is null group by kind"
 _TABLES = """
 select c.relname, quote_ident(c.relname) from pg_class c join pg_namespace n on n.oid = c.relnamespace
 where n.nspname = 'makegood' and c.relkind in ('r', 'p') order by c.relname
@@ -91,32 +70,6 @@ async def heartbeat(connection: Connection, node: int, info: NodeInfo) -> bool:
 async def unregister(connection: Connection, node: int) -> None:
     """Mark a node as stopped cleanly."""
     await connection.execute(_UNREGISTER, node)
-
-
-async def nodes(connection: Connection) -> list[NodeView]:
-    """Return nodes that are alive or ended within the last hour."""
-    waits = await depths(connection)
-    found: list[NodeView] = []
-    for number, data, started, remaining, stopped, dead in await connection.fetch(_NODES, _STOPPED_SHOWN):
-        info = node_info(data)
-        waiting = {a.agent: waits.get(a.agent, 0) for a in info.agents}
-        found.append(NodeView(number, info, started, remaining, stopped, dead, waiting))
-    return found
-
-
-async def depths(connection: Connection) -> dict[str, int]:
-    """Return how many requests wait for each agent."""
-    return {agent: count for agent, count in await connection.fetch(_DEPTHS)}  # noqa: C416 - records, not pairs
-
-
-async def figures(connection: Connection) -> TaskFigures:
-    """Return how much work there is, and what is wrong."""
-    tasks: dict[tuple[str, str, str], int] = {}
-    for app, workflow, state, count in await connection.fetch(_UNENDED):
-        tasks[app, workflow, state] = tasks.get((app, workflow, state), 0) + count
-    queues = {agent: (count, oldest) for agent, count, oldest in await connection.fetch(_QUEUES)}
-    alerts = {kind: count for kind, count in await connection.fetch(_STANDING)}  # noqa: C416 - records, not pairs
-    return TaskFigures(tasks, queues, alerts)
 
 
 async def version(connection: Connection, where: str) -> int:

@@ -85,7 +85,7 @@ def _sound(rows: Sequence[Row], found: Claimed) -> list[Row]:
     if len(sound) < len(rows):
         here = {row[0] for row in sound}
         found.unreadable += [
-            (row[0], "its row cannot be read: what is no number stands in a column of numbers")
+            (row[0], "its row cannot be read: a column of numbers holds something else")
             for row in rows
             if row[0] not in here
         ]

@@ -16,14 +16,14 @@ from makegood.base.ids import show
 from makegood.base.text import kept
 from makegood.errors import StoreError
 from makegood.model.decision import Decision
-from makegood.model.messages import Alert
 from makegood.model.shape import HeldTask
-from makegood.store import alerts, rows
+from makegood.store import notice_operations
+from makegood.store import put_to_error as shared
 from makegood.store.priority_ageing import Ageing
 from makegood.store.records import Batch, Committed
 from makegood.store.sqlite import claim, notices
 from makegood.store.sqlite.bulk_change import UNUSED, Change, OvertakenError, tasks
-from makegood.store.sqlite.decision_rows import EVENT, Writing
+from makegood.store.sqlite.decision_rows import Writing
 from makegood.store.sqlite.shape_rows import ShapeRows
 from makegood.store.sqlite.transaction import DATA_FAULTS, CarefullyError, WriteTransaction, is_environment
 
@@ -32,25 +32,6 @@ log = logging.getLogger("makegood.store")
 # The plus keeps SQLite from using the index on holders, which is slower.
 _EPOCHS = "select id, epoch from makegood_task where +locked_by = ? and id in ({marks})"
 _THERE = "select task, idx, attempt from makegood_request where kind <> 'timer' and task in ({marks})"
-
-_STATE = "select state, locked_by from makegood_task where id = ?"
-_TO_ERROR = """
-update makegood_task set state = 'error', goal = case goal when 'undo' then 'undo' else 'hold' end, cause = ?,
-    locked_by = null, epoch = min(cast(epoch as integer), 9223372036854775806) + 1, undo_by = null
-where id = ?
-"""
-_IN_FLIGHT = """
-select name, state from makegood_step where task = ? and state in ('running', 'undoing', 'ready') order by idx
-"""
-_IN_DOUBT = """
-update makegood_step set
-    flags = case when state = 'running' then flags | ? else flags end,
-    state = case state when 'running' then 'in_doubt' when 'undoing' then 'undo_failed' else 'waiting' end
-where task = ? and state in ('running', 'undoing', 'ready')
-"""
-_CLEAR = "delete from makegood_request where task = ?"
-_CONSUMED = "delete from makegood_inbox where seq = ? and task = ?"
-_ALL_CONSUMED = "delete from makegood_inbox where task = ?"
 
 
 def commit(tx: WriteTransaction, batch: Batch, ageing: Ageing) -> Committed:
@@ -104,7 +85,9 @@ class _Commit:
         return decided
 
     def _held(self, decisions: list[Decision]) -> list[Decision]:
-        """Return the Decisions whose task this node has locked under their epoch; record the others as lost."""
+        """Return the Decisions whose task this node has locked under their epoch; record the others as
+        lost.
+        """
         if not decisions:
             return decisions
         epochs: dict[int, int] = dict(self.tx.among(_EPOCHS, [d.task.id for d in decisions], self.batch.node))
@@ -190,31 +173,16 @@ def put_to_error(
     seqs: Sequence[int] | None = None,
     held: bool = False,
 ) -> None:
-    """Put a task that cannot be decided to error, with an alert.
-
-    Its requests are deleted, and its messages ``seqs`` (None: all). Steps in flight become in doubt, since
-    nobody will read their replies. ``held``: do this only if ``node`` still has the lock.
-    """
+    """Put a task that cannot be decided to error; see ``put_to_error``."""
     reason = kept(reason)
-    found = tx.rows(_STATE, (task,))
-    if not found or (held and found[0][1] != node):
+    if not tx.do(shared.put_to_error, node, task, reason, seqs, held=held):
         return
-    state = found[0][0]
-    tx.run(_TO_ERROR, (reason, task))
-    in_flight = [(name, was) for name, was in tx.rows(_IN_FLIGHT, (task,))]
-    tx.run(_IN_DOUBT, (rows.DOUBT, task))
-    tx.run(_CLEAR, (task,))
-    if seqs is None:
-        tx.run(_ALL_CONSUMED, (task,))
-    else:
-        tx.many(_CONSUMED, [(seq, task) for seq in seqs])
-    tx.do(alerts.alert, [Alert("guilty", task, "", reason)])
-    tx.run(EVENT, (task, tx.now, node, rows.guilty_moves(state, reason, in_flight), ""))
-    tx.topics.add("ended")
     try:
         with tx.savepoint():
-            notices.guilty(tx, task, reason)
+            notice = tx.do(notice_operations.guilty, task, reason)
+            if notice is not None:
+                notices.write(tx, [notice])
     except Exception as fault:
         if isinstance(fault, CarefullyError) or is_environment(fault):
             raise
-        log.warning("task %s is put to error, and its submitter is not told: %s", show(task), fault)
+        log.warning("task %s is put to error, and its submitter is not notified: %s", show(task), fault)

@@ -227,7 +227,9 @@ class Writing:
 
     @classmethod
     def of(cls, tx: WriteTransaction, node: int | None) -> "Writing":
-        """Return a ``Writing`` for the first Decisions of tasks that are being submitted, held by ``node``."""
+        """Return a ``Writing`` for the first Decisions of tasks that are being submitted, held by
+        ``node``.
+        """
         return cls(tx, node, frozenset(), {}, 0)
 
     def begin(self, first: Decision) -> None:

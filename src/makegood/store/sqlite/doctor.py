@@ -3,15 +3,12 @@ tasks.
 """
 
 import contextlib
-import re
 import shlex
 import shutil
 import sqlite3
-from collections.abc import Sequence
 from contextlib import closing
 from functools import partial
 from pathlib import Path
-from typing import Any, TypeVar
 
 from makegood.base.private_files import exposed, name_of
 from makegood.base.sqlite_readonly import Glance, glanced, journal_mode, log_of
@@ -27,23 +24,13 @@ from makegood.store.sqlite.connection import (
 )
 from makegood.store.sqlite.doorbell import folder_of
 from makegood.store.sqlite.load import COLUMNS, Raw, read
-from makegood.store.sqlite.transaction import Row, WriteTransaction
+from makegood.store.sqlite.transaction import WriteTransaction
 from makegood.store.views import Finding
-
-T = TypeVar("T")
 
 MOUNTS = Path("/proc/self/mountinfo")
 _SHARED = frozenset({"9p", "virtiofs", "vboxsf", "prl_fs", "fuse.grpcfuse", "fuse.osxfs", "fuse.vmhgfs-fuse"})
 _VOLATILE = frozenset({"tmpfs", "ramfs"})
 _ROOM = 1024**3
-
-ORPHANS = """
-select t.id from makegood_task t left join makegood_node n on n.id = t.locked_by
-where t.state in ('processing', 'undoing')
-    and (n.id is null or n.dead = 1 or n.stopped_at is not null or n.alive_until <= ?)
-    and not exists (select 1 from makegood_request r where r.task = t.id)
-order by t.id limit ?
-"""
 
 
 def placed(kind: str) -> Finding:
@@ -70,7 +57,7 @@ def placed(kind: str) -> Finding:
         what = f"the file lies on a file system in user space ({kind}), whose locks and fsync are as good as its program"
         return Finding("place", "warning", what, "put it on a local disk")
     return Finding(
-        "place", "ok", f"a local file system ({kind})" if kind else "the file system is not told here"
+        "place", "ok", f"a local file system ({kind})" if kind else "the file system is unknown here"
     )
 
 
@@ -148,13 +135,6 @@ def _ahead(mode: str) -> Finding:
     return Finding("durability", "warning", what, remedy)
 
 
-def orphans(tx: WriteTransaction, limit: int) -> list[int]:
-    """Return tasks under way that nothing will continue: no living Scheduler holds them, and they have no
-    request.
-    """
-    return [task for (task,) in tx.rows(ORPHANS, (tx.now, limit))]
-
-
 UNFINISHED = f"""
 select {COLUMNS} from makegood_task where id > ? and coalesce(state, '') not in ('processed', 'undone') order by id limit ?
 """  # noqa: S608 - our own columns
@@ -166,8 +146,3 @@ def unread(tx: WriteTransaction, after: int, limit: int) -> tuple[int | None, li
     wrong = [(row[0], why) for row in found if (why := unknown_state(row[4])) is not None]
     wrong += read(tx, [Raw(row, row[9], row[11] is not None) for row in found]).unreadable
     return found[-1][0] if len(found) == limit else None, wrong
-
-
-def asked(tx: WriteTransaction, sql: str, values: Sequence[Any]) -> list[Row]:
-    """Execute a statement of ``soundness``."""
-    return tx.rows(re.sub(r"\{(\w+)\}", r"makegood_\1", sql), values)

@@ -63,5 +63,5 @@ class FileIdentity:
             return
         raise StoreUnavailableError(
             f"{name} was removed, moved or replaced while this process had it open; nothing is written into a file that nobody "
-            "else sees: put that very file back, or stop all processes that use it and start them anew"
+            "else sees: put that very file back, or restart all processes that use it"
         )

@@ -87,7 +87,7 @@ def _task(raw: Raw, given: tuple[bytes, bytes | None] | None) -> TaskRecord:
     if given is not None:
         static, result = given
     if not are_values(result):
-        raise ValueError("its result is no value")
+        raise ValueError("its result is not a value")
     inputs, returns, reply = rows.read_static(static)
     return TaskRecord(
         id_, app, workflow, key, state, goal, on_failure, submission, priority, raw.epoch, within, raw.timed, undo_within,
@@ -100,7 +100,7 @@ def _step(tx: WriteTransaction, row: Row, doing: object, waiting: bool) -> Step:
         return tx.plans.untouched(row[2])
     _, _, spec, state, attempt, round_, failures, asked, deaths, flags, result, late, error = row
     if not are_values(result, late):
-        raise ValueError(f"a result of its step {row[1]} is no value")
+        raise ValueError(f"a result of its step {row[1]} is not a value")
     return Step(
         tx.plans.plan(spec), state, doing, waiting, attempt, round_, failures, asked, deaths,  # type: ignore[arg-type]
         bool(flags & rows.DOUBT), bool(flags & rows.FINAL), bool(flags & rows.STUCK), bool(flags & rows.AGAIN),

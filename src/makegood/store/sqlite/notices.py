@@ -1,18 +1,16 @@
-"""Notices to submitters: written with the state change, then taken for sending, one at a time for each task."""
+"""Notices to submitters: written with the state change, then taken for sending, one at a time for each
+task.
+"""
 
 from collections.abc import Sequence
 from datetime import UTC, datetime
-from typing import TypeVar
 
 from makegood.model import notices
 from makegood.model.notices import Notice
-from makegood.store import alerts
-from makegood.store.notice_records import KEPT, Due, Sending, dead_letter, listeners, of_guilty, to_queues
+from makegood.store.notice_records import KEPT, Due, listeners, to_queues
 from makegood.store.queue_records import Outgoing
 from makegood.store.sqlite import queues
 from makegood.store.sqlite.transaction import Row, WriteTransaction, blob
-
-T = TypeVar("T")
 
 STORE = "select store_id, generation from makegood_generation"
 _TOLD = "update makegood_task set told = ?, notified = ? where id = ?"
@@ -21,8 +19,6 @@ insert into makegood_listener (task, host, url, sent, last, due_at) values (?, ?
 on conflict (task) do update set last = excluded.last
 """
 _NOTICE = "insert into makegood_notice (task, sequence, body) values (?, ?, ?)"
-_GUILTY = "select id, app, workflow, key, submission, told, notified, static from makegood_task where id = ?"
-_ACTIONS = "select name, state, flags from makegood_step where task = ? and kind = 'action' order by idx"
 
 # Run once for each host, with a limit: the index is never read as a whole, however many listeners wait.
 _TAKE = """
@@ -31,18 +27,6 @@ where task in (select task from makegood_listener where host = ? and due_at <= ?
 returning task, sent + 1, url, tries
 """
 _BODY = "select body from makegood_notice where task = ? and sequence = ?"
-_OURS = "select task, sent + 1, url from makegood_listener where taken_by = ? and task in ({marks})"
-_SENT = "delete from makegood_notice where task = ? and sequence = ?"
-_LAST = "delete from makegood_listener where task = ? and sent + 1 = last"
-_NEXT = """
-update makegood_listener set sent = sent + 1, tries = 0, error = '', due_at = ?, taken_by = null where task = ?
-"""
-_AGAIN = (
-    "update makegood_listener set tries = tries + ?, due_at = ?, taken_by = null, error = ? where task = ?"
-)
-_DEAD = """
-update makegood_listener set tries = tries + 1, due_at = null, taken_by = null, dead = 1, error = ? where task = ?
-"""
 
 
 def write(tx: WriteTransaction, made: Sequence[Notice]) -> None:
@@ -80,14 +64,6 @@ def sending(made: Sequence[Notice], store: Row, now: float) -> list[tuple[str, l
     return [(_NOTICE, bodies), (_LISTENER, heard), (queues.SEND, [queues.sent(m, now) for m in queued])]
 
 
-def guilty(tx: WriteTransaction, task: int, cause: str) -> None:
-    """Write the notice of a task that the store itself has put to error."""
-    *columns, static = tx.rows(_GUILTY, (task,))[0]
-    found = of_guilty(columns, static, cause, tx.rows(_ACTIONS, (task,)))
-    if found is not None:
-        write(tx, [found])
-
-
 def take(tx: WriteTransaction, node: int, room: Sequence[tuple[str, int]], lease: float) -> list[Due]:
     """Take notices that are due for sending, per host at most its ``room``; ``lease``: seconds until they are
     due again.
@@ -100,32 +76,3 @@ def take(tx: WriteTransaction, node: int, room: Sequence[tuple[str, int]], lease
         body = tx.rows(_BODY, (task, sequence))
         found.append(Due(task, sequence, url, tries, body[0][0] if body else b""))
     return found
-
-
-def settle(tx: WriteTransaction, node: int, outcomes: Sequence[Sending]) -> list[bool]:
-    """Record the outcomes of sending. Returns True for each notice that ``node`` still held."""
-    ours = {
-        task: (sequence, url) for task, sequence, url in tx.among(_OURS, [o.task for o in outcomes], node)
-    }
-    said: list[bool] = []
-    for outcome in outcomes:
-        sequence, url = ours.pop(outcome.task, (0, ""))
-        said.append(sequence == outcome.sequence)
-        if sequence == outcome.sequence:
-            _settle(tx, outcome, url)
-    return said
-
-
-def _settle(tx: WriteTransaction, outcome: Sending, url: str) -> None:
-    task = outcome.task
-    if outcome.outcome == "sent":
-        tx.run(_SENT, (task, outcome.sequence))
-        if not tx.run(_LAST, (task,)):
-            tx.run(_NEXT, (tx.now, task))
-            tx.topics.add("notice")
-    elif outcome.outcome == "dead":
-        tx.run(_DEAD, (outcome.error, task))
-        tx.do(alerts.alert, [dead_letter(outcome, url)])
-    else:
-        tried = 1 if outcome.outcome == "failed" else 0
-        tx.run(_AGAIN, (tried, tx.now + outcome.wait, outcome.error, task))

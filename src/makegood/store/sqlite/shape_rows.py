@@ -18,7 +18,9 @@ from makegood.store.sqlite.decision_rows import encoded
 from makegood.store.sqlite.transaction import WriteTransaction
 
 _Key = tuple[ShapeStep, int, int, bool, bool]
-"""The ``ShapeStep``, epoch, priority; whether the task is released; whether requests are handed over in memory."""
+"""The ``ShapeStep``, epoch, priority; whether the task is released; whether requests are handed over in
+memory.
+"""
 
 
 def _groups() -> defaultdict[_Key, list[Decision]]:

@@ -8,16 +8,14 @@ from functools import partial
 
 from makegood.model.messages import Act, TaskMessage
 from makegood.store import notice_operations, queue_operations, queue_records, records, search
+from makegood.store import upkeep as shared_upkeep
 from makegood.store import views as views_
 from makegood.store.alerts import audit
 from makegood.store.priority_ageing import Ageing
 from makegood.store.queue_records import Depths, Handed, Outgoing, Receipt, Returned, Room, Sent
 from makegood.store.soundness import broken
-from makegood.store.sqlite import doctor, leases, load, notices, pruning, requests, supervision, upkeep
+from makegood.store.sqlite import doctor, leases, load, notices, requests, supervision, upkeep
 from makegood.store.sqlite import queues as mails
-from makegood.store.sqlite import (
-    reads as looks,
-)
 from makegood.store.sqlite.commit import commit, put_to_error
 from makegood.store.sqlite.database import Database, Slice, reads, writes
 from makegood.store.sqlite.generation import begin_anew
@@ -25,6 +23,7 @@ from makegood.store.sqlite.joined_submit import join, verify
 from makegood.store.sqlite.submit import submit
 from makegood.store.sqlite.take import take
 from makegood.store.transaction import reading, writing
+from makegood.store.upkeep import UpkeepVerbs
 from makegood.transactions import Caller
 
 
@@ -71,10 +70,13 @@ class TaskSlice(Slice):
         """Write an operator's act into a task's inbox."""
         await self._db.together(requests.post, [(task, message)])
 
+    async def detail(self, task: int, *, asked: bool = False) -> views_.TaskDetail | None:
+        """Return one task with its steps."""
+        return await self._db.read(lambda tx: tx.do(search.detail, tx.plans, task, asked=asked))
+
     answers = reads(requests.answers)
     find = reading(search.find)
     count = reading(search.count)
-    detail = reads(looks.detail)
     history = reading(search.history)
 
 
@@ -188,7 +190,7 @@ class NoticeSlice(Slice):
 
     notices_due = reading(notice_operations.due)
     take_notices = writes(notices.take)
-    settle_notices = writes(notices.settle)
+    settle_notices = writing(notice_operations.settle)
     listeners = reading(notice_operations.listeners)
     retry_notices = writing(notice_operations.retry)
     drop_notices = writing(notice_operations.drop)
@@ -215,11 +217,11 @@ class NodeSlice(Slice):
 
     heartbeat = writes(upkeep.heartbeat, again=True)
     unregister = writes(upkeep.unregister)
-    views = reads(upkeep.nodes)
-    depths = reads(upkeep.depths)
+    views = reading(shared_upkeep.nodes)
+    depths = reading(shared_upkeep.depths)
 
 
-class AdminSlice(Slice):
+class AdminSlice(Slice, UpkeepVerbs):
     """The store as a whole."""
 
     def __init__(self, database: Database) -> None:
@@ -235,7 +237,7 @@ class AdminSlice(Slice):
     async def broken(self, limit: int) -> list[str]:
         """Return the rows that cannot be read, one sentence each."""
         return await broken(
-            lambda sql, values: self._db.read(partial(doctor.asked, sql=sql, values=values)),
+            self._db,
             lambda after, most: self._db.read(partial(doctor.unread, after=after, limit=most)),
             limit,
         )
@@ -246,12 +248,5 @@ class AdminSlice(Slice):
         self._db.known = records.Identity(self._db.identity.store_id, done.generation)
         return done
 
-    async def prune(self, older: float, after: int, limit: int, *, dry: bool = False) -> records.Pruned:
-        """Remove tasks that ended long ago, from one window of ids."""
-        act = partial(pruning.prune, older=older, after=after, limit=limit, dry=dry)
-        return await (self._db.read(act) if dry else self._db.write(act))
-
-    orphans = reads(doctor.orphans)
     touch = writes(upkeep.pass_by)
-    figures = reads(upkeep.figures)
     audit = reading(audit)

@@ -289,7 +289,7 @@ class StoreThread:
                 return found is not None and found[0] == self._commits
         raise StoreError(
             f"{self.path}: a commit failed ({failure}) and the file cannot be read again: it is not known whether it was written; "
-            "look at the system's log and start this process anew"
+            "read the system's log and restart this process"
         ) from failure
 
     def _do(self, tx: WriteTransaction, group: list[Operation], *, alone: bool) -> None:
@@ -395,7 +395,7 @@ class StoreThread:
             if connection.in_transaction:
                 connection.execute("rollback")
         except sqlite3.Error:
-            _log.exception("%s: the transaction could not be rolled back; the file is opened anew", self.path)
+            _log.exception("%s: the transaction could not be rolled back; the file is reopened", self.path)
             self._drop()
         if isinstance(failure, sqlite3.Error) and is_broken(failure):
             self._drop()

@@ -188,7 +188,7 @@ def expire_tasks(tx: WriteTransaction, term: Grant, limit: int) -> list[int]:
         tx.topics.add("inbox")
     late = tx.rows(LATE_UNDO, (tx.now, limit))
     tx.many(_UNDO_TOLD, late)
-    text = "the undo has not finished within undo_within; it goes on"
+    text = "the undo has not finished within undo_within; it continues"
     raised = rows.alerts([Alert("late_undo", task, "", text) for (task,) in late])
     tx.do(alerts.raise_, raised)
     return [task for (task,) in past]

@@ -120,7 +120,7 @@ class _Taking:
                 found += tx.rows(sql, (offer.agent, action, isolate, offer.slots))
         for row in [row for row in found if not are_numbers(*row[1:4], *row[5:])]:
             found.remove(row)
-            why = "a request of it cannot be read: what is no number stands in a column of numbers"
+            why = "a request of it cannot be read: a column of numbers holds something else"
             put_to_error(tx, None, row[0], why, seqs=())
         if aged and step is not None:
             found.sort(key=lambda row: rank(row[_PRIORITY], row[_SENT_AT], step))

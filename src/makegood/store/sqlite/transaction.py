@@ -1,4 +1,6 @@
-"""The transaction under way: a connection, one moment in time, and the topics to ring for after it commits."""
+"""The transaction under way: a connection, one moment in time, and the topics to ring for after it
+commits.
+"""
 
 import json
 import sqlite3

@@ -10,12 +10,9 @@ from makegood.base.sqlite_readonly import Glance, journal_mode
 from makegood.errors import SchemaMismatchError
 from makegood.store import migrations
 from makegood.store.records import Identity
-from makegood.store.rows import node_info
 from makegood.store.sqlite.connection import is_busy
-from makegood.store.sqlite.transaction import WriteTransaction, are_numbers
-from makegood.store.views import NodeInfo, NodeView, SchemaStatus, TaskFigures
-
-_STOPPED_SHOWN = 3600.0
+from makegood.store.sqlite.transaction import WriteTransaction
+from makegood.store.views import NodeInfo, SchemaStatus
 
 _SHIFT = "select shift from makegood_clock where boot_id = ?"
 _SEEN = """
@@ -38,28 +35,6 @@ _HEARTBEAT = (
     "update makegood_node set alive_until = ?, info = ? where id = ? and dead = 0 and stopped_at is null"
 )
 _UNREGISTER = "update makegood_node set stopped_at = ?, alive_until = ? where id = ? and stopped_at is null"
-_NODES = """
-select id, info, started_at, alive_until, stopped_at, dead from makegood_node
-where coalesce(stopped_at, alive_until) > ? order by id
-"""
-_DEPTHS = """
-select agent, count(*) from makegood_request where taken_by is null and kind <> 'timer' group by agent
-"""
-
-UNENDED = (
-    """
-    select app, workflow, state, count(*) from makegood_task where state = 'pending' and locked_by is null group by app, workflow
-    """,
-    "select app, workflow, state, count(*) from makegood_task where locked_by is not null group by app, workflow, state",
-    """
-    select app, workflow, state, count(*) from makegood_task where state = 'error' and locked_by is null group by app, workflow
-    """,
-)
-"""Tasks waiting to be claimed, held, and in error: each query uses an index that holds nothing else."""
-_QUEUES = """
-select agent, count(*), min(sent_at) from makegood_request where taken_by is null and kind <> 'timer' group by agent
-"""
-STANDING = "select kind, count(*) from makegood_alert where ended_at is null group by kind"
 
 _TABLES = "select name from sqlite_master where type = 'table' and name like 'makegood\\_%' escape '\\' order by name"
 _OTHERS = """
@@ -160,45 +135,6 @@ def unregister(tx: WriteTransaction, node: int) -> None:
     """Mark a node as stopped in good order."""
     tx.run(_UNREGISTER, (tx.now, tx.now, node))
     pass_by(tx)
-
-
-def nodes(tx: WriteTransaction) -> list[NodeView]:
-    """Return the nodes that are alive or ended within the last hour."""
-    found: list[NodeView] = []
-    waits = depths(tx)
-    for number, data, started, until, stopped, dead in tx.rows(_NODES, (tx.now - _STOPPED_SHOWN,)):
-        info = node_info(data)
-        waiting = {a.agent: waits.get(a.agent, 0) for a in info.agents}
-        found.append(
-            NodeView(
-                number,
-                info,
-                started,
-                until - tx.now if are_numbers(until) else 0.0,
-                stopped is not None,
-                bool(dead),
-                waiting,
-            )
-        )
-    return found
-
-
-def depths(tx: WriteTransaction) -> dict[str, int]:
-    """Return how many requests wait for each agent."""
-    return dict(tx.rows(_DEPTHS))
-
-
-def figures(tx: WriteTransaction) -> TaskFigures:
-    """Return the figures of the store: unfinished tasks, waiting requests, and open alerts."""
-    tasks: dict[tuple[str, str, str], int] = {}
-    for sql in UNENDED:
-        for app, workflow, state, count in tx.rows(sql):
-            tasks[app, workflow, state] = tasks.get((app, workflow, state), 0) + count
-    queues = {
-        agent: (count, max(0.0, tx.now - oldest) if are_numbers(oldest) else 0.0)
-        for agent, count, oldest in tx.rows(_QUEUES)
-    }
-    return TaskFigures(tasks, queues, dict(tx.rows(STANDING)))
 
 
 def version(connection: sqlite3.Connection, where: str = "the store") -> int:

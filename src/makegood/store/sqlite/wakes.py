@@ -114,7 +114,9 @@ class Wakes:
         self._plan_poll()
 
     def _seen(self, found: set[Wanted]) -> None:
-        """Wake all processes for tasks and messages that were committed on a connection that rings no bell."""
+        """Wake all processes for tasks and messages that were committed on a connection that rings no
+        bell.
+        """
         topics = {"pending" if isinstance(one, int) else f"queue:{one[0]}" for one in found}
         if self._bell is not None:
             self._bell.ring(topics)

@@ -49,6 +49,11 @@ class OpenMeansShut(Rule):
     """
 
     name: ClassVar[str] = "I17"
+    says: ClassVar[str] = (
+        "while a circuit is open nothing begins, half-open one canary; a service that answers nobody "
+        "adds no failure to a step"
+    )
+    part: ClassVar[tuple[str, str] | None] = ("circuit", "no agent has a breaker")
     kinds: ClassVar[frozenset[str]] = frozenset({"circuit", "call", "reply", "accepted", "counted", "judged"})
 
     def __init__(self, report: Report) -> None:
@@ -126,7 +131,9 @@ class OpenMeansShut(Rule):
         )
 
     def _answered(self, event: Event, world: HistoryState) -> None:
-        """Follow what an answer says about its circuit: it counts as one even if the action called no service."""
+        """Follow what an answer says about its circuit: it counts as one even if the action called no
+        service.
+        """
         attempt, task = (event.task, event["idx"], event["attempt"]), world.task(event.task)
         asked, plan = task.step(event["idx"]).asked.get(event["attempt"]), task.plans.get(event["idx"])
         circuit = None if plan is None else self._of(event.node, plan.agent)

@@ -12,6 +12,7 @@ class OnceOrNotAtAll(Rule):
     """I4: under a key, 0 or 1 effects are in place."""
 
     name: ClassVar[str] = "I4"
+    says: ClassVar[str] = "under each key an effect stands once or not at all"
     kinds: ClassVar[frozenset[str]] = frozenset({"effect"})
 
     def __init__(self, report: Report) -> None:
@@ -39,6 +40,7 @@ class KeysAndTokens(Rule):
     """
 
     name: ClassVar[str] = "I5"
+    says: ClassVar[str] = "attempts and tokens rise; a key lasts for one step, round and direction"
     kinds: ClassVar[frozenset[str]] = frozenset({"sent", "call"})
 
     def __init__(self, report: Report) -> None:
@@ -133,6 +135,7 @@ class CallsInTime(Rule):
     """I11: no service call begins after its complete-by, by the clock of the agent that makes it."""
 
     name: ClassVar[str] = "I11"
+    says: ClassVar[str] = "no service call begins after its complete-by by the agent's own clock"
     kinds: ClassVar[frozenset[str]] = frozenset({"call"})
 
     def before(self, event: Event, world: HistoryState) -> None:

@@ -20,6 +20,7 @@ class NothingLost(Rule):
     """
 
     name: ClassVar[str] = "I12"
+    says: ClassVar[str] = "every acknowledged submission exists"
     kinds: ClassVar[frozenset[str]] = frozenset({"submitted"})
 
     def __init__(self, report: Report) -> None:
@@ -56,27 +57,11 @@ class NothingLost(Rule):
             )
 
 
-class SilentLogs(Rule):
-    """I15: no log line contains a string that was put into payloads and secrets."""
-
-    name: ClassVar[str] = "I15"
-
-    def end(self, world: HistoryState) -> None:
-        """Look through the log."""
-        if not world.final.canaries:
-            self.report.excused[self.name] = "no log lines and no canaries were handed in"
-            return
-        for line in world.final.logs:
-            self.saw()
-            found = [canary for canary in world.final.canaries if canary in line]
-            if found:
-                self.wrong(f"a log line holds {listed(found)}: {line[:200]}")
-
-
 class EverythingEnds(Rule):
     """L1: once the world has settled, every task is processed, undone or in error."""
 
     name: ClassVar[str] = "L1"
+    says: ClassVar[str] = "in the end every task is processed, undone or in error"
 
     def end(self, world: HistoryState) -> None:
         """Look at the state of every task."""
@@ -101,6 +86,7 @@ class EffectsAsRecorded(Rule):
     """
 
     name: ClassVar[str] = "L2"
+    says: ClassVar[str] = "in the end what stands is what the record says"
     kinds: ClassVar[frozenset[str]] = frozenset({"alert"})
 
     def __init__(self, report: Report) -> None:
@@ -187,6 +173,10 @@ class NothingLeftOver(Rule):
     """
 
     name: ClassVar[str] = "L4"
+    says: ClassVar[str] = (
+        "in the end nothing is left over: no messages, requests, orphans, leases of the dead, slots "
+        "that no call has"
+    )
 
     def end(self, world: HistoryState) -> None:
         """Look at what the store holds, and the agents."""
@@ -216,6 +206,7 @@ class FewCommits(Rule):
     """
 
     name: ClassVar[str] = "L5"
+    says: ClassVar[str] = "a task that met no fault needs one commit per step and one more"
     kinds: ClassVar[frozenset[str]] = frozenset(
         {"submitted", "claimed", "moved", "sent", "accepted", "act", "judged", "released", "fault", "ended"}
     )

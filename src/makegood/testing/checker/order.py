@@ -24,6 +24,9 @@ class UndoInOrder(Rule):
     """
 
     name: ClassVar[str] = "I9"
+    says: ClassVar[str] = (
+        "undone is what is done or in doubt, all of it, in reverse order, after the decision to undo"
+    )
     kinds: ClassVar[frozenset[str]] = frozenset({"sent", "moved", "alert", "ended"})
 
     def __init__(self, report: Report) -> None:
@@ -124,6 +127,7 @@ class ForwardInOrder(Rule):
     """
 
     name: ClassVar[str] = "I10"
+    says: ClassVar[str] = "no step starts before its predecessors are done"
     kinds: ClassVar[frozenset[str]] = frozenset({"sent", "taken"})
 
     def before(self, event: Event, world: HistoryState) -> None:

@@ -17,6 +17,7 @@ class OneOwner(Rule):
     """
 
     name: ClassVar[str] = "I6"
+    says: ClassVar[str] = "one claim per task and epoch, one owner per attempt, and only the owner decides"
     kinds: ClassVar[frozenset[str]] = frozenset({"claimed", "moved", "taken"})
 
     def __init__(self, report: Report) -> None:
@@ -78,6 +79,7 @@ class OnlyTheTerm(Rule):
     """I7: a process that judges and frees holds the lease, under its newest epoch; epochs of a lease rise."""
 
     name: ClassVar[str] = "I7"
+    says: ClassVar[str] = "no act by a superseded term"
     kinds: ClassVar[frozenset[str]] = frozenset({"judged", "released", "lease"})
 
     def before(self, event: Event, world: HistoryState) -> None:
@@ -137,6 +139,9 @@ class CountedOnce(Rule):
     """
 
     name: ClassVar[str] = "I8"
+    says: ClassVar[str] = (
+        "one silence is counted once, not before its complete-by, and never more than the threshold allows"
+    )
     kinds: ClassVar[frozenset[str]] = frozenset({"judged", "released"})
 
     def before(self, event: Event, world: HistoryState) -> None:

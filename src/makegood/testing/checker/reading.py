@@ -1,8 +1,8 @@
 """The world as a history describes it so far: tasks, steps, requests, leases, effects.
 
-``HistoryState.take`` folds one event in. The rules of this package see an event twice: before it is folded in (what
-held until now?) and after. Nothing here judges, and nothing here uses the engine's rules: a mistake in them
-would excuse itself.
+``HistoryState.take`` folds one event in. The rules of this package see an event twice: before it is folded in
+(what held until now?) and after. Nothing here judges, and nothing here uses the engine's rules: a mistake in
+them would excuse itself.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -41,10 +41,6 @@ class Final:
     """
     histories: Mapping[int, Sequence[EventView]] = field(default_factory=dict)
     """The store's own history rows, by task."""
-    logs: Sequence[str] = ()
-    """Log lines."""
-    canaries: Sequence[str] = ()
-    """Strings put into payloads and secrets: none may appear in ``logs``."""
 
 
 @dataclass(slots=True)

@@ -16,6 +16,7 @@ class OneCompletion(Rule):
     """I2: a step completes once a round, and is undone once a round; a hand-out is answered once."""
 
     name: ClassVar[str] = "I2"
+    says: ClassVar[str] = "at most one accepted completion per task, step and round"
     kinds: ClassVar[frozenset[str]] = frozenset({"accepted"})
 
     def __init__(self, report: Report) -> None:
@@ -56,6 +57,7 @@ class InTime(Rule):
     """
 
     name: ClassVar[str] = "I3"
+    says: ClassVar[str] = "only the reply to the current attempt is accepted, in time by the store's clock"
     kinds: ClassVar[frozenset[str]] = frozenset({"accepted"})
 
     def __init__(self, report: Report) -> None:
@@ -120,6 +122,7 @@ class RefusedChangesNothing(Rule):
     """I13: no step moves because of a reply that was not accepted in that very commit."""
 
     name: ClassVar[str] = "I13"
+    says: ClassVar[str] = "a refused reply changes nothing"
     kinds: ClassVar[frozenset[str]] = frozenset({"refused", "late", "moved"})
 
     def __init__(self, report: Report) -> None:

@@ -16,6 +16,12 @@ class Rule:
     """One invariant. ``kinds``: the events it needs. A rule may remember events; it lives for one history."""
 
     name: ClassVar[str] = ""
+    says: ClassVar[str] = ""
+    """What must hold, in the words of the report."""
+    part: ClassVar[tuple[str, str] | None] = None
+    """For an invariant about what a world may lack: the kind of event without which it does not apply, and
+    why.
+    """
     kinds: ClassVar[frozenset[str]] = frozenset()
 
     def __init__(self, report: Report) -> None:

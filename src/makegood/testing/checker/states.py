@@ -28,6 +28,7 @@ class FinalStates(Rule):
     """
 
     name: ClassVar[str] = "I1"
+    says: ClassVar[str] = "what has ended stays as it is, but for an operator's act"
     kinds: ClassVar[frozenset[str]] = frozenset({"moved", "ended", "released"})
 
     def before(self, event: Event, world: HistoryState) -> None:
@@ -86,6 +87,7 @@ class Folding(Rule):
     """
 
     name: ClassVar[str] = "I16"
+    says: ClassVar[str] = "the state row is the fold of its history"
     kinds: ClassVar[frozenset[str]] = frozenset({"moved", "ended"})
 
     def before(self, event: Event, world: HistoryState) -> None:

@@ -3,6 +3,7 @@
 Tasks are numbered in the order of their first events; a key above the lines maps the numbers to ids.
 """
 
+from collections import defaultdict
 from collections.abc import Callable, Mapping
 from types import MappingProxyType
 from typing import Any
@@ -55,11 +56,17 @@ def timeline(history: History, task: int | None = None, *, last: int | None = No
 
 def _row(event: Event, numbers: Mapping[int, int], names: tuple[str, ...]) -> tuple[str, str, str, str, str]:
     about = f"#{numbers[event.task]}" if event.task else ""
-    tell = _TELLING.get(event.kind, _plainly)
-    return f"{event.at:.3f}", _MARKS.get(event.kind, ""), event.node or "-", about, tell(event, names)
+    return f"{event.at:.3f}", _MARKS.get(event.kind, ""), event.node or "-", about, _sentence(event, names)
 
 
-# -- one sentence per kind -------------------------------------------------------------------------
+def _sentence(event: Event, names: tuple[str, ...]) -> str:
+    told = _SENTENCES.get(event.kind)
+    if told is None:
+        fields = " ".join(f"{name}={value!r}" for name, value in event.fields.items())
+        return f"{event.kind} {fields}".rstrip()
+    if isinstance(told, str):
+        return told.format_map(defaultdict(str, event.fields, it=_named(event, names)))
+    return told(event, names)
 
 
 def _named(event: Event, names: tuple[str, ...]) -> str:
@@ -67,20 +74,18 @@ def _named(event: Event, names: tuple[str, ...]) -> str:
     name = event.fields.get("step")
     idx = event.fields.get("idx", -1)
     if name is None:
-        name = names[idx] if 0 <= idx < len(names) else f"step {idx}"
+        name = _name(idx, names)
     doing = event.fields.get("doing", "do")
     attempt = event.fields.get("attempt")
     about = name if attempt is None else f"{name}/{attempt}"
     return about if doing == "do" else f"{doing} {about}"
 
 
-def _plainly(event: Event, _names: tuple[str, ...]) -> str:
-    told = " ".join(f"{name}={value!r}" for name, value in event.fields.items())
-    return f"{event.kind} {told}".rstrip()
+def _name(idx: int, names: tuple[str, ...]) -> str:
+    return names[idx] if 0 <= idx < len(names) else f"step {idx}"
 
 
-def _submitted(event: Event, _names: tuple[str, ...]) -> str:
-    return f"submitted, key {event['key']}: {', '.join(event['steps'])}"
+# -- what takes more than a sentence ---------------------------------------------------------------
 
 
 def _claimed(event: Event, _names: tuple[str, ...]) -> str:
@@ -89,13 +94,10 @@ def _claimed(event: Event, _names: tuple[str, ...]) -> str:
 
 
 def _moved(event: Event, names: tuple[str, ...]) -> str:
-    said = []
-    for move in event["moves"]:
-        if move[0] == "task":
-            said.append(f"TASK {move[1]} -> {move[2]}")
-        else:
-            name = names[move[0]] if move[0] < len(names) else f"step {move[0]}"
-            said.append(f"{name} {move[1]} -> {move[2]}")
+    said = [
+        f"{'TASK' if idx == 'task' else _name(idx, names)} {old} -> {new}"
+        for idx, old, new, *_ in event["moves"]
+    ]
     why = event.fields.get("note") or event.fields.get("cause")
     return "; ".join(said or ["noted"]) + (f"  ({why})" if why else "")
 
@@ -105,34 +107,14 @@ def _answered(event: Event, names: tuple[str, ...]) -> str:
     return f"the store has the reply of {_named(event, names)}, {left:.3f} s before its complete-by"
 
 
-def _accepted(event: Event, names: tuple[str, ...]) -> str:
-    return f"accepts {event['reply']} of {_named(event, names)}"
-
-
 def _refused(event: Event, names: tuple[str, ...]) -> str:
     about = f" of {_named(event, names)}" if event.fields.get("idx", -1) >= 0 else ""
     return f"{event['what']}{about} refused: {event['why']}"
 
 
-def _late(event: Event, names: tuple[str, ...]) -> str:
-    return f"late reply of {_named(event, names)}"
-
-
 def _sent(event: Event, names: tuple[str, ...]) -> str:
     where = "in memory" if event.fields.get("local") else "by the store"
     return f"asks for {_named(event, names)}, round {event['round']}, {where}"
-
-
-def _taken(event: Event, names: tuple[str, ...]) -> str:
-    return f"{event['by']} takes {_named(event, names)}"
-
-
-def _given_back(event: Event, names: tuple[str, ...]) -> str:
-    return f"gives {_named(event, names)} back"
-
-
-def _withdrawn(event: Event, names: tuple[str, ...]) -> str:
-    return f"takes back the request for {_named(event, names)}"
 
 
 def _call(event: Event, names: tuple[str, ...]) -> str:
@@ -143,66 +125,6 @@ def _call(event: Event, names: tuple[str, ...]) -> str:
 def _effect(event: Event, _names: tuple[str, ...]) -> str:
     said = f"{event['service']}: {event['doing']} {event['key'].partition('/')[2] or event['key']} -> {event['outcome']}"
     return f"{said}, stands {event['net']} times" + ("" if event["changed"] else " as before")
-
-
-def _reply(event: Event, names: tuple[str, ...]) -> str:
-    return f"answers {event.fields.get('reply', '')} for {_named(event, names)}"
-
-
-def _judged(event: Event, names: tuple[str, ...]) -> str:
-    return f"judges {_named(event, names)} silent: failure {event['failures']}, term {event['epoch']}"
-
-
-def _released(event: Event, _names: tuple[str, ...]) -> str:
-    return f"frees the task: its Scheduler is {event['why']}, term {event['epoch']}"
-
-
-def _lease(event: Event, _names: tuple[str, ...]) -> str:
-    return f"lease {event['name']} {event['verb']} by {event['holder']}, epoch {event['epoch']}"
-
-
-def _alert(event: Event, _names: tuple[str, ...]) -> str:
-    return f"ALERT {event['alert']}: {event['text']}"
-
-
-def _act(event: Event, _names: tuple[str, ...]) -> str:
-    return f"operator's {event['what']}: {event['verdict']}, {event['reason']}"
-
-
-def _told(event: Event, _names: tuple[str, ...]) -> str:
-    return f"the client hears that the task is {event['state']}"
-
-
-def _notice(event: Event, _names: tuple[str, ...]) -> str:
-    return f"notice {event['sequence']} is written, for {event['queue'] or 'a webhook'}: {event['state']}"
-
-
-def _notified(event: Event, _names: tuple[str, ...]) -> str:
-    return f"notice {event['sequence']} arrives at {event['by']}: {event['state']}"
-
-
-def _posted(event: Event, _names: tuple[str, ...]) -> str:
-    return f"message {event['id']} is in the queue {event['queue']}, its sender is told"
-
-
-def _handled(event: Event, _names: tuple[str, ...]) -> str:
-    return f"message {event['id']} of the queue {event['queue']} is {event['state']}"
-
-
-def _made(event: Event, _names: tuple[str, ...]) -> str:
-    return f"made of message {event['message']}"
-
-
-def _circuit(event: Event, _names: tuple[str, ...]) -> str:
-    return f"the circuit of {event['agent']} is {event['state']}"
-
-
-def _counted(event: Event, names: tuple[str, ...]) -> str:
-    return f"counts failure {event['failures']} of {_named(event, names)}"
-
-
-def _removed(event: Event, _names: tuple[str, ...]) -> str:
-    return f"removed, {event['now'] - event['ended']:.1f} s after it was {event['state']}"
 
 
 def _ended(event: Event, _names: tuple[str, ...]) -> str:
@@ -221,53 +143,42 @@ def _store(event: Event, _names: tuple[str, ...]) -> str:
     return f"transaction {event['outcome']}" + (f": {told}" if told else "")
 
 
-def _healed(_event: Event, _names: tuple[str, ...]) -> str:
-    return "HEALED: no fault from here on"
-
-
-def _restored(_event: Event, _names: tuple[str, ...]) -> str:
-    return "RESTORED: the store went back in time, under a new generation"
-
-
-def _rest(event: Event, _names: tuple[str, ...]) -> str:
-    return "AT REST: " + ", ".join(f"{name} {value}" for name, value in event.fields.items())
-
-
-_TELLING: Mapping[str, Callable[[Event, tuple[str, ...]], str]] = MappingProxyType(
+_SENTENCES: Mapping[str, str | Callable[[Event, tuple[str, ...]], str]] = MappingProxyType(
     {
-        "submitted": _submitted,
+        "submitted": lambda event, _: f"submitted, key {event['key']}: {', '.join(event['steps'])}",
         "claimed": _claimed,
         "moved": _moved,
         "answered": _answered,
-        "told": _told,
-        "accepted": _accepted,
+        "told": "the client hears that the task is {state}",
+        "accepted": "accepts {reply} of {it}",
         "refused": _refused,
-        "late": _late,
+        "late": "late reply of {it}",
         "sent": _sent,
-        "taken": _taken,
-        "given back": _given_back,
-        "withdrawn": _withdrawn,
+        "taken": "{by} takes {it}",
+        "given back": "gives {it} back",
+        "withdrawn": "takes back the request for {it}",
         "call": _call,
         "effect": _effect,
-        "reply": _reply,
-        "judged": _judged,
-        "released": _released,
-        "lease": _lease,
-        "alert": _alert,
-        "act": _act,
-        "circuit": _circuit,
-        "counted": _counted,
-        "removed": _removed,
-        "posted": _posted,
-        "handled": _handled,
-        "made": _made,
-        "notice": _notice,
-        "notified": _notified,
+        "reply": "answers {reply} for {it}",
+        "judged": "judges {it} silent: failure {failures}, term {epoch}",
+        "released": "frees the task: its Scheduler is {why}, term {epoch}",
+        "lease": "lease {name} {verb} by {holder}, epoch {epoch}",
+        "alert": "ALERT {alert}: {text}",
+        "act": "operator's {what}: {verdict}, {reason}",
+        "circuit": "the circuit of {agent} is {state}",
+        "counted": "counts failure {failures} of {it}",
+        "removed": lambda event, _: f"removed, {event['now'] - event['ended']:.1f} s after it was {event['state']}",
+        "posted": "message {id} is in the queue {queue}, its sender is told",
+        "handled": "message {id} of the queue {queue} is {state}",
+        "made": "made of message {message}",
+        "notice": lambda event, _: f"notice {event['sequence']} is written, for {event['queue'] or 'a webhook'}: {event['state']}",
+        "notified": "notice {sequence} arrives at {by}: {state}",
         "ended": _ended,
         "fault": _fault,
         "store": _store,
-        "healed": _healed,
-        "restored": _restored,
-        "rest": _rest,
+        "healed": "HEALED: no fault from here on",
+        "restored": "RESTORED: the store went back in time, under a new generation",
+        "rest": lambda event, _: "AT REST: " + ", ".join(f"{name} {value}" for name, value in event.fields.items()),
     }
-)
+)  # fmt: skip
+"""What is said of each kind of event; ``{it}`` is the step, with its attempt."""

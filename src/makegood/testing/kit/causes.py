@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from makegood.base.ids import show
-from makegood.testing.checker import INVARIANTS, timeline
+from makegood.testing.checker import timeline
 from makegood.testing.history import History
 from makegood.testing.kit.limits import piled
 from makegood.testing.kit.services import FakeService, Heard
@@ -19,7 +19,7 @@ from makegood.testing.kit.stage import Stage
 from makegood.testing.simulator.world import Outcome
 
 _HEADERS = "pass headers=mg.current_call().headers with every call"
-_GUARANTEES = 'see docs/learn/guarantees.md, "Your service: what to write"'
+_GUARANTEES = 'see docs/build/write-actions-and-undos.md, "Your service: what to write"'
 _MAKEGOOD = Path(__file__).resolve().parents[2]
 _PYTHON = Path(sysconfig.get_path("stdlib"))
 _DULL = frozenset({"lease", "answered", "told"})
@@ -34,7 +34,7 @@ def what_is_wrong(stage: Stage, outcome: Outcome) -> list[str]:
         return [piled(stage, stage.piled)]  # The world was stopped midway: no other finding means anything.
     told: list[str] = []
     found_out = False
-    for service in stage.fakes.values():
+    for service in stage.services.values():
         told += _of_service(service, outcome)
     found_out = bool(told)
     for task, found in outcome.at_rest.items():
@@ -47,7 +47,7 @@ def what_is_wrong(stage: Stage, outcome: Outcome) -> list[str]:
         told.append(_of_test(stage.raised))
     raw = list(dict.fromkeys(finding.partition("\n")[0] for finding in outcome.findings))
     if found_out:
-        broken = [f"{name} ({INVARIANTS[name]})" for name in outcome.report.broken()]
+        broken = [f"{name} ({outcome.report.invariants[name]})" for name in outcome.report.broken()]
         told += [f"broken: {'; '.join(broken)}"] if broken else []
         return told
     told += [f"the checker: {finding}" for finding in raw[:_MOST_RAW]]
@@ -166,7 +166,7 @@ def _why_left(service: FakeService, done: Heard, undone: list[Heard]) -> str:
                 f"{_HEADERS}."
             )
         mend = (
-            "settle=True: it is then driven to a definite answer before it is undone"
+            "remembers=True: it is then driven to a definite answer before it is undone"
             if service.keys
             else "retry=mg.NEVER: it is then undone only when it is known whether it happened"
         )

@@ -78,13 +78,13 @@ def crash_everywhere(
     fails: bool = False,
 ) -> Any:
     """Play an ``async def`` test once calm, then once per fault point and kind of fault, each time in a new
-    world.
+    world::
 
         @crash_everywhere
         async def test_order(world):
             bank = world.service("payments", do=fake.charge, undo=fake.refund)
             task = await world.submit(place_order, Order("7", 990))
-            await world.settle()
+            await world.run_to_rest()
             task.assert_processed_or_undone()
 
     - ``kinds``: of "kill", "stop", "ambiguous" (a commit whose answer is lost), "duplicate" (a message or a
@@ -140,12 +140,12 @@ def simulate(
     attempts: int = ATTEMPTS,
     fails: bool = False,
 ) -> Any:
-    """Play an ``async def`` test once per seed, each time in a storm that the seed draws.
+    """Play an ``async def`` test once per seed, each time in a storm that the seed draws::
 
         @simulate(seeds=500, faults=("kill", "late"))
         async def test_order_in_a_storm(world):
             ...
-            await world.settle()       # the storm passes, and all work ends
+            await world.run_to_rest()       # the storm passes, and all work ends
             task.assert_whole()
 
     - ``seeds``: how many, starting at 0.

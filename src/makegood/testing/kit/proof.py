@@ -130,7 +130,7 @@ class Proof:
 
     def _count(self, stage: Stage) -> None:
         """Note what this world covered: the services it called, the undos it requested."""
-        for fake in stage.fakes.values():
+        for fake in stage.services.values():
             self.called[fake.name] = self.called.get(fake.name, not fake.needed) or bool(fake.heard)
         for (agent, action), undone in stage.undone.items():
             known = stage.app.agents[agent].actions.get(action)
@@ -311,7 +311,9 @@ def _never(_stage: Stage, _point: FaultPoint) -> None:
 
 
 def _swarm(pace: float) -> Swarm:
-    engine = Options(heartbeat=pace, life=5 * pace, every=5 * pace, lease=15 * pace, poll=pace)
+    engine = Options(
+        heartbeat=pace, dead_after=5 * pace, supervise_every=5 * pace, lease=15 * pace, poll_every=pace
+    )
     return Swarm(layout=APART, tasks=0, storm=0.0, client_apart=True, engine=engine)
 
 

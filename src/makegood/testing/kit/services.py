@@ -162,7 +162,7 @@ class FakeService(Service):
         """Ask whether it happened: by the key, or by the arguments of ``do``.
 
         ``fences``: refuse older tokens from now on, even if the service does not compare them otherwise. The
-        token is in ``headers``; without one nothing is refused.
+        token is in ``headers``; without one the service rejects nothing.
         """
         asked = self._asked("probe", args, kwargs, headers, key, fences=fences)
         found = await self._over_the_wire(asked)

@@ -2,29 +2,26 @@
 
 The test belongs to the world, so no fault strikes it. The user's actions belong to the simulated processes,
 so they can be killed midway. Processes start with the first submission. When the test is over, everything
-recovers and must settle.
+recovers and must come to rest.
 """
 
 import asyncio
 import gc
-import random
-from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from collections.abc import Awaitable, Callable, Coroutine
 from pathlib import Path
 from typing import Any, Final
 
 from makegood.base.ids import show
 from makegood.client.client import Client
-from makegood.client.handle import TaskHandle
 from makegood.errors import ConfigError, DefinitionError, StoreUnavailableError
 from makegood.testing.kit.services import FakeService
 from makegood.testing.simulator import world as simulated
-from makegood.testing.simulator.customers import Customers
+from makegood.testing.simulator.customers import Customers, Order
 from makegood.testing.simulator.did_you_mean import meant
 from makegood.testing.simulator.faults import Plan
 from makegood.testing.simulator.loop import SimulatedProcess
 from makegood.testing.simulator.members import FleetMember
 from makegood.testing.simulator.quiescence import Eye, Failed, StepCalls, TaskAtRest
-from makegood.testing.simulator.storm import Order
 from makegood.testing.simulator.swarm import Swarm
 from makegood.testing.simulator.world_files import Grounds
 from makegood.workflow.app import App
@@ -45,7 +42,7 @@ _MAKEGOOD: Final = Path(__file__).resolve().parents[2]
 
 
 class NotAtRestError(AssertionError):
-    """The submitted tasks did not settle in time, or the test waits for something that never happens."""
+    """The tasks did not come to rest in time, or the test waits for something that never happens."""
 
 
 class Shoppers(Customers):
@@ -54,7 +51,7 @@ class Shoppers(Customers):
     """
 
     def __init__(self, stage: "Stage") -> None:
-        super().__init__(stage, ())
+        super().__init__(stage)
         self._stage = stage
         self.failed: dict[str, Exception] = {}
 
@@ -84,16 +81,15 @@ class Shoppers(Customers):
 
     async def _try(self, door: FleetMember, client: Client, order: Order) -> None:
         try:
-            await self._ask(door, client, order)
+            await self.ask(door, client, order)
         except Exception as wrong:  # noqa: BLE001 - it belongs to the test, which waits elsewhere
             self.failed[order.key] = wrong
-
-    async def _wait(self, door: FleetMember, handle: TaskHandle[Any]) -> None:
-        """The test itself waits, with ``settle``: a client that polls every second would make hours long."""
 
 
 class Stage(simulated.SimulatedWorld):
     """A simulated world in which a script is played."""
+
+    services: dict[str, FakeService]
 
     def __init__(
         self,
@@ -104,31 +100,31 @@ class Stage(simulated.SimulatedWorld):
         plan: Plan | None = None,
         grounds: Grounds | None = None,
     ) -> None:
-        super().__init__(seed, app=App("unknown"), orders=_no_orders, swarm=swarm, plan=plan, grounds=grounds)
+        super().__init__(seed, app=App("unknown"), swarm=swarm, plan=plan, grounds=grounds)
         self.apps: dict[Workflow[..., Any], App] = {}
         self.shoppers = self.customers = Shoppers(self)
-        """What the script ended with."""
         self.raised: BaseException | None = None
-        """Whether faults may strike."""
+        """What the script ended with."""
         self.exposed = False
-        """When the first task was submitted."""
+        """Whether faults may strike."""
         self.began: float | None = None
-        """When the script ended."""
+        """When the first task was submitted."""
         self.over = 0.0
+        """When the script ended."""
         self.eye: Eye | None = None
-        self.fakes: dict[str, FakeService] = {}
+        self.services = {}
         self.longest = _HOUR
         self.attempts = ATTEMPTS
-        """The step with too many ``attempts``, for which the world was given up."""
         self.piled: StepCalls | None = None
-        """The step with the most attempts."""
+        """The step with too many ``attempts``, for which the world was given up."""
         self.asked: StepCalls | None = None
-        """A task that did not succeed because of an action."""
+        """The step with the most attempts."""
         self.failed: Failed | None = None
-        """For each action that has an undo: whether it was requested."""
+        """A task that did not succeed because of an action."""
         self.undone: dict[tuple[str, str], bool] = {}
-        """How all tasks ended, in words."""
+        """For each action that has an undo: whether it was requested."""
         self.ends = ""
+        """How all tasks ended, in words."""
         self._looked = 0
         self._given_up: asyncio.Future[None] | None = None
         self._script = script
@@ -252,10 +248,10 @@ class Stage(simulated.SimulatedWorld):
             storm.cancel()
             await asyncio.wait({storm})
 
-    async def settle(self) -> None:
+    async def run_to_rest(self) -> None:
         """Let the storm pass, if there is one, and wait until everything has settled."""
         if self.began is None:
-            raise ConfigError("world.settle() before world.submit(...): there is nothing to wait for")
+            raise ConfigError("world.run_to_rest() before world.submit(...): there is nothing to wait for")
         if self._storm is not None:
             await asyncio.wait({self._storm})
             self._storm = None
@@ -351,10 +347,6 @@ def _let_through(refused: Exception) -> bool:
     """Return whether makegood was the last to catch this error, and none of the user's code."""
     caught = refused.__traceback__
     return caught is not None and Path(caught.tb_frame.f_code.co_filename).resolve().is_relative_to(_MAKEGOOD)
-
-
-def _no_orders(_app: App, _rng: random.Random, _count: int) -> Sequence[Order]:
-    return ()
 
 
 def app_of(workflow: Workflow[..., Any]) -> App:

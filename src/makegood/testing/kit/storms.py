@@ -59,4 +59,11 @@ def _only(strengths: Mapping[str, float], wanted: frozenset[str]) -> dict[str, f
 
 def _slowly(engine: Options, pace: float) -> Options:
     """Return settings for a world in which everything takes long."""
-    return replace(engine, heartbeat=pace, life=5 * pace, every=5 * pace, lease=15 * pace, poll=pace)
+    return replace(
+        engine,
+        heartbeat=pace,
+        dead_after=5 * pace,
+        supervise_every=5 * pace,
+        lease=15 * pace,
+        poll_every=pace,
+    )

@@ -1,5 +1,5 @@
-"""The world of a user's test: ``world.submit``, ``world.service``, ``world.settle``, ``world.kill`` and the
-rest.
+"""The world of a user's test: ``world.submit``, ``world.service``, ``world.run_to_rest``, ``world.kill`` and
+the rest.
 """
 
 import asyncio
@@ -10,6 +10,7 @@ from typing import Any
 
 from makegood.base import ids
 from makegood.base.durations import Duration, seconds
+from makegood.base.old_names import keeps_old_names
 from makegood.client.client import Client
 from makegood.errors import ConfigError, KeyConflict, TaskNotFoundError
 from makegood.model.messages import Answer
@@ -18,8 +19,8 @@ from makegood.model.states import AT_REST
 from makegood.testing.checker import timeline
 from makegood.testing.kit.services import FakeService
 from makegood.testing.kit.stage import DAY, NotAtRestError, Stage
+from makegood.testing.simulator.customers import Order
 from makegood.testing.simulator.did_you_mean import meant
-from makegood.testing.simulator.storm import Order
 from makegood.workflow.workflow import Workflow
 
 
@@ -28,7 +29,7 @@ class Task:
     """A task that the test submitted.
 
     task = await world.submit(place_order, order)
-    await world.settle()
+    await world.run_to_rest()
     task.assert_processed_or_undone()
     """
 
@@ -184,14 +185,15 @@ class Role:
         return any(m.up and not m.process.stopped for m in self._stage.of_role(self.name))
 
 
+@keeps_old_names
 class World:
-    """What a test under ``@crash_everywhere`` or ``@simulate`` gets: one simulated world, on virtual time.
+    """What a test under ``@crash_everywhere`` or ``@simulate`` gets: one simulated world, on virtual time::
 
         @crash_everywhere
         async def test_order(world: World) -> None:
             bank = world.service("payments")
             task = await world.submit(place_order, Order("7", 990))
-            await world.settle()
+            await world.run_to_rest()
             task.assert_processed_or_undone()
 
     When the test ends, the books of every service are checked against the record, and every invariant of the
@@ -246,11 +248,8 @@ class World:
             )
         if name in self._stage.services:
             raise ConfigError(f"this world has a service {name!r} already: give each its own name")
-        kind: Any = "fenced" if token else "keyed" if keys else "bare"
-        made = FakeService(
-            self._stage, name, kind, keys=keys, tokens=token, does=do, undoes=undo, needed=needed
-        )
-        self._stage.services[name] = self._stage.fakes[name] = made
+        made = FakeService(self._stage, name, keys=keys, tokens=token, does=do, undoes=undo, needed=needed)
+        self._stage.services[name] = made
         return made
 
     async def submit(self, workflow: Workflow[..., Any], *inputs: Any, key: str | None = None) -> Task:
@@ -275,12 +274,12 @@ class World:
         number = await self._stage.shoppers.place(Order(workflow, inputs, named))
         return Task(number, named, plan.returns_type, self._stage)
 
-    async def settle(self) -> None:
+    async def run_to_rest(self) -> None:
         """Wait until every task has ended and nothing is in flight. In a storm, the storm passes first.
 
-        Fails if the world does not settle.
+        Fails if the world does not come to rest.
         """
-        await self._stage.settle()
+        await self._stage.run_to_rest()
 
     async def until(self, condition: Callable[[], bool], *, within: Duration = "1h") -> None:
         """Let time pass until a condition holds: ``await world.until(lambda: task.steps["charge"] ==

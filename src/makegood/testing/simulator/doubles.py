@@ -8,7 +8,9 @@ SLICES = frozenset(
 
 
 class Doubled:
-    """A store in front of ``store``, or of none. A method that is named as a verb of a slice is in its place there."""
+    """A store in front of ``store``, or of none. A method that is named as a verb of a slice is in its place
+    there.
+    """
 
     def __init__(self, store: Any) -> None:
         self._store: Any = store

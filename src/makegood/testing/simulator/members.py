@@ -20,12 +20,9 @@ from makegood.store.sqlite import SQLiteStore
 from makegood.testing.history import History
 from makegood.testing.simulator.clocks import SimulatedClock
 from makegood.testing.simulator.loop import SimulatedProcess
-from makegood.testing.simulator.peers import SWEEP
 from makegood.testing.simulator.recorder import Recorder
-from makegood.testing.simulator.services import SERVICES
-from makegood.testing.simulator.stores import InlineLine, StoreWorld, Wire, WorldBell
+from makegood.testing.simulator.stores import VERBS, InlineLine, StoreWorld, Wire, WorldBell
 from makegood.testing.simulator.swarm import Swarm
-from makegood.testing.simulator.webhook_receivers import TIMEOUT, Post, hosts, patience
 from makegood.workflow.app import App
 
 _PAUSE = 0.5
@@ -36,7 +33,6 @@ class Home(StoreWorld, Protocol):
 
     seed: int
     app: App
-    swarm: Swarm
     path: Path
     true_clock: SimulatedClock
     services: Any
@@ -45,6 +41,11 @@ class Home(StoreWorld, Protocol):
     recorder: Recorder
     bells: list[WorldBell]
     line: type[InlineLine]
+
+    @property
+    def swarm(self) -> Swarm:
+        """Its options."""
+        ...
 
     def left(self, member: "FleetMember") -> None:
         """Handle the end of a process that ended by itself."""
@@ -73,33 +74,10 @@ class FleetMember:
         """Whether its process lives, stopped or not."""
         return self.incarnation > 0 and not self.process.dead
 
-    @property
-    def tells(self) -> bool:
-        """Whether it handles notices: it has a Notifier, or is a submitter."""
-        return not self.roles or "scheduler" in self.roles
-
-    def slots_lost(self) -> list[str]:
-        """Return the agents, by display name, that have a slot taken without a call; none while some are set
-        aside for a moment.
-        """
-        node = self.node
-        if not self.up or node is None or node.agents is None:
-            return []
-        agents, scheduler = node.agents, node.scheduler
-        setting_aside = scheduler is not None and not scheduler.idle()
-        if setting_aside or agents.intake.taking:
-            return []
-        return [
-            f"{self.name}, {slots.address}: {slots.free} of {slots.size} free, {slots.running} called"
-            for slots in agents.slots.values()
-            if slots.free + slots.running != slots.size
-        ]
-
     def start(self) -> None:
         """Start the process again: it remembers nothing."""
         self.incarnation += 1
         self.process = SimulatedProcess(self.name)
-        self.process.context.run(SERVICES.set, self.world.services)
         self.node = self.client = None
         self.world.loop.create_task(self._live(), name=f"{self.name} lives", context=self.process.context)
 
@@ -121,7 +99,7 @@ class FleetMember:
         rng = random.Random(f"{world.seed} {self.name} {self.incarnation}")
         while True:
             store = self._store()
-            wire = cast("Store", Wire(world, store, self.process))
+            wire = cast("Store", Wire(world, store, self.process, self._struck()))
             try:
                 await wire.open()
                 await (self._run(wire, rng) if self.roles else self._serve(wire, rng))
@@ -156,7 +134,7 @@ class FleetMember:
 
     async def _serve(self, store: Store, rng: random.Random) -> None:
         poll = self.world.swarm.engine.poll_seconds or 1.0
-        client = Client(store, poll=poll, clock=self.clock, rng=rng)
+        client = Client(store, poll_every=poll, clock=self.clock, rng=rng)
         await client.open()
         self.client = client
 
@@ -197,29 +175,19 @@ class FleetMember:
             world.crashes.append(f"{self.name} died of {failure!r} at {world.loop.now:.3f} s")
         world.left(self)
 
+    def _struck(self) -> frozenset[str]:
+        """Return the verbs of the store that faults strike."""
+        return VERBS
+
     def _options(self) -> Options:
-        """Return the settings of the Node; the notified submitters are no part of the engine."""
-        engine = replace(self.world.swarm.engine, tell=None, leaderless=None)
-        if self.world.swarm.around is None:
-            return engine
-        engine = replace(engine, webhook_timeout=TIMEOUT)
-        keep = self.world.swarm.around.keep
-        return engine if keep is None else replace(engine, keep=keep, sweep=SWEEP)
+        """Return the settings of the Node; operators who are notified are no part of a world."""
+        return replace(self.world.swarm.engine, alerts_every=None, leaderless_after=None)
 
     def _surround(self, node: Node) -> None:
-        """Send a Node's notices to the world's receivers, and record its circuits in the history."""
+        """Record a Node's circuits in the history."""
         for slots in node.agents.slots.values() if node.agents is not None else ():
             if slots.circuit is not None:
                 self._watch(slots.address, slots.circuit)
-        around = self.world.swarm.around
-        if around is not None and node.notifier is not None:
-            shares, delivery = node.notifier.shares, node.notifier.delivery
-            shares.hosts, delivery.poster, delivery.patience = (
-                hosts(),
-                Post(self.world),
-                patience(around.keep),
-            )
-            node.client.submitter.only_to(shares.hosts.check)
 
     def _watch(self, address: str, circuit: Circuit) -> None:
         become = circuit._become  # noqa: SLF001 - it has no other listener

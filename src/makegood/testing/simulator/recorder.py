@@ -19,13 +19,12 @@ from makegood.store import rows
 from makegood.store.sqlite.transaction import WriteTransaction
 from makegood.testing.history import Event, History
 
-STANDING = ("done", "in_doubt", "kept", "undoing", "undo_failed", "running")
-
 _LOG = "create temp table makegood_log (n integer primary key, what text, a, b, c, d, e, f, g, h, i)"
 _IS_LOGGED = "select 1 from temp.sqlite_master where name = 'makegood_log'"
 _COLUMNS = "abcdefghi"
-_COUNT = "(select count(*) from makegood_{} where task = old.id)"
-_TRIGGERS: tuple[tuple[str, str, str, str], ...] = (
+Trigger = tuple[str, str, str, str]
+
+_TRIGGERS: tuple[Trigger, ...] = (
     ("sent", "insert", "makegood_request", "new.task, new.idx, new.attempt, new.kind, new.taken_by, new.complete_by"),
     ("taken", "update of taken_by", "makegood_request",
      "new.task, new.idx, new.attempt, new.kind, new.taken_by, new.complete_by, old.taken_by"),
@@ -43,39 +42,27 @@ _TRIGGERS: tuple[tuple[str, str, str, str], ...] = (
     ("alert", "insert", "makegood_alert", "new.task, new.kind, new.step, new.text"),
     ("act", "insert", "makegood_audit", "new.task, new.kind, new.verdict, new.reason"),
     ("node", "insert", "makegood_node", "new.id, new.name"),
-    ("removed", "delete", "makegood_task", f"old.id, old.state, {_COUNT.format('listener')}, {_COUNT.format('inbox')}, old.ended_at"),
-    ("made", "insert", "makegood_task", "new.id, new.correlation_id"),
-    ("handled", "update of state", "makegood_message", "new.id, new.queue, new.state"),
-    ("handled", "delete", "makegood_message", "old.id, old.queue, 'done'"),
-    ("notice", "insert", "makegood_notice", "new.task, new.sequence, cast(new.body as text), ''"),
-    ("notice", "insert", "makegood_message", "new.task, new.sequence, cast(new.body as text), new.queue"),
 )  # fmt: skip
-_WHEN = {
-    **dict.fromkeys(("sent", "taken", "answered", "gone"), " when {row}.kind <> 'timer'"),
-    "made": " when {row}.correlation_id is not null",
-    "handled": " when {row}.task is null",
-    "notice": " when {row}.task is not null",
-}
+_WHEN = dict.fromkeys(("sent", "taken", "answered", "gone"), " when {row}.kind <> 'timer'")
 """Conditions of the triggers: other rows are not logged."""
 
 
-def triggers() -> Iterable[str]:
+def triggers(rows: Sequence[Trigger], conditions: Mapping[str, str]) -> Iterable[str]:
     """Return the statements that make a connection log its changes.
 
-    >>> sum(1 for _ in triggers())
-    22
+    ``rows``: what is logged: its name, the verb, the table and the columns. ``conditions``: of some of them.
     """
-    yield _LOG
-    for n, (what, verb, table, source_columns) in enumerate(_TRIGGERS):
+    for what, verb, table, source_columns in rows:
         columns = ", ".join(["what", *_COLUMNS[: source_columns.count(",") + 1]])
-        when = _WHEN.get(what, "").format(row="old" if verb == "delete" else "new")
+        when = conditions.get(what, "").format(row="old" if verb == "delete" else "new")
         named_columns = f"'{what}', {source_columns}"
         into = f"insert into makegood_log ({columns}) values ({named_columns})"  # noqa: S608 - our own columns
-        yield f"create temp trigger makegood_log_{n} after {verb} on main.{table}{when} begin {into}; end"
+        name = f"makegood_log_{what}_{verb.partition(' ')[0]}_{table}"
+        yield f"create temp trigger {name} after {verb} on main.{table}{when} begin {into}; end"
 
 
 @dataclass(slots=True)
-class _Told:
+class LoggedChanges:
     """The log of one kind of operation, sorted by what each row says."""
 
     verb: str
@@ -84,6 +71,7 @@ class _Told:
     by: dict[str, list[tuple[Any, ...]]] = field(default_factory=dict)
 
     def of(self, what: str) -> list[tuple[Any, ...]]:
+        """Return the logged rows of one name."""
         return self.by.get(what, [])
 
 
@@ -114,8 +102,13 @@ class Recorder:
         """Make a connection log its changes, if it does not yet."""
         if connection.execute(_IS_LOGGED).fetchone():
             return
-        for statement in triggers():
+        for statement in self.log():
             connection.execute(statement)
+
+    def log(self) -> Iterable[str]:
+        """Return the statements that make a connection log its changes."""
+        yield _LOG
+        yield from triggers(_TRIGGERS, _WHEN)
 
     # -- a transaction -----------------------------------------------------------------------------
 
@@ -133,7 +126,7 @@ class Recorder:
         if not logged:
             return
         tx.connection.execute("delete from makegood_log")
-        told = _Told(verb, tx.now, fields)
+        told = LoggedChanges(verb, tx.now, fields)
         for row in logged:
             told.by.setdefault(row[1], []).append(row[2:])
         self._learn(told)
@@ -144,8 +137,7 @@ class Recorder:
         self._moves(told)
         self._requests(told)
         self._said(told)
-        self._notices(told)
-        self._removed(told)
+        self._around(told)
         self._ends(told, tx.connection)
 
     def keep(self, outcome: str, verbs: Sequence[str]) -> None:
@@ -171,20 +163,20 @@ class Recorder:
 
     # -- what the rows say -------------------------------------------------------------------------
 
-    def _failures(self, told: _Told) -> None:
+    def _failures(self, told: LoggedChanges) -> None:
         for task, idx, *_, failures in (row[:6] for row in told.of("stepped")):
             if failures > self.failures.get((task, idx), 0):
                 self._note("counted", task, idx=idx, failures=failures)
             self.failures[task, idx] = failures
 
-    def _learn(self, told: _Told) -> None:
+    def _learn(self, told: LoggedChanges) -> None:
         for number, name in (row[:2] for row in told.of("node")):
             self.names[number] = name
         for task, idx, name, attempt, round_, *_ in told.of("step") + told.of("stepped"):
             self.steps[task, idx] = (name, attempt, round_)
             self.indices.setdefault(task, {})[name] = idx
 
-    def _locks(self, told: _Told) -> None:
+    def _locks(self, told: LoggedChanges) -> None:
         for task, was, epoch, holder, lost, _, _, held, _ in told.of("task"):
             if epoch > was and (holder is not None or told.verb == "commit"):
                 self._note("claimed", task, epoch=epoch, lost=lost)
@@ -195,7 +187,7 @@ class Recorder:
             verb = "acquired" if epoch > was else "renewed" if holder is not None else "released"
             self._note("lease", name=name, epoch=epoch, holder=holder or before, verb=verb)
 
-    def _replies(self, told: _Told) -> None:
+    def _replies(self, told: LoggedChanges) -> None:
         """A taken request that a Scheduler's commit consumed was answered."""
         for task, idx, attempt, doing, complete_by, *_ in told.of("answered"):
             self._note(
@@ -218,7 +210,7 @@ class Recorder:
             else:
                 self._note("withdrawn", task, idx=idx, doing=doing, attempt=attempt)
 
-    def _judged(self, told: _Told) -> None:
+    def _judged(self, told: LoggedChanges) -> None:
         if told.verb != "judge":
             return
         failures = {(row[0], row[1]): row[5] for row in told.of("stepped")}
@@ -228,7 +220,7 @@ class Recorder:
                 "judged", task, idx=idx, attempt=attempt, failures=counted, epoch=told.fields["term"].epoch
             )
 
-    def _moves(self, told: _Told) -> None:
+    def _moves(self, told: LoggedChanges) -> None:
         causes = {row[0]: row[8] for row in told.of("task")}
         for task, _, encoded, note, *_ in told.of("event"):
             moves: list[tuple[Any, ...]] = []
@@ -240,7 +232,7 @@ class Recorder:
                     moves.append((idx, old, new, *self.steps[task, idx][1:]))
             self._note("moved", task, moves=moves, cause=causes.get(task, ""), note=note)
 
-    def _requests(self, told: _Told) -> None:
+    def _requests(self, told: LoggedChanges) -> None:
         for task, idx, attempt, doing, taken_by, complete_by, *_ in told.of("sent"):
             name, _, round_ = self.steps[task, idx]
             key = ids.key(self.store_id, task, name, round_, "undo" if doing == "undo" else "do")
@@ -264,7 +256,7 @@ class Recorder:
                     within=complete_by - told.now,
                 )  # fmt: skip
 
-    def _said(self, told: _Told) -> None:
+    def _said(self, told: LoggedChanges) -> None:
         for task, kind, step, text, *_ in told.of("alert"):
             self._note("alert", task or 0, alert=kind, step=step, text=text)
         for task, kind, verdict, reason, *_ in told.of("act"):
@@ -272,27 +264,10 @@ class Recorder:
             if verdict == "refused":
                 self._note("refused", task, what="act", idx=-1, attempt=0, why=reason)
 
-    def _removed(self, told: _Told) -> None:
-        for task, state, unsent, unheard, ended_at, *_ in told.of("removed"):
-            self._note(
-                "removed", task, state=state, unsent=unsent, unheard=unheard, ended=ended_at, now=told.now
-            )
+    def _around(self, told: LoggedChanges) -> None:
+        """Note what happened around the engine."""
 
-    def _notices(self, told: _Told) -> None:
-        for id_, queue, state, *_ in told.of("handled"):
-            self._note("handled", queue=queue, id=id_, state=state)
-        for task, message, *_ in told.of("made"):
-            self._note("made", task, message=message)
-        for task, sequence, body, queue, *_ in told.of("notice"):
-            self._note(
-                "notice",
-                task,
-                sequence=sequence,
-                state=msgspec.json.decode(body)["data"]["state"],
-                queue=queue,
-            )
-
-    def _ends(self, told: _Told, connection: sqlite3.Connection) -> None:
+    def _ends(self, told: LoggedChanges, connection: sqlite3.Connection) -> None:
         for task, _, _, _, _, was, state, *_ in told.of("task"):
             if state in AT_REST and state != was:
                 standing = connection.execute(_STANDING, (task,)).fetchall()

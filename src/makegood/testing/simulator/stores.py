@@ -41,7 +41,11 @@ class StoreWorld(Protocol):
     recorder: Recorder
     files: Files
     once: frozenset[str]
-    swarm: Swarm
+
+    @property
+    def swarm(self) -> Swarm:
+        """Its options."""
+        ...
 
     def strike(self, name: str, able: tuple[str, ...], process: SimulatedProcess | None = None) -> str | None:
         """Report that a fault point is reached; returns what struck there."""
@@ -234,7 +238,7 @@ class WorldBell(Bell):
         self.kinds.clear()
 
 
-_VERBS = frozenset(
+VERBS = frozenset(
     [
         "submit",
         "commit",
@@ -272,36 +276,22 @@ _VERBS = frozenset(
     ]
 )
 
-_AROUND = frozenset(
-    [
-        "send_messages",
-        "receive_messages",
-        "return_messages",
-        "transact",
-        "prune",
-        "expire_messages",
-        "shorten_queues",
-        "acknowledge_messages",
-        "notices_due",
-        "take_notices",
-        "settle_notices",
-    ]
-)
-"""Verbs that faults strike only in worlds with surroundings; other worlds draw nothing for them."""
-
 
 class Wire(Doubled):
     """The store as one process sees it, and the way of its messages."""
 
-    def __init__(self, world: StoreWorld, store: Any, process: SimulatedProcess) -> None:
+    def __init__(
+        self, world: StoreWorld, store: Any, process: SimulatedProcess, struck: frozenset[str] = VERBS
+    ) -> None:
         super().__init__(store)
         self._world = world
         self._process = process
+        self._struck = struck
         self._again: list[tuple[float, Request]] = []
 
     def passed(self, name: str, found: Any) -> Any:
         """Return a verb that may be struck."""
-        if name not in _VERBS and (name not in _AROUND or self._world.swarm.around is None):
+        if name not in self._struck:
             return found
         return partial(self._call, name, found)
 

@@ -9,7 +9,6 @@ from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 from makegood.options import Options
-from makegood.testing.simulator.peers import Around
 
 LAYOUTS = (
     (("scheduler", "agent", "supervisor"), ("scheduler", "agent", "supervisor")),
@@ -31,27 +30,15 @@ LAYOUTS = (
 )
 """The roles of each process."""
 
-AT_POINTS = ("kill", "stop", "store down", "ambiguous committed", "ambiguous not committed", "slow commit")
-"""Faults that strike at a fault point of a process."""
-MESSAGES = ("drop", "duplicate", "delay")
-"""What can happen to a request or a reply on its way; reordering follows from delay."""
-SERVICES = (
-    "service slow",
-    "service fails",
-    "service refuses",
-    "service hangs",
-    "service does it and times out",
+SPELLS = (
+    "service fails", "service refuses", "service hangs", "service does it and times out", "service late", "service late",
     "service late",
-)
-"""What a remote service can do to a call."""
-SPELLS = (*SERVICES[1:], "service late", "service late")
+)  # fmt: skip
 """What a remote service can do to every call for a while."""
 _UNWATCHED = 0.6
 """The share of worlds without a poll behind the rings, of those in which no ring is lost, not even with the
 process that was to send it. There, nothing makes up for a forgotten wake-up.
 """
-DRIVEN = ("kill", "stop", "outage", "clock jump", "orderly stop", "operator", "spell")
-"""Faults that happen now and then."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -88,26 +75,10 @@ class Swarm:
     """See the store's ``abreast``."""
     engine: Options = field(default_factory=Options)
     """The settings of every Node."""
-    around: Around | None = None
-    """The surroundings of the engine; None: there are none."""
 
     def as_json(self) -> dict[str, Any]:
         """Return the options as plain values, for a report."""
         return asdict(self)
-
-
-def calm(*, tasks: int = 1, layout: tuple[tuple[str, ...], ...] = LAYOUTS[0]) -> Swarm:
-    """Return a world without faults."""
-    return Swarm(layout=layout, tasks=tasks, storm=0.0)
-
-
-def kills(
-    *, tasks: int = 4, layout: tuple[tuple[str, ...], ...] = LAYOUTS[0], strength: float = 1.0
-) -> Swarm:
-    """Return a world in which processes are killed, and nothing else happens."""
-    return Swarm(
-        layout=layout, tasks=tasks, points={"kill": 0.004 * strength}, driven={"kill": 0.1 * strength}
-    )
 
 
 def draw(rng: random.Random) -> Swarm:
@@ -118,15 +89,15 @@ def draw(rng: random.Random) -> Swarm:
     )  # Later additions draw from here, so that the recorded seeds keep their meaning.
     engine = Options(
         heartbeat=1.0,
-        life=rng.choice((3.0, 5.0)),
-        every=rng.choice((1.0, 2.0, 5.0)),
+        dead_after=rng.choice((3.0, 5.0)),
+        supervise_every=rng.choice((1.0, 2.0, 5.0)),
         lease=rng.choice((5.0, 15.0)),
-        grace=rng.choice((0.0, 0.5, 2.0)),
-        starve=rng.choice((5.0, 30.0)),
-        poll=rng.choice((1.0, 2.0, 5.0)),
+        late_after=rng.choice((0.0, 0.5, 2.0)),
+        starved_after=rng.choice((5.0, 30.0)),
+        poll_every=rng.choice((1.0, 2.0, 5.0)),
         slots=rng.choice((None, None, 1, 2)),
-        hold=rng.choice((10_000, 10_000, 2)),
-        claim=rng.choice((500, 500, 1)),
+        max_tasks=rng.choice((10_000, 10_000, 2)),
+        claim_batch=rng.choice((500, 500, 1)),
     )
     swarm = Swarm(
         layout=rng.choice(LAYOUTS),
@@ -156,7 +127,7 @@ def draw(rng: random.Random) -> Swarm:
     )  # fmt: skip
     rung = not swarm.bell_loss and "kill" not in swarm.points and "kill" not in swarm.driven
     if rung and apart.random() < _UNWATCHED:
-        return replace(swarm, engine=replace(engine, poll=None))
+        return replace(swarm, engine=replace(engine, poll_every=None))
     return swarm
 
 

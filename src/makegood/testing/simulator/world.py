@@ -10,34 +10,27 @@ time, *rest*. ``history`` holds what happened; ``findings`` what is wrong.
 import asyncio
 import random
 import signal
-from collections.abc import Callable, Mapping, Sequence
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
 from contextvars import Context
-from dataclasses import dataclass, field, replace
-from functools import partial
+from dataclasses import dataclass, field
 
 from makegood.node.signals import SAME
-from makegood.testing.checker import Report, check
+from makegood.testing.checker import RULES, Report, check
+from makegood.testing.checker.rule import Rule
 from makegood.testing.history import History
-from makegood.testing.simulator import peers
 from makegood.testing.simulator.clocks import SimulatedClock
-from makegood.testing.simulator.consumers import Consumer
 from makegood.testing.simulator.customers import Customers
 from makegood.testing.simulator.faults import Faults, Plan
 from makegood.testing.simulator.loop import DeadlockError, SimulatedProcess, WorldLoop, current_process
 from makegood.testing.simulator.members import FleetMember
-from makegood.testing.simulator.operator import RandomOperator
 from makegood.testing.simulator.quiescence import Eye, TaskAtRest, WorldAtRest
 from makegood.testing.simulator.recorder import Recorder
-from makegood.testing.simulator.services import Kind, Service
+from makegood.testing.simulator.services import Service
 from makegood.testing.simulator.stores import InlineLine, WorldBell
-from makegood.testing.simulator.storm import Order
-from makegood.testing.simulator.swarm import SPELLS, Swarm, draw
+from makegood.testing.simulator.swarm import SPELLS, Swarm
 from makegood.testing.simulator.world_files import Grounds
 from makegood.workflow.app import App
-
-_LOOK = 0.5
-
-Orders = Callable[[App, random.Random, int], Sequence[Order]]
 
 
 @dataclass(slots=True)
@@ -63,56 +56,48 @@ class Outcome:
     report: Report = field(default_factory=Report)
 
 
-def drawn(seed: int) -> Swarm:
-    """Draw the options of a seed, and the surroundings of its engine."""
-    return replace(draw(random.Random(f"{seed} swarm")), around=peers.draw(seed))
-
-
-class SimulatedWorld:
+class SimulatedWorld(ABC):
     """One simulated world.
 
     - ``seed``: decides everything.
-    - ``swarm``: its options; by default drawn from the seed.
+    - ``swarm``: its options.
     - ``app``: what the agents run.
-    - ``services``: name and kind of the remote services, which actions find with
-      ``simulator.services.service(name)``.
     - ``once``: agents (APP/AGENT) whose requests are never repeated.
-    - ``orders``: draws the submissions.
     - ``plan``: chooses the fault at each fault point, instead of chance.
     - ``grounds``: lends it the place of its store.
     """
 
     line: type[InlineLine] = InlineLine
     """Does the work of a store's threads."""
+    member: type[FleetMember] = FleetMember
+    """A process of its fleet."""
+    rules: Sequence[type[Rule]] = RULES
+    """What its history is checked for."""
 
     def __init__(
         self,
         seed: int,
         *,
         app: App,
-        orders: Orders,
-        services: Mapping[str, Kind] | None = None,
         once: frozenset[str] = frozenset(),
-        swarm: Swarm | None = None,
+        swarm: Swarm,
         plan: Plan | None = None,
         grounds: Grounds | None = None,
     ) -> None:
         self.seed = seed
         self.app = app
         self.once = once
-        self.swarm = swarm or drawn(seed)
+        self.swarm = swarm
         self.rng = random.Random(f"{seed} chance")
         self.draw = self.rng.random
         self.loop = WorldLoop(random.Random(f"{seed} order"))
         self.history = History(lambda: self.loop.now)
         self.store_id = f"{seed:016x}"
         self.recorder = Recorder(self.history, self.store_id)
-        strengths = {**self.swarm.points, **self.swarm.messages, **self.swarm.services}
-        if self.swarm.around is not None:
-            strengths |= self.swarm.around.faults
-        self.faults = Faults(random.Random(f"{seed} faults"), strengths, plan)
+        self.faults = Faults(random.Random(f"{seed} faults"), self._strengths(), plan)
         self.true_clock = SimulatedClock(lambda: self.loop.now)
-        self.services = {name: Service(self, name, kind) for name, kind in (services or {}).items()}
+        self.services: Mapping[str, Service] = {}
+        self.customers = Customers(self)
         self.bells: list[WorldBell] = []
         self.crashes: list[str] = []
         self.storming = False
@@ -122,8 +107,10 @@ class SimulatedWorld:
         self._grounds = grounds or Grounds()
         self._ground = self._grounds.lend()
         self.path, self.files = self._ground.path, self._ground.files
-        self.customers = Customers(self, orders(app, random.Random(f"{seed} orders"), self.swarm.tasks))
-        self.operator = RandomOperator(self, random.Random(f"{seed} operator"))
+
+    def _strengths(self) -> dict[str, float]:
+        """Return the strength of each kind of fault."""
+        return {**self.swarm.points, **self.swarm.messages, **self.swarm.services}
 
     # -- a whole life ------------------------------------------------------------------------------
 
@@ -133,14 +120,14 @@ class SimulatedWorld:
         eye: Eye | None = None
         try:
             self._prepare()
-            eye = Eye(self.path, self.swarm.around)
+            eye = self._eye()
             try:
                 self.loop.run_until_complete(self._live(eye))
             except DeadlockError as stuck:
                 findings.append(f"deadlock: {stuck}")
-            seen = self._seen or WorldAtRest.by(eye, self)
+            seen = self._seen or self._at_rest(eye)
             at_rest = seen.tasks
-            findings += self.loop.broken + self.crashes + self.operator.findings + seen.findings
+            findings += self.loop.broken + self.crashes + self._misdone() + seen.findings
             self._seen = seen
             report = self._judged(eye)
             findings += [str(found) for found in report.violations]
@@ -156,9 +143,25 @@ class SimulatedWorld:
                 eye.close()
             self.close()
 
+    def _eye(self) -> Eye:
+        return Eye(self.path)
+
+    def _at_rest(self, eye: Eye) -> WorldAtRest:
+        """Return what the eye sees now, and what is wrong beside what the checker reports."""
+        return WorldAtRest(eye.tasks(), self.customers.findings, eye.final())
+
+    def _misdone(self) -> list[str]:
+        """Return what is wrong with what this world's own people did."""
+        return []
+
+    @abstractmethod
+    async def _live(self, eye: Eye) -> None:
+        """Live from the start of the processes until everything has settled."""
+
     def _judged(self, eye: Eye) -> Report:
         """Return the checker's report on the whole history."""
-        return check(self.history, eye.final() if self._seen is None else self._seen.final)
+        final = eye.final() if self._seen is None else self._seen.final
+        return check(self.history, final, rules=self.rules)
 
     def close(self) -> None:
         """Throw the world away."""
@@ -174,14 +177,9 @@ class SimulatedWorld:
         if self.swarm.client_apart or not any("scheduler" in roles for roles in self.swarm.layout):
             self._add("shop", ())
         self._add("operator", ())
-        if (surrounded := self.swarm.around) is not None:
-            for n in range(surrounded.consumers):
-                self._clocked(f"web{n + 1}", (), Consumer)
-            for n in range(surrounded.inboxes if surrounded.sent else 0):
-                self._add(f"in{n + 1}", ("inbox",))
 
     def _add(self, name: str, roles: tuple[str, ...]) -> None:
-        self._clocked(name, roles, FleetMember)
+        self._clocked(name, roles, self.member)
 
     def _clocked(self, name: str, roles: tuple[str, ...], kind: type[FleetMember]) -> None:
         draw, swarm = self.draw, self.swarm
@@ -189,60 +187,6 @@ class SimulatedWorld:
             lambda: self.loop.now, drift=(draw() * 2 - 1) * swarm.drift, skew=(draw() * 2 - 1) * swarm.skew
         )
         self.members[name] = kind(self, name, roles, clock)
-
-    async def _live(self, eye: Eye) -> None:
-        self.storming = self.swarm.storm > 0
-        self.faults.on = self.storming
-        for member in self.members.values():
-            member.start()
-        customers = self.loop.create_task(self.customers.run(self.swarm.storm * 0.7))
-        drivers = [self.loop.create_task(self._drive(kind, rate)) for kind, rate in self.swarm.driven.items()]
-        await asyncio.sleep(self.swarm.storm)
-        for driver in drivers:
-            driver.cancel()
-        await asyncio.gather(*drivers, return_exceptions=True)
-        self.heal()
-        await self._come_to_rest(eye, customers)
-        customers.cancel()
-        lost = [slots for member in self.members.values() for slots in member.slots_lost()]
-        self.history.note("rest", **eye.rest(), slots_lost=lost)
-        if self.swarm.around is not None and self.swarm.around.keep is not None:
-            self._seen = WorldAtRest.by(eye, self)
-            if leader := eye.leader():  # The janitor runs beside it.
-                self._leave_to({leader})
-            await asyncio.sleep(self.swarm.around.keep + 3 * peers.SWEEP)
-            self.history.note("swept", overdue=eye.overdue())
-
-    async def _come_to_rest(self, eye: Eye, customers: asyncio.Task[None]) -> None:
-        """Wait until no work is left, within the limit of a world; the operator goes through the tasks in
-        error.
-        """
-        tidied = 0
-        end = self.loop.now + self.swarm.calm_down
-        while self.loop.now < end:
-            await asyncio.sleep(_LOOK)
-            if not (customers.done() and self.operator.idle) or eye.busy():
-                continue
-            landed, told = self._calls_have_landed(), eye.all_are_told()
-            if tidied < self.swarm.tidying and eye.in_error():
-                if landed:  # The effects at the services cannot change any more.
-                    tidied += 1
-                    self.operator.tidy()
-            elif landed and told:
-                return
-            elif self.swarm.around is None:
-                self._leave_to(set())
-            elif leader := eye.leader():
-                tell = () if told else (name for name, member in self.members.items() if member.tells)
-                self._leave_to({leader, *tell})
-
-    def _leave_to(self, names: set[str]) -> None:
-        """Stop all processes except these: waiting with all the others for work that only these do costs more
-        than the storm, and shows nothing.
-        """
-        for member in self.members.values():
-            if member.name not in names:
-                member.process.stopped = True
 
     def heal(self) -> None:
         """End all faults: dead processes restart, stopped ones resume, clocks agree, the store is back."""
@@ -338,23 +282,27 @@ class SimulatedWorld:
             await asyncio.sleep(rng.expovariate(rate))
             if not self.faults.happens(kind):
                 continue
-            if kind in ("operator", "spell"):
-                (self.operator.act if kind == "operator" else partial(self._spell, rng))()
-                continue
-            member = rng.choice([m for m in self.members.values() if m.name != "operator"])
-            if kind == "kill":
-                self.kill(member.name)
-            elif kind == "stop":
-                self.stop(member.name, _long(rng))
-            elif kind == "orderly stop":
-                self.terminate(member.name)
-            elif kind == "outage":
-                self.outage(_long(rng), rng.choice(("", member.name)))
-            else:
-                self._fault("clock jump", "", member.name)
-                member.clock.jump(
-                    rng.uniform(-1, 1) * self.swarm.skew, rng.choice((0.0, 0.0, 1.0, 5.0)) * rng.random()
-                )
+            self._happen(kind, rng)
+
+    def _happen(self, kind: str, rng: random.Random) -> None:
+        """Let one kind of fault happen now."""
+        if kind == "spell":
+            self._spell(rng)
+            return
+        member = rng.choice([m for m in self.members.values() if m.name != "operator"])
+        if kind == "kill":
+            self.kill(member.name)
+        elif kind == "stop":
+            self.stop(member.name, _long(rng))
+        elif kind == "orderly stop":
+            self.terminate(member.name)
+        elif kind == "outage":
+            self.outage(_long(rng), rng.choice(("", member.name)))
+        else:
+            self._fault("clock jump", "", member.name)
+            member.clock.jump(
+                rng.uniform(-1, 1) * self.swarm.skew, rng.choice((0.0, 0.0, 1.0, 5.0)) * rng.random()
+            )
 
     def _spell(self, rng: random.Random) -> None:
         """Let one service be in trouble for a while, for all callers."""
@@ -406,10 +354,6 @@ class SimulatedWorld:
         """Return for how many seconds a slow reply is under way."""
         drawn = self.draw()
         return drawn * (0.5 if drawn < 0.7 else 8.0)
-
-    def trouble(self, able: tuple[str, ...]) -> str | None:
-        """Return what goes wrong with a call of a service."""
-        return self.strike("service", able)
 
     def ring(self, sender: WorldBell, topics: set[str]) -> None:
         """Relay a ring to the other processes; it may be lost."""

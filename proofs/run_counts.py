@@ -1,0 +1,191 @@
+"""What a batch of runs must contain before it proves anything.
+
+A batch in which no reply was ever late says nothing about late replies. ``RunCounts`` counts what happened in
+each added history, and ``lacking`` names what never did. A batch that lacks something fails, however clean it
+is.
+"""
+
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from types import MappingProxyType
+
+from rich.table import Table
+
+from makegood.testing.checker import Report, Violation
+from makegood.testing.history import Event, History
+
+WANTED: Mapping[str, str] = MappingProxyType(
+    {
+        "end processed": "a task that ended processed",
+        "end undone": "a task that ended undone",
+        "end error": "a task that ended in error",
+        "late reply": "a reply that came too late",
+        "duplicate request": "a request that was delivered twice",
+        "duplicate reply": "a reply that was delivered twice",
+        "refused stale write": "a stale write turned away by a fence",
+        "change of leader": "a change of leader while tasks were under way",
+        "undo in doubt": "an undo of a step in doubt",
+        "ambiguous committed": "a commit whose answer was lost, and which was there",
+        "ambiguous not committed": "a commit whose answer was lost, and which was not there",
+    }
+)
+"""What every batch must contain, with the words that report its absence."""
+
+_REQUESTS = ("request", "take", "offer", "hand")
+_REPLIES = ("reply", "answer")
+
+
+@dataclass(slots=True)
+class RunCounts:
+    """Counts over many runs; batches of several processes can be merged."""
+
+    runs: int = 0
+    invariants: dict[str, str] = field(default_factory=dict)
+    """What must hold, by name."""
+    happened: Counter[str] = field(default_factory=Counter)
+    faults: Counter[str] = field(default_factory=Counter)
+    exercised: Counter[str] = field(default_factory=Counter)
+    excused: dict[str, str] = field(default_factory=dict)
+    enabled: set[str] = field(default_factory=set)
+    """Kinds of faults that some run had switched on, and that must therefore have happened."""
+    violations: list[tuple[str, Violation]] = field(default_factory=list)
+    """Violations, each with the label of its run."""
+
+    def add(self, history: History, report: Report, *, enabled: Iterable[str] = (), label: str = "") -> None:
+        """Count what a run contained. ``enabled``: the kinds of faults (as in ``fault`` events) that were
+        switched on.
+        """
+        self.runs += 1
+        self.happened += occurrences(history)
+        self.faults.update(event["what"] for event in history.of("fault"))
+        self.invariants.update(report.invariants)
+        self.exercised += report.exercised
+        self.excused.update(report.excused)
+        self.enabled.update(enabled)
+        self.violations += [(label, found) for found in report.violations]
+
+    def merge(self, other: "RunCounts") -> None:
+        """Add what another batch has counted."""
+        self.runs += other.runs
+        self.happened += other.happened
+        self.faults += other.faults
+        self.invariants.update(other.invariants)
+        self.exercised += other.exercised
+        self.excused.update(other.excused)
+        self.enabled |= other.enabled
+        self.violations += other.violations
+
+    def lacking(self) -> list[str]:
+        """Return, in words, what this batch must contain and does not; the batch fails if there is
+        anything.
+        """
+        found = [
+            f"no {text.removeprefix('a ').removeprefix('an ')}"
+            for name, text in WANTED.items()
+            if not self.happened[name]
+        ]
+        found += [
+            f"no fault {what!r}, although it was switched on"
+            for what in sorted(self.enabled)
+            if not self.faults[what]
+        ]
+        found += [
+            f"nothing for {name} to look at ({text})"
+            for name, text in self.invariants.items()
+            if not self.exercised[name] and name not in self.excused
+        ]
+        return found
+
+    @property
+    def ok(self) -> bool:
+        """Whether nothing is violated and nothing is lacking."""
+        return not self.violations and not self.lacking()
+
+    def tables(self) -> tuple[Table, Table]:
+        """Return two tables for people: the invariants, and what happened."""
+        violated = Counter(found.invariant for _, found in self.violations)
+        happened = Table(title=f"what happened in {self.runs} runs")
+        happened.add_column("")
+        happened.add_column("times", justify="right")
+        for name, text in WANTED.items():
+            count = self.happened[name]
+            happened.add_row(text, str(count) if count else "[bold red]never[/]")
+        for what in sorted({*self.faults, *self.enabled}):
+            count = self.faults[what]
+            happened.add_row(f"fault: {what}", str(count) if count else "[bold red]never[/]")
+        return self._verdicts(violated), happened
+
+    def _verdicts(self, violated: Counter[str]) -> Table:
+        """Return the table of all invariants: how often they were checked, and the verdicts."""
+        table = Table(title=f"invariants in {self.runs} runs")
+        table.add_column("")
+        table.add_column("invariant")
+        table.add_column("looked at", justify="right")
+        table.add_column("verdict")
+        for name, text in self.invariants.items():
+            count, broken = self.exercised[name], violated[name]
+            if broken:
+                verdict = f"[bold red]violated {broken} times[/]" if broken > 1 else "[bold red]violated[/]"
+            elif count:
+                verdict = "[green]held[/]"
+            elif name in self.excused:
+                verdict = f"[dim]not applicable: {self.excused[name]}[/]"
+            else:
+                verdict = "[yellow]nothing to look at[/]"
+            table.add_row(name, text, str(count), verdict)
+        return table
+
+    def __str__(self) -> str:
+        """Return the violations, then what is lacking, then the counts."""
+        lines = [f"{label}: {found}" if label else str(found) for label, found in self.violations]
+        lines += [f"this batch proves too little: {text}" for text in self.lacking()]
+        counts = {
+            **{name: self.happened[name] for name in WANTED},
+            **{f"fault {w}": n for w, n in sorted(self.faults.items())},
+        }
+        lines.append(f"{self.runs} runs: " + ", ".join(f"{name} {count}" for name, count in counts.items()))
+        lines += [f"not applicable: {name}, {why}" for name, why in sorted(self.excused.items())]
+        return "\n".join(lines)
+
+
+def occurrences(history: History) -> Counter[str]:
+    """Return how often each of ``WANTED`` happened in a history."""
+    found: Counter[str] = Counter()
+    under_way: set[int] = set()
+    leaders: dict[str, str] = {}
+    answered: set[tuple[int, int, int]] = set()
+    for event in history.events:
+        found.update(_by_kind(event))
+        if event.kind == "accepted":
+            answered.add((event.task, event["idx"], event["attempt"]))
+        elif event.kind == "late":
+            again = (event.task, event["idx"], event["attempt"]) in answered
+            found["duplicate reply" if again else "late reply"] += 1
+        if event.kind in ("submitted", "claimed"):
+            under_way.add(event.task)
+        elif event.kind == "ended":
+            under_way.discard(event.task)
+        elif event.kind == "lease" and event["verb"] == "acquired":
+            before = leaders.get(event["name"])
+            found["change of leader"] += before not in (None, event["holder"]) and bool(under_way)
+            leaders[event["name"]] = event["holder"]
+    return +found
+
+
+def _by_kind(event: Event) -> list[str]:
+    kind = event.kind
+    if kind == "ended":
+        return [f"end {event['state']}"]
+    if kind == "refused":
+        return ["refused stale write"] if event["what"] != "act" else []
+    if kind == "store":
+        return [event["outcome"]] if event["outcome"] in WANTED else []
+    if kind == "moved":
+        return ["undo in doubt" for move in event["moves"] if tuple(move[1:3]) == ("in_doubt", "undoing")]
+    if kind == "fault" and event["what"] == "duplicate":
+        point = str(event["point"])
+        requested = any(word in point for word in _REQUESTS)
+        answered = any(word in point for word in _REPLIES)
+        return ["duplicate request"] * requested + ["duplicate reply"] * answered
+    return []

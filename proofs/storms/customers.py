@@ -1,0 +1,117 @@
+"""The customers of a storm: they submit at random moments and wait for the end, or send orders as
+messages.
+"""
+
+import asyncio
+import random
+from collections.abc import Sequence
+from typing import Any, Protocol
+
+from makegood.client.client import Client
+from makegood.client.handle import TaskHandle
+from makegood.errors import MakegoodError, StoreUnavailableError, TaskNotFoundError
+from makegood.testing.simulator.customers import Customers, CustomerWorld, Order
+from makegood.testing.simulator.faults import Faults
+from makegood.testing.simulator.members import FleetMember
+from proofs.storms.surroundings import ORDERS, QUEUE, RECEIVERS, SENDING, Around
+from proofs.storms.swarm import StormSwarm
+
+_PATIENCE = 3.0
+
+
+class Market(CustomerWorld, Protocol):
+    """The parts of a storm's world that its customers need."""
+
+    faults: Faults
+    swarm: StormSwarm
+
+    def strike(self, name: str, able: tuple[str, ...]) -> str | None:
+        """Report that a fault point is reached; returns what struck there."""
+        ...
+
+
+class RandomCustomers(Customers):
+    """Submit ``orders`` at random moments. ``sent``: the keys of orders whose message was accepted."""
+
+    _world: Market
+
+    def __init__(self, world: Market, orders: Sequence[Order]) -> None:
+        super().__init__(world)
+        self._orders = addressed(orders, world.swarm.around, random.Random(f"{world.seed} addresses"))
+        self._rng = random.Random(f"{world.seed} customers")
+        self.sent: set[str] = set()
+
+    async def run(self, within: float) -> None:
+        """Submit all orders within ``within`` seconds; ends when every customer has an answer."""
+        moments = [self._rng.uniform(0.0, within) if n else 0.0 for n in range(len(self._orders))]
+        await asyncio.gather(
+            *[
+                self._order(order, at)
+                for order, at in zip(self._orders, moments, strict=True)
+                if self._world.faults.happens("order", order.key)
+            ]
+        )
+
+    async def _order(self, order: Order, at: float) -> None:
+        await asyncio.sleep(at)
+        while order.key not in self.told and order.key not in self.sent:
+            door = self._door()
+            if door is not None and door.client is not None:
+                asked = (self._send if order.sent else self._submit)(door, door.client, order)
+                self._world.loop.create_task(asked, context=door.process.context.copy())
+                await asyncio.sleep(_PATIENCE)
+            await asyncio.sleep(self._rng.uniform(0.0, 0.5))
+
+    def _door(self) -> FleetMember | None:
+        doors = [
+            m for m in self._world.members.values() if m.client is not None and m.up and m.name != "operator"
+        ]
+        return self._rng.choice(doors) if doors else None
+
+    async def _submit(self, door: FleetMember, client: Client, order: Order) -> None:
+        """Submit, and wait for the end; runs in a process of the world."""
+        handle = await self.ask(door, client, order)
+        if handle is not None:
+            await self._wait(door, handle)
+
+    async def _send(self, door: FleetMember, client: Client, order: Order) -> None:
+        """Send the order as a message, sometimes twice: the queue recognizes it by its id."""
+        body = {"workflow": order.workflow.name, "order": order.inputs[0]}
+        try:
+            for _ in range(2):
+                await client.send(
+                    ORDERS, body, id=order.key, correlation_id=order.key, reply_to=order.reply_to
+                )
+                if order.key not in self.sent:
+                    self._world.history.note("posted", door.name, queue=ORDERS, id=order.key)
+                    self.sent.add(order.key)
+                if self._world.strike("send", SENDING) is None:
+                    break
+        except StoreUnavailableError:
+            return
+
+    async def _wait(self, door: FleetMember, handle: TaskHandle[Any]) -> None:
+        try:
+            view = await handle.wait()
+        except TaskNotFoundError as lost:
+            if not any(event.task == handle.number for event in self._world.history.of("removed")):
+                self.findings.append(f"an acknowledged task is gone: {lost}")
+        except (MakegoodError, asyncio.CancelledError):
+            return
+        else:
+            self._world.history.note("told", door.name, handle.number, state=view.state)
+
+
+def addressed(orders: Sequence[Order], around: Around | None, rng: random.Random) -> list[Order]:
+    """Return the orders with the reply addresses of submitters that want notices; orders sent as messages are
+    marked.
+    """
+    if around is None:
+        return list(orders)
+    found: list[Order] = []
+    for order in orders:
+        told, hook, host = rng.random() < around.told, rng.random() < around.hooks, rng.choice(RECEIVERS)
+        to = f"https://{host}/orders" if hook else f"queue:{QUEUE}"
+        sent = around.sent > 0 and rng.random() < around.sent
+        found.append(order._replace(reply_to=to if told else None, sent=sent))
+    return found

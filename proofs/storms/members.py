@@ -1,0 +1,129 @@
+"""The processes of a storm: with webhook receivers and short retention around them, and submitters that
+receive from a queue.
+"""
+
+import asyncio
+import random
+from dataclasses import dataclass, replace
+from typing import Protocol
+
+from makegood.client.client import Client
+from makegood.errors import StoreUnavailableError
+from makegood.node.node import Node
+from makegood.options import Options
+from makegood.store import Store
+from makegood.testing.simulator.members import FleetMember, Home
+from makegood.testing.simulator.stores import VERBS
+from proofs.storms.services import SERVICES, StormService
+from proofs.storms.surroundings import QUEUE, SWEEP
+from proofs.storms.swarm import StormSwarm
+from proofs.storms.webhook_receivers import TIMEOUT, Post, ReceiverWorld, hosts, note, patience
+
+LEASE = 4.0
+"""Seconds for which a consumer holds a message."""
+
+_PATIENCE = 1000
+
+AROUND = frozenset(
+    [
+        "send_messages",
+        "receive_messages",
+        "return_messages",
+        "transact",
+        "prune",
+        "expire_messages",
+        "shorten_queues",
+        "acknowledge_messages",
+        "notices_due",
+        "take_notices",
+        "settle_notices",
+    ]
+)
+"""Verbs that faults strike only in worlds with surroundings; other worlds draw nothing for them."""
+
+
+class StormHome(Home, ReceiverWorld, Protocol):
+    """The parts of a storm's world that its processes need."""
+
+    swarm: StormSwarm
+    services: dict[str, StormService]
+
+
+@dataclass(slots=True, eq=False)
+class StormMember(FleetMember):
+    """One process of a storm's fleet."""
+
+    world: StormHome
+
+    def start(self) -> None:
+        """Start the process again, with the remote services that its actions find."""
+        FleetMember.start(self)  # super() does not know a class with slots
+        self.process.context.run(SERVICES.set, self.world.services)
+
+    def _struck(self) -> frozenset[str]:
+        return VERBS if self.world.swarm.around is None else VERBS | AROUND
+
+    def _options(self) -> Options:
+        engine = FleetMember._options(self)  # noqa: SLF001 - its own; super() does not know a class with slots
+        if self.world.swarm.around is None:
+            return engine
+        engine = replace(engine, webhook_timeout=TIMEOUT)
+        keep = self.world.swarm.around.keep
+        return engine if keep is None else replace(engine, retention=keep, cleanup_every=SWEEP)
+
+    def _surround(self, node: Node) -> None:
+        """Send a Node's notices to the world's receivers as well."""
+        FleetMember._surround(self, node)  # noqa: SLF001 - as above
+        around = self.world.swarm.around
+        if around is not None and node.notifier is not None:
+            shares, delivery = node.notifier.shares, node.notifier.delivery
+            shares.hosts, delivery.poster, delivery.patience = (
+                hosts(),
+                Post(self.world),
+                patience(around.keep),
+            )
+            node.client.submitter.only_to(shares.hosts.check)
+
+
+@dataclass(slots=True, eq=False)
+class Consumer(StormMember):
+    """A submitter's process: it receives the states of its tasks, records them, and acknowledges.
+
+    It is also killed and stopped between receiving a message and acknowledging it.
+    """
+
+    async def _serve(self, store: Store, rng: random.Random) -> None:
+        client = Client(store, poll_every=1.0, clock=self.clock, rng=rng)
+        await client.open()
+        queue = client.queue(QUEUE, lease=LEASE, tries=_PATIENCE)
+        while True:
+            try:
+                for message in await queue.receive(rng.choice((1, 3)), timeout=2.0):
+                    note(self.world.recorder.history, self.name, QUEUE, message.body)
+                    await self.world.point("between receiving and acknowledging", "kill", "stop")
+                    await queue.acknowledge(message)
+            except StoreUnavailableError:
+                await asyncio.sleep(rng.uniform(0.1, 1.0))
+
+
+def tells(member: FleetMember) -> bool:
+    """Return whether a process handles notices: it has a Notifier, or is a submitter."""
+    return not member.roles or "scheduler" in member.roles
+
+
+def slots_lost(member: FleetMember) -> list[str]:
+    """Return the agents, by display name, that have a slot taken without a call; none while some are set
+    aside for a moment.
+    """
+    node = member.node
+    if not member.up or node is None or node.agents is None:
+        return []
+    agents, scheduler = node.agents, node.scheduler
+    setting_aside = scheduler is not None and not scheduler.idle()
+    if setting_aside or agents.intake.taking:
+        return []
+    return [
+        f"{member.name}, {slots.address}: {slots.free} of {slots.size} free, {slots.running} called"
+        for slots in agents.slots.values()
+        if slots.free + slots.running != slots.size
+    ]

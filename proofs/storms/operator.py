@@ -1,0 +1,161 @@
+"""The operator of a world: cancels, undoes, resubmits and settles, sensibly or not; checks the services
+before settling.
+"""
+
+import asyncio
+import random
+from collections.abc import Coroutine
+from typing import Any, Protocol
+
+from makegood.base import ids
+from makegood.client.client import Client
+from makegood.client.handle import TaskHandle
+from makegood.errors import ActRefusedError, StoreUnavailableError, TaskNotFoundError, WaitExpiredError
+from makegood.model.states import TaskState
+from makegood.store.views import Filter, StepView
+from makegood.testing.history import History
+from makegood.testing.simulator.loop import WorldLoop
+from makegood.testing.simulator.members import FleetMember
+from proofs.storms.services import StormService
+
+_PATIENCE = 20.0
+_MOST_SETTLED = 10
+
+
+class Office(Protocol):
+    """The parts of a world that its operator needs."""
+
+    loop: WorldLoop
+    history: History
+    members: dict[str, FleetMember]
+    services: dict[str, StormService]
+    store_id: str
+    customers: Any
+
+
+class RandomOperator:
+    """Acts at random on submitted tasks."""
+
+    def __init__(self, world: Office, rng: random.Random) -> None:
+        self._world = world
+        self._rng = rng
+        self._acts = 0
+        self.findings: list[str] = []
+
+    @property
+    def idle(self) -> bool:
+        """Whether no act is under way."""
+        return self._acts == 0
+
+    def act(self) -> None:
+        """Start an act on one of the tasks, if there is one."""
+        member = self._world.members["operator"]
+        tasks = list(self._world.customers.told.values())
+        if member.client is None or not tasks:
+            return
+        self._begin(self._one(member.client, self._rng.choice(tasks)))
+
+    def tidy(self) -> None:
+        """Start to go through all tasks in error: settle steps in doubt, then undo the task or resubmit
+        it.
+        """
+        client = self._world.members["operator"].client
+        if client is not None:
+            self._begin(self._all(client))
+
+    def _begin(self, work: Coroutine[Any, Any, None]) -> None:
+        self._acts += 1
+        context = self._world.members["operator"].process.context.copy()
+        task = self._world.loop.create_task(work, context=context)
+        task.add_done_callback(self._ended)
+
+    def _ended(self, task: asyncio.Task[None]) -> None:
+        self._acts -= 1
+        if not task.cancelled() and task.exception() is not None:
+            self.findings.append(f"an operator's act ended with {task.exception()!r}")
+
+    async def _one(self, client: Client, task: int) -> None:
+        """Do something to a task: mostly to one in error, if there is one."""
+        kind = self._rng.choice(("cancel", "cancel", "undo", "resubmit"))
+        states: tuple[TaskState, ...] = ("pending", "processing") if kind == "cancel" else ("error", "undone")
+        if self._rng.random() < 0.8:  # Otherwise any act, sensible or not.
+            try:
+                found = await client.find(Filter(states=states, limit=10))
+            except StoreUnavailableError:
+                return
+            if found:
+                view = self._rng.choice(found)
+                task = view.id
+                if view.state == "error":
+                    kind = self._rng.choice(("settle", "settle", "resubmit", "undo"))
+        await self._do(client.task(task), kind)
+
+    async def _all(self, client: Client) -> None:
+        for view in sorted(await client.find(Filter(states=("error",), limit=100)), key=lambda view: view.id):
+            handle = client.task(view.id)
+            for _ in range(_MOST_SETTLED):
+                if not await self._settle(handle):
+                    break
+            await self._do(handle, self._rng.choice(("resubmit", "undo")))
+
+    async def _do(self, handle: TaskHandle[Any], kind: str) -> None:
+        try:
+            if kind == "settle":
+                await self._settle(handle)
+            else:
+                await getattr(handle, kind)(who="operator", why="at random", timeout=_PATIENCE)
+        except (ActRefusedError, WaitExpiredError, StoreUnavailableError):
+            return  # The history has it.
+        except TaskNotFoundError:
+            if not any(event.task == handle.number for event in self._world.history.of("removed")):
+                raise
+
+    async def _settle(self, handle: TaskHandle[Any]) -> bool:
+        """State the truth about a step in doubt of a task in error, or take its effect back by hand; False if
+        there is none.
+        """
+        detail = await handle.status()
+        if detail.task.state != "error":
+            return False
+        for step in detail.steps:
+            if step.kind != "action" or step.state not in ("in_doubt", "undo_failed"):
+                continue
+            key = ids.key(self._world.store_id, handle.number, step.name, step.round, "do")
+            if not self._quiet(handle.number, key):
+                return False
+            try:
+                await self._state(handle, step, key)
+            except ActRefusedError:
+                return False
+            return True
+        return False
+
+    async def _state(self, handle: TaskHandle[Any], step: StepView, key: str) -> None:
+        at = [service for service in self._world.services.values() if key in service.books]
+        if step.state == "undo_failed":
+            for service in at:
+                service.take_back(key, handle.number)
+            await handle.settle(
+                step.name, outcome="undone", who="operator", why="taken back", timeout=_PATIENCE
+            )
+        elif any(service.standing(key) for service in at):
+            value = next((service.books[key].answer for service in at if service.standing(key)), None)
+            await handle.settle(
+                step.name, outcome="done", value=value, who="operator", why="it stands", timeout=_PATIENCE
+            )
+        else:
+            await handle.settle(
+                step.name, outcome="failed", who="operator", why="nothing stands", timeout=_PATIENCE
+            )
+
+    def _quiet(self, task: int, key: str) -> bool:
+        """Whether nothing can reach a service any more: no call on the wire, no process that runs an
+        attempt.
+        """
+        if any(service.under_way.get(key) for service in self._world.services.values()):
+            return False
+        for member in self._world.members.values():
+            node = member.node
+            if member.up and node is not None and node.agents is not None and task in node.agents.tasks():
+                return False
+        return True

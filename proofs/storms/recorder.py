@@ -1,0 +1,54 @@
+"""Writes the history of what surrounds the engine in a storm: notices, messages, and the tasks that retention
+removes.
+"""
+
+from collections.abc import Iterable
+from typing import Final
+
+import msgspec
+
+from makegood.testing.simulator.recorder import LoggedChanges, Recorder, Trigger, triggers
+
+_COUNT: Final = "(select count(*) from makegood_{} where task = old.id)"
+_TRIGGERS: Final[tuple[Trigger, ...]] = (
+    ("removed", "delete", "makegood_task", f"old.id, old.state, {_COUNT.format('listener')}, {_COUNT.format('inbox')}, old.ended_at"),
+    ("made", "insert", "makegood_task", "new.id, new.correlation_id"),
+    ("handled", "update of state", "makegood_message", "new.id, new.queue, new.state"),
+    ("handled", "delete", "makegood_message", "old.id, old.queue, 'done'"),
+    ("notice", "insert", "makegood_notice", "new.task, new.sequence, cast(new.body as text), ''"),
+    ("notice", "insert", "makegood_message", "new.task, new.sequence, cast(new.body as text), new.queue"),
+)  # fmt: skip
+_WHEN: Final = {
+    "made": " when {row}.correlation_id is not null",
+    "handled": " when {row}.task is null",
+    "notice": " when {row}.task is not null",
+}
+
+
+class StormRecorder(Recorder):
+    """Turns logged changes into history, also those around the engine."""
+
+    __slots__ = ()
+
+    def log(self) -> Iterable[str]:
+        """Return the statements that make a connection log its changes."""
+        yield from super().log()
+        yield from triggers(_TRIGGERS, _WHEN)
+
+    def _around(self, told: LoggedChanges) -> None:
+        for id_, queue, state, *_ in told.of("handled"):
+            self._note("handled", queue=queue, id=id_, state=state)
+        for task, message, *_ in told.of("made"):
+            self._note("made", task, message=message)
+        for task, sequence, body, queue, *_ in told.of("notice"):
+            self._note(
+                "notice",
+                task,
+                sequence=sequence,
+                state=msgspec.json.decode(body)["data"]["state"],
+                queue=queue,
+            )
+        for task, state, unsent, unheard, ended_at, *_ in told.of("removed"):
+            self._note(
+                "removed", task, state=state, unsent=unsent, unheard=unheard, ended=ended_at, now=told.now
+            )

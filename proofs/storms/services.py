@@ -1,0 +1,236 @@
+"""The remote services of a storm, of three kinds. "fenced" honours the idempotency key and the token, and
+remembers what was undone (a tombstone). "keyed" honours only the key. "bare" does whatever it is asked,
+whenever a request arrives.
+"""
+
+import asyncio
+from collections.abc import Mapping
+from contextvars import Context, ContextVar
+from dataclasses import dataclass, field
+from typing import Any, Literal, Protocol
+
+from makegood.base.ids import parse
+from makegood.declare.call import current_call
+from makegood.declare.outcomes import NOT_HAPPENED, Happened, NotHappened
+from makegood.errors import Later, Permanent, Refused
+from makegood.testing.simulator.loop import current_process
+from makegood.testing.simulator.services import KeyState, Service, ServiceError, ServiceWorld, StaleTokenError
+
+Kind = Literal["fenced", "keyed", "bare"]
+KINDS: tuple[Kind, ...] = ("fenced", "keyed", "bare")
+
+_ABLE = (
+    "service slow",
+    "service fails",
+    "service refuses",
+    "service hangs",
+    "service does it and times out",
+    "service late",
+)
+
+
+class StormServiceWorld(ServiceWorld, Protocol):
+    """The parts of a storm's world that a service needs."""
+
+    async def point(self, name: str, *able: str) -> str | None:
+        """Report that a fault point is reached; returns what struck there."""
+        ...
+
+    def trouble(self, able: tuple[str, ...]) -> str | None:
+        """Return what goes wrong with a call, if anything."""
+        ...
+
+
+SERVICES: ContextVar[Mapping[str, "StormService"]] = ContextVar("makegood_services")
+"""The remote services that the running process can reach."""
+
+
+def service(name: str) -> "StormService":
+    """Return the remote service of this name in the world of the running action. Raises ``LookupError``
+    outside of a world.
+    """
+    return SERVICES.get()[name]
+
+
+@dataclass(slots=True)
+class StormService(Service):
+    """One remote service. Actions call ``do``, undos ``undo``, probes ``probe``; tests call ``standing``."""
+
+    world: StormServiceWorld
+    kind: Kind = "fenced"
+    undone_by: set[str] = field(default_factory=set)
+    calls: int = 0
+    """How many calls callers made."""
+
+    # -- what actions call -------------------------------------------------------------------------
+
+    async def do(self) -> str:
+        """Do it for the running action; returns the service's answer. Raises ``mg.Permanent``,
+        ``mg.Refused``, ``mg.Later``.
+        """
+        return str(await self._ask("do"))
+
+    async def undo(self) -> None:
+        """Undo what the running undo's action did, if it did anything."""
+        await self._ask("undo")
+
+    async def probe(self, *, fences: bool = False) -> Happened[str] | NotHappened:
+        """Return whether the running probe's action happened. ``fences``: refuse every older token from now
+        on.
+        """
+        found = await self._ask("fencing probe" if fences else "probe")
+        return NOT_HAPPENED if found is None else Happened(str(found))
+
+    # -- the wire ----------------------------------------------------------------------------------
+
+    async def _ask(self, doing: str) -> Any:
+        world, call = self.world, current_call()
+        await world.point(f"{doing} before call", "kill", "stop")
+        call.check()
+        process = current_process()
+        task, about = parse(call.task_id), call.undoes or call.key
+        asked = doing.removeprefix("fencing ")
+        world.history.note(
+            "call", process.name if process else "", task, service=self.name, step=call.step, doing=asked, attempt=call.attempt,
+            key=call.key, token=list(call.token), remaining=call.left,
+        )  # fmt: skip
+        trouble = self.spell if world.loop.now < self.spell_ends else world.trouble(_ABLE)
+        answered: asyncio.Future[Any] = world.loop.create_future()
+        self.calls += 1
+        answers = trouble not in ("service does it and times out", "service hangs", "service late")
+        if trouble != "service hangs":
+            sent = _Sent(
+                self,
+                doing,
+                call.key,
+                about,
+                call.scope,
+                call.token,
+                task,
+                answered if answers else None,
+                trouble,
+                self.calls,
+            )
+            self._send(sent, self._delay(trouble))
+            if self.kind != "bare" and world.trouble(("service called twice",)):
+                again = _Sent(
+                    self, doing, call.key, about, call.scope, call.token, task, None, None, self.calls
+                )
+                self._send(again, world.draw() * 3.0)
+        patience = None if world.draw() < 0.3 else world.draw() * 3.0
+        try:
+            async with asyncio.timeout(patience if not answers else None):
+                found = await answered
+        except TimeoutError:
+            raise ServiceError(f"{self.name}: no answer in {patience:.1f} s") from None
+        await world.point(f"{doing} after call", "kill", "stop")
+        if isinstance(found, Exception):
+            raise found
+        return found
+
+    def _send(self, sent: "_Sent", delay: float) -> None:
+        self.under_way[sent.about] = self.under_way.get(sent.about, 0) + 1
+        self.world.loop.call_later(delay, sent.arrive, context=Context())
+
+    # -- the books ---------------------------------------------------------------------------------
+
+    def carry_out(self, sent: "_Sent") -> Any:
+        """Carry out a call that arrived; returns the answer, or the exception that the caller gets."""
+        if sent.trouble == "service fails" and self.world.draw() < 0.5:
+            return ServiceError(f"{self.name}: 503")
+        if self.kind == "fenced":
+            if sent.token < self.highest.get(sent.scope, sent.token):
+                self._note(sent, 0, "stale token")
+                return StaleTokenError(f"{self.name}: {sent.scope} was asked with a later token")
+            if sent.doing != "probe":
+                self.highest[sent.scope] = sent.token
+        entry = self.books.setdefault(sent.about, KeyState())
+        if sent.doing == "do":
+            found: Any = self._do(sent, entry)
+        elif sent.doing == "undo":
+            found = self._undo(sent, entry)
+        else:
+            found = entry.answer if entry.net else None
+        return ServiceError(f"{self.name}: 500") if sent.trouble == "service fails" else found
+
+    def _do(self, sent: "_Sent", entry: KeyState) -> Any:
+        remembers = self.kind != "bare"
+        if remembers and (
+            entry.refused or entry.refused_token == sent.token
+        ):  # A duplicate gets the same answer.
+            self._note(sent, 0, "refused")
+            return Permanent(f"{self.name}: refused before")
+        if self.kind == "fenced" and entry.gone and self.world.swarm.tombstones:
+            self._note(sent, 0, "tombstone")
+            return Refused(f"{self.name}: undone before")
+        if remembers and entry.answer is not None:
+            self._note(sent, 0, "ok")
+            return entry.answer
+        if sent.trouble == "service refuses":
+            entry.refused = self.kind == "keyed"
+            entry.refused_token = sent.token if remembers else None
+            self._note(sent, 0, "refused")
+            return (
+                Later(0.5) if self.world.draw() < 0.3 and not entry.refused else Permanent(f"{self.name}: no")
+            )
+        self.made += 1
+        entry.answer = f"{self.name}-{self.made}"
+        entry.net += 1
+        self._note(sent, 1, "ok")
+        return entry.answer
+
+    def _undo(self, sent: "_Sent", entry: KeyState) -> Any:
+        if sent.trouble == "service refuses":
+            self._note(sent, 0, "refused")
+            return Permanent(f"{self.name}: cannot be taken back") if self.world.draw() < 0.3 else Later(0.5)
+        if self.kind == "keyed" and sent.key in self.undone_by:
+            self._note(sent, 0, "ok")
+            return "undone"
+        changed = -1 if entry.net else 0
+        entry.net += changed
+        entry.gone = True
+        self.undone_by.add(sent.key)
+        self._note(sent, changed, "ok")
+        return "undone"
+
+    def _note(self, sent: "_Sent", changed: int, outcome: str) -> None:
+        self.world.history.note(
+            "effect", "", sent.task, service=self.name, key=sent.about, doing=sent.doing, token=list(sent.token),
+            net=self.standing(sent.about), changed=bool(changed), outcome=outcome,
+        )  # fmt: skip
+
+
+@dataclass(slots=True)
+class _Sent:
+    """One call on the wire. It belongs to the world: its sender may be dead when it arrives."""
+
+    service: StormService
+    asked: str
+    key: str
+    about: str
+    scope: str
+    token: Any
+    task: int
+    answered: "asyncio.Future[Any] | None"
+    trouble: str | None
+    call: int
+    """Its number at the service; if the network delivers it twice, both copies have the same."""
+
+    @property
+    def doing(self) -> str:
+        """The kind of request: do, undo, probe. A fencing probe takes a token like the others."""
+        return self.asked
+
+    def arrive(self) -> None:
+        """Reach the service, and send its answer back."""
+        service = self.service
+        service.under_way[self.about] -= 1
+        found = service.carry_out(self)
+        if self.answered is not None:
+            world = service.world
+            delay = world.draw() * (0.02 if world.draw() < 0.9 else 2.0)
+            world.loop.call_later(delay, self._answer, found, context=Context())
+
+    def _answer(self, found: Any) -> None:
+        if self.answered is not None and not self.answered.done():
+            self.answered.set_result(found)

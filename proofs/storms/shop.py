@@ -1,0 +1,280 @@
+"""The workflows of a storm: every shape and every recovery that makegood has, over services of all kinds.
+
+``storm_app()`` makes the app, ``SERVICES_OF_STORM`` names its services, ``orders`` draws the submissions.
+"""
+
+import random
+from collections.abc import Mapping
+from typing import Any, Final
+
+from makegood.declare.action import Agent, AsyncAction
+from makegood.declare.outcomes import NOTHING, Happened, NotHappened
+from makegood.errors import Permanent
+from makegood.model.breaker import Breaker
+from makegood.model.plan import Plan
+from makegood.model.policy import NEVER, Recover, Retry
+from makegood.testing.simulator.customers import Order
+from makegood.transactions.transaction import Transaction
+from makegood.workflow.app import App
+from makegood.workflow.verbs import branches, each, parallel, when
+from proofs.storms.services import SERVICES, Kind, service
+from proofs.storms.surroundings import ACCEPTING, ORDERS
+
+SERVICES_OF_STORM: Final[Mapping[str, Kind]] = {
+    "stock": "fenced", "payments": "fenced", "carrier": "fenced", "mail": "fenced", "bank": "keyed", "post": "bare",
+}  # fmt: skip
+ONCE: Final = frozenset({"storm/post"})
+"""Agents whose services cannot bear a repeated request: theirs travel on a channel that delivers once."""
+
+RETRY: Final = Retry(tries=2, wait="200ms", factor=2)
+RECOVER: Final = Recover(threshold=2, wait="500ms", extended="3s", then="undo")
+HOLD: Final = Recover(threshold=1, wait="500ms", extended="2s", then="hold")
+
+
+Reserve = AsyncAction[[str], str]
+Pack = AsyncAction[[str, str], str]
+Charge = AsyncAction[[str, str], str]
+Email = AsyncAction[[str, str], None]
+Book = AsyncAction[[str], str]
+Ship = AsyncAction[[str, str, str], str]
+
+
+def storm_app(*, guarded: bool = False) -> App:
+    """Return the app; its workflows are found by name. ``guarded``: some agents have a breaker, and one a
+    rate.
+    """
+    app = App("storm")
+    breaker = Breaker(failures=2, reset="3s") if guarded else None
+    stock, carrier = app.agent("stock", breaker=breaker), app.agent("carrier", breaker=breaker)
+    payments = app.agent("payments", concurrency=3, breaker=breaker, rate="2/s" if guarded else None)
+    reserve, pack, charge, email = _of_the_shop(app, stock, payments)
+    book, ship = _of_the_carrier(carrier)
+
+    @app.workflow(complete_within="2m")
+    def place_order(order: str) -> str:
+        hold = reserve(order)
+        payment = charge(order, hold)
+        booking, parcel = parallel(book(order), pack(order, hold))
+        email(order, payment)
+        return ship(order, booking, parcel)
+
+    @carrier.action(complete_within="4s", retry=RETRY, recover=RECOVER, undo=NOTHING)
+    async def refuse(order: str) -> str:
+        raise Permanent("nobody goes there")
+
+    @app.workflow(complete_within="2m")
+    def undone_order(order: str) -> str:
+        payment = charge(order, reserve(order))
+        booking, _ = parallel(book(order), pack(order, payment))
+        email(order, booking)
+        return refuse(order)
+
+    @app.workflow(complete_within="5s")
+    def hasty(order: str) -> str:
+        hold = reserve(order)
+        booking, parcel = parallel(book(order), pack(order, hold))
+        return ship(order, booking, parcel)
+
+    @app.workflow(complete_within="30s")
+    def sequence(order: str) -> str:
+        return charge(order, reserve(reserve(order)))
+
+    @app.workflow(on_failure="hold")
+    def held(order: str) -> str:
+        return charge(order, reserve(order))
+
+    @app.workflow(on_failure="hold")
+    def held_apart(order: str) -> list[str]:
+        booking, parcel, payment = parallel(book(order), pack(order, order), charge(order, order))
+        return [booking, parcel, payment]
+
+    @app.workflow(complete_within="2m")
+    def lone(order: str) -> str:
+        return reserve(order)
+
+    _settling(app, reserve)
+    _unkeyed(app, reserve)
+    _shapes(app, stock, (reserve, pack, email))
+    _submission(app)
+    return app
+
+
+def _of_the_shop(app: App, stock: Agent, payments: Agent) -> tuple[Reserve, Pack, Charge, Email]:
+    """Keys and tokens; a probe that only asks; a harmless effect."""
+    mail = app.agent("mail")
+
+    @stock.action(complete_within="4s", retry=RETRY, recover=RECOVER)
+    async def reserve(order: str) -> str:
+        return await service("stock").do()
+
+    @reserve.undo
+    async def release(order: str, *, result: str | None) -> None:
+        await service("stock").undo()
+
+    @payments.action(complete_within="3s", retry=RETRY, recover=RECOVER)
+    async def charge(order: str, hold: str) -> str:
+        return await service("payments").do()
+
+    @charge.probe
+    async def find_charge(order: str, hold: str) -> Happened[str] | NotHappened:
+        return await service("payments").probe()
+
+    @charge.undo(complete_within="2s")
+    async def refund(order: str, *, result: str | None) -> None:
+        await service("payments").undo()
+
+    @stock.action(complete_within="4s", retry=RETRY, recover=RECOVER)
+    async def pack(order: str, hold: str) -> str:
+        return await service("stock").do()
+
+    @pack.undo
+    async def unpack(order: str, *, result: str | None) -> None:
+        await service("stock").undo()
+
+    @mail.action(complete_within="4s", retry=RETRY, recover=RECOVER, undo=NOTHING)
+    async def email(order: str, payment: str) -> None:
+        await service("mail").do()
+
+    return reserve, pack, charge, email
+
+
+def _of_the_carrier(carrier: Agent) -> tuple[Book, Ship]:
+    """Keys and tokens, and a probe that fences."""
+
+    @carrier.action(complete_within="4s", retry=RETRY, recover=RECOVER)
+    async def book(order: str) -> str:
+        return await service("carrier").do()
+
+    @book.probe(fences=True)
+    async def find_booking(order: str) -> Happened[str] | NotHappened:
+        return await service("carrier").probe(fences=True)
+
+    @book.undo
+    async def unbook(order: str, *, result: str | None) -> None:
+        await service("carrier").undo()
+
+    @carrier.action(complete_within="4s", retry=RETRY, recover=RECOVER)
+    async def ship(order: str, booking: str, parcel: str) -> str:
+        return await service("carrier").do()
+
+    @ship.undo
+    async def recall(order: str, *, result: str | None) -> None:
+        await service("carrier").undo()
+
+    return book, ship
+
+
+def _settling(app: App, reserve: Reserve) -> None:
+    """Keys without tokens: settled before the undo."""
+    bank = app.agent("bank")
+
+    @bank.action(complete_within="3s", retry=RETRY, recover=RECOVER, remembers=True)
+    async def transfer(order: str) -> str:
+        return await service("bank").do()
+
+    @transfer.undo
+    async def transfer_back(order: str, *, result: str | None) -> None:
+        await service("bank").undo()
+
+    @app.workflow(complete_within="1m")
+    def settle(order: str) -> str:
+        first = transfer(order)
+        reserve(first)
+        return transfer(order)
+
+
+def _unkeyed(app: App, reserve: Reserve) -> None:
+    """Services without keys, a point of no return, and a task held for an operator."""
+    post, desk = app.agent("post"), app.agent("desk")
+
+    @post.action(complete_within="3s", retry=NEVER, recover=RECOVER)
+    async def stamp(order: str) -> str:
+        return await service("post").do()
+
+    @stamp.probe
+    async def find_stamp(order: str) -> Happened[str] | NotHappened:
+        return await service("post").probe()
+
+    @stamp.undo
+    async def unstamp(order: str, *, result: str | None) -> None:
+        await service("post").undo()
+
+    @post.action(complete_within="3s", retry=NEVER, recover=HOLD)
+    async def cast(order: str) -> str:
+        return await service("post").do()
+
+    @cast.undo
+    async def uncast(order: str, *, result: str | None) -> None:
+        await service("post").undo()
+
+    @desk.action(complete_within="3s", retry=RETRY, recover=RECOVER, no_return=True)
+    async def sign(order: str) -> str:
+        return await service("carrier").do()
+
+    @app.workflow(complete_within="1m")
+    def never(order: str) -> str:
+        reserve(order)
+        stamp(order)
+        return cast(order)
+
+    @app.workflow(complete_within="1m")
+    def final(order: str) -> str:
+        reserve(order)
+        return sign(order)
+
+
+def _shapes(app: App, stock: Agent, actions: tuple[Reserve, Pack, Email]) -> None:
+    """Branches, conditions, loops over results; and a plain function as an action."""
+    reserve, pack, email = actions
+
+    @stock.action(complete_within="3s", retry=RETRY, recover=RECOVER, undo=NOTHING)
+    def parts(order: str) -> list[str]:
+        return [f"{order}/{n}" for n in range(len(order) % 4)]
+
+    @stock.action(complete_within="3s", retry=RETRY, recover=RECOVER, undo=NOTHING)
+    def urgent(order: str) -> bool:
+        return len(order) % 2 == 0
+
+    @app.workflow(complete_within="2m")
+    def shapes(order: str) -> list[str]:
+        def left() -> str:
+            return pack(order, reserve(order))
+
+        def right() -> list[str]:
+            return each(parts(order), reserve, at_once=2)
+
+        _, made = branches(left, right)
+        when(urgent(order), then=lambda: email(order, order), otherwise=lambda: pack(order, order))
+        return made
+
+
+def _submission(app: App) -> None:
+    """The submission process: a message names the workflow and its input."""
+
+    @app.inbox(ORDERS, concurrency=2, retry=Retry(tries=8, wait="300ms", factor=2, longest="4s"), lease="5s")
+    def accept(order: dict[str, str], tx: Transaction) -> Plan[Any]:
+        struck = SERVICES.get()["stock"].world.trouble(ACCEPTING)
+        if struck == "handler refuses":
+            raise Permanent("we do not take this order")
+        if struck == "handler fails":
+            raise LookupError("no such customer, yet")
+        workflow: Any = app.find_workflow(order["workflow"])
+        plan: Plan[Any] = workflow.plan(order["order"])
+        return plan
+
+
+def orders(app: App, rng: random.Random, count: int, only: str | None = None) -> list[Order]:
+    """Draw submissions: nearly half of them the order workflow, or all of them the one named.
+
+    ``held_apart`` replaces every other ``held``, so that seeds that found something keep their meaning.
+    """
+    names = ("place_order", "hasty", "sequence", "held", "settle", "never", "final", "shapes")
+    found: list[Order] = []
+    for n in range(count):
+        name = only or ("place_order" if rng.random() < 0.4 else rng.choice(names))
+        if name == "held" and only is None and n % 2:
+            name = "held_apart"
+        workflow = app.find_workflow(name)
+        order = f"o{n}" + "x" * rng.randrange(4)
+        found.append(Order(workflow, (order,), f"{name}-{n}", rng.choice((0, 0, 0, 5))))
+    return found

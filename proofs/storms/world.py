@@ -1,0 +1,154 @@
+"""The world of a storm: customers, an operator and the engine's surroundings in one simulated world.
+
+Its life has phases: *draw* the options, *start* the processes, *submit*, *faults* for a while, *heal* (all
+faults off, clocks agree, dead processes restarted, stopped ones resumed), *converge* within bounded virtual
+time, *rest*.
+
+    outcome = StormWorld(7, app=storm_app(), services=SERVICES_OF_STORM, orders=orders).run()
+"""
+
+import asyncio
+import random
+from collections.abc import Callable, Mapping, Sequence
+
+from makegood.testing.simulator.customers import Order
+from makegood.testing.simulator.faults import Plan
+from makegood.testing.simulator.quiescence import Eye, WorldAtRest
+from makegood.testing.simulator.world import SimulatedWorld
+from makegood.testing.simulator.world_files import Grounds
+from makegood.workflow.app import App
+from proofs.storms.customers import RandomCustomers
+from proofs.storms.eye import StormEye
+from proofs.storms.members import Consumer, StormMember, slots_lost, tells
+from proofs.storms.operator import RandomOperator
+from proofs.storms.recorder import StormRecorder
+from proofs.storms.rules import RULES
+from proofs.storms.services import Kind, StormService
+from proofs.storms.surroundings import SWEEP
+from proofs.storms.swarm import StormSwarm, drawn
+
+_LOOK = 0.5
+
+Orders = Callable[[App, random.Random, int], Sequence[Order]]
+
+
+class StormWorld(SimulatedWorld):
+    """One world of a storm.
+
+    - ``swarm``: its options; by default drawn from the seed.
+    - ``services``: name and kind of the remote services, which actions find with
+      ``storms.services.service(name)``.
+    - ``orders``: draws the submissions.
+    """
+
+    member = StormMember
+    rules = RULES
+    swarm: StormSwarm
+    services: dict[str, StormService]
+    customers: RandomCustomers
+
+    def __init__(
+        self,
+        seed: int,
+        *,
+        app: App,
+        orders: Orders,
+        services: Mapping[str, Kind],
+        once: frozenset[str] = frozenset(),
+        swarm: StormSwarm | None = None,
+        plan: Plan | None = None,
+        grounds: Grounds | None = None,
+    ) -> None:
+        super().__init__(seed, app=app, once=once, swarm=swarm or drawn(seed), plan=plan, grounds=grounds)
+        self.recorder = StormRecorder(self.history, self.store_id)
+        self.services = {name: StormService(self, name, kind=kind) for name, kind in services.items()}
+        drawn_orders = orders(app, random.Random(f"{seed} orders"), self.swarm.tasks)
+        self.customers = RandomCustomers(self, drawn_orders)
+        self.operator = RandomOperator(self, random.Random(f"{seed} operator"))
+
+    def _strengths(self) -> dict[str, float]:
+        around = self.swarm.around
+        return super()._strengths() | ({} if around is None else around.faults)
+
+    def _eye(self) -> StormEye:
+        return StormEye(self.path, self.swarm.around)
+
+    def _at_rest(self, eye: Eye) -> WorldAtRest:
+        assert isinstance(eye, StormEye)
+        return WorldAtRest(eye.tasks(), eye.findings(self), eye.final())
+
+    def _misdone(self) -> list[str]:
+        return self.operator.findings
+
+    def _prepare(self) -> None:
+        super()._prepare()
+        if (surrounded := self.swarm.around) is not None:
+            for n in range(surrounded.consumers):
+                self._clocked(f"web{n + 1}", (), Consumer)
+            for n in range(surrounded.inboxes if surrounded.sent else 0):
+                self._add(f"in{n + 1}", ("inbox",))
+
+    def trouble(self, able: tuple[str, ...]) -> str | None:
+        """Return what goes wrong with a call of a service."""
+        return self.strike("service", able)
+
+    def _happen(self, kind: str, rng: random.Random) -> None:
+        if kind == "operator":
+            self.operator.act()
+        else:
+            super()._happen(kind, rng)
+
+    async def _live(self, eye: Eye) -> None:
+        assert isinstance(eye, StormEye)
+        self.storming = self.swarm.storm > 0
+        self.faults.on = self.storming
+        for member in self.members.values():
+            member.start()
+        customers = self.loop.create_task(self.customers.run(self.swarm.storm * 0.7))
+        drivers = [self.loop.create_task(self._drive(kind, rate)) for kind, rate in self.swarm.driven.items()]
+        await asyncio.sleep(self.swarm.storm)
+        for driver in drivers:
+            driver.cancel()
+        await asyncio.gather(*drivers, return_exceptions=True)
+        self.heal()
+        await self._come_to_rest(eye, customers)
+        customers.cancel()
+        lost = [slots for member in self.members.values() for slots in slots_lost(member)]
+        self.history.note("rest", **eye.rest(), slots_lost=lost)
+        if self.swarm.around is not None and self.swarm.around.keep is not None:
+            self._seen = self._at_rest(eye)
+            if leader := eye.leader():  # The janitor runs beside it.
+                self._leave_to({leader})
+            await asyncio.sleep(self.swarm.around.keep + 3 * SWEEP)
+            self.history.note("swept", overdue=eye.overdue())
+
+    async def _come_to_rest(self, eye: StormEye, customers: asyncio.Task[None]) -> None:
+        """Wait until no work is left, within the limit of a world; the operator goes through the tasks in
+        error.
+        """
+        tidied = 0
+        end = self.loop.now + self.swarm.calm_down
+        while self.loop.now < end:
+            await asyncio.sleep(_LOOK)
+            if not (customers.done() and self.operator.idle) or eye.busy():
+                continue
+            landed, told = self._calls_have_landed(), eye.all_are_told()
+            if tidied < self.swarm.tidying and eye.in_error():
+                if landed:  # The effects at the services cannot change any more.
+                    tidied += 1
+                    self.operator.tidy()
+            elif landed and told:
+                return
+            elif self.swarm.around is None:
+                self._leave_to(set())
+            elif leader := eye.leader():
+                tell = () if told else (name for name, member in self.members.items() if tells(member))
+                self._leave_to({leader, *tell})
+
+    def _leave_to(self, names: set[str]) -> None:
+        """Stop all processes except these: waiting with all the others for work that only these do costs more
+        than the storm, and shows nothing.
+        """
+        for member in self.members.values():
+            if member.name not in names:
+                member.process.stopped = True

@@ -1,0 +1,87 @@
+"""The pages of the API reference: each public name of a module, made from its docstring."""
+
+import importlib
+import inspect
+from collections.abc import Mapping, Sequence
+
+import makegood as mg
+from makegood.base.old_names import OLD
+
+MODULES: Mapping[str, str] = {  # besides makegood itself
+    "makegood.election": "Leader election",
+    "makegood.testing": "Tests of your own workflows",
+    "makegood.telemetry": "Logs, metrics and spans",
+}
+
+GROUPS: Mapping[str, Sequence[str]] = {
+    "Declare": (
+        "App", "Agent", "Action", "Workflow", "Plan", "Inbox", "Retry", "Recover", "NEVER", "Breaker", "Answer", "Asked", "NOTHING",
+        "NOT_HAPPENED", "NotHappened", "Happened",
+    ),
+    "Inside a workflow": ("parallel", "branches", "each", "when", "all_of", "any_of", "not_"),
+    "Inside an action": ("current_call", "Call", "Token", "Transaction"),
+    "Submit and operate": (
+        "Client", "SyncClient", "TaskHandle", "SyncTaskHandle", "Submissions", "SyncSubmissions", "Filter", "Act", "Acted",
+    ),
+    "Queues and notifications": ("Queue", "SyncQueue", "QueueMessage", "Sent", "verified"),
+    "Run": ("Node", "SyncNode", "Options", "Pass"),
+    "Records": (
+        "TaskView", "TaskDetail", "StepView", "EventView", "AuditView", "AlertView", "MessageView", "QueueView", "ListenerView",
+    ),
+}  # fmt: skip
+"""The names of ``makegood`` by subject. Errors make the last group."""
+
+INTERNAL: Mapping[str, Sequence[str]] = {"Node": ("agents", "infos", "notifier", "scheduler")}
+"""What other parts of makegood ask of a class, and users need not."""
+
+
+def exported(module: str) -> Sequence[str]:
+    """Return the public names of a module."""
+    names: Sequence[str] = importlib.import_module(module).__all__
+    return names
+
+
+def groups() -> dict[str, list[str]]:
+    """Return every public name of ``makegood`` by subject. Raises ``LookupError`` for one that has none."""
+    errors = [
+        name for name in mg.__all__
+        if inspect.isclass(one := getattr(mg, name)) and issubclass(one, BaseException)
+    ]  # fmt: skip
+    found = {title: list(names) for title, names in GROUPS.items()} | {"Errors": errors}
+    placed = [name for names in found.values() for name in names]
+    if wrong := set(placed) ^ set(mg.__all__):
+        raise LookupError(f"scripts/site/api.py: {', '.join(sorted(wrong))}: in one group each, and public")
+    return found
+
+
+def _entry(module: str, name: str) -> str:
+    one = getattr(importlib.import_module(module), name)
+    if inspect.isclass(one):
+        options = [":members:", ":inherited-members: object, Exception, BaseException, tuple"]
+        if hidden := [*OLD.get(name, ()), *INTERNAL.get(name, ())]:
+            options.append(f":exclude-members: {', '.join(hidden)}")
+        return _directive("autoclass", f"{module}.{name}", options)
+    return _directive("autofunction" if callable(one) else "autodata", f"{module}.{name}", [])
+
+
+def _directive(kind: str, name: str, options: Sequence[str]) -> str:
+    return "\n".join(
+        ["```{eval-rst}", f".. {kind}:: {name}", *(f"   {option}" for option in options), "```", ""]
+    )
+
+
+def _page(title: str, module: str, names: Sequence[str]) -> str:
+    return "\n".join([f"# {title}", "", *(_entry(module, name) for name in names)])
+
+
+def pages() -> dict[str, str]:
+    """Return the pages by file name."""
+    found: dict[str, str] = {}
+    for title, names in groups().items():
+        found[title.lower().replace(" ", "-") + ".md"] = _page(title, "makegood", names)
+    for module, title in MODULES.items():
+        found[module.removeprefix("makegood.") + ".md"] = _page(title, module, exported(module))
+    listing = "\n".join(["```{toctree}", ":maxdepth: 2", "", *found, "```"])
+    about = "Every public name, generated from its docstring. Names below *Declare* to *Errors* are `mg.NAME` after `import makegood as mg`."
+    found["index.md"] = f"# API reference\n\n{about}\n\n{listing}\n"
+    return found

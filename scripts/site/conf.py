@@ -1,0 +1,47 @@
+"""How Sphinx builds the site; see ``scripts/site/__main__.py``."""
+
+import logging
+from importlib.metadata import version as installed
+
+from scripts.site.pages import PROJECT, SOURCE
+
+logging.getLogger("makegood").setLevel(logging.ERROR)  # the reference looks at old names too
+
+project = "makegood"
+author = "the makegood authors"
+release = installed("makegood")
+version = ".".join(release.split(".")[:2])
+extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx.ext.napoleon", "sphinx_copybutton"]
+root_doc = "index"
+html_theme = "furo"
+html_title = f"makegood {version}"
+html_extra_path = ["extra"]
+exclude_patterns = ["extra"]
+html_css_files = ["site.css"]
+html_static_path = ["_static"]
+html_theme_options = {
+    "source_view_link": f"{SOURCE}/blob/main/docs/",
+    "footer_icons": [],
+    "light_css_variables": {"font-stack--monospace": "ui-monospace, 'SF Mono', Menlo, Consolas, monospace"},
+}
+html_show_sphinx = html_show_copyright = False
+html_copy_source = False
+html_show_sourcelink = False
+html_context = {"description": PROJECT["description"], "versions": [version]}
+templates_path = ["_templates"]
+html_sidebars = {
+    "**": [
+        "sidebar/brand.html", "sidebar/search.html", "sidebar/scroll-start.html", "sidebar/navigation.html", "versions.html",
+        "sidebar/scroll-end.html",
+    ]
+}  # fmt: skip
+myst_heading_anchors = 4
+myst_enable_extensions = ["deflist"]
+autodoc_member_order = "bysource"
+autodoc_typehints = "signature"
+autodoc_typehints_format = "short"
+python_use_unqualified_type_names = True
+python_maximum_signature_line_length = 100
+toc_object_entries_show_parents = "hide"
+copybutton_exclude = ".linenos, .gp"
+pygments_style, pygments_dark_style = "friendly", "github-dark"

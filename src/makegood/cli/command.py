@@ -1,0 +1,122 @@
+"""Commands, as their help shows them: examples below the options, and the shared options only once."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import click
+
+EXAMPLES: Mapping[str, Sequence[str]] = {
+    "run": (
+        "makegood run orders:shop",
+        "makegood run orders:shop --store postgresql://app@db/app --listen 0.0.0.0:9464",
+    ),
+    "scheduler": ("makegood scheduler --store postgresql://app@db/app",),
+    "agent": ("makegood agent orders:shop payments stock", "makegood agent orders:shop payments --slots 50"),
+    "supervisor": ("makegood supervisor --listen 0.0.0.0:9464", "makegood supervisor --once"),
+    "inbox": (
+        "makegood inbox orders:shop",
+        "makegood inbox orders:shop --from postgresql://app@db/shop",
+        "makegood inbox --from postgresql://app@db/shop --ddl",
+    ),
+    "demo": ("makegood demo", "makegood demo --orders 200 --kills 10 --postgres"),
+    "task submit": (
+        """makegood task submit orders:place_order '{"id": "o-1", "cents": 990}' --key o-1""",
+        "makegood task submit orders:place_order @order.json --wait --timeout 1m",
+    ),
+    "task list": (
+        "makegood task list --state error",
+        'makegood task list --filter "workflow=place_order since=1d"',
+    ),
+    "task show": ("makegood task show 01j5zk3v8x2ab", "makegood task show 01j5zk3v8x2ab --json"),
+    "task watch": ("makegood task watch 01j5zk3v8x2ab --timeout 5m",),
+    "task history": ("makegood task history 01j5zk3v8x2ab --follow",),
+    "task cancel": (
+        'makegood task cancel 01j5zk3v8x2ab --reason "ordered twice"',
+        "makegood task cancel --state pending --workflow place_order --dry-run",
+    ),
+    "task undo": (
+        "makegood task undo 01j5zk3v8x2ab --preview",
+        "makegood task undo --state error --older 1h --yes",
+    ),
+    "task resubmit": (
+        "makegood task resubmit 01j5zk3v8x2ab --wait",
+        """makegood task resubmit 01j5zk3v8x2ab --step charge --input '{"cents": 900}'""",
+    ),
+    "task settle": (
+        'makegood task settle 01j5zk3v8x2ab --step charge --undone --reason "refunded by hand, receipt 4711"',
+    ),
+    "queue list": ("makegood queue list", "makegood queue list orders --dead"),
+    "queue send": (
+        """makegood queue send orders '{"id": "o-1"}' --id o-1""",
+        "makegood queue send orders @order.json",
+    ),
+    "queue receive": (
+        "makegood queue receive replies --follow",
+        "makegood queue receive replies --max 10 --no-ack",
+    ),
+    "queue ack": ("makegood queue ack replies 17.1",),
+    "queue replay": ("makegood queue replay orders o-1", "makegood queue replay orders --all"),
+    "queue drop": ("makegood queue drop orders o-1", "makegood queue drop orders --all --waiting"),
+    "notices list": ("makegood notices list --dead",),
+    "notices retry": ("makegood notices retry 01j5zk3v8x2ab", "makegood notices retry --all"),
+    "notices drop": ("makegood notices drop 01j5zk3v8x2ab",),
+    "agents": ("makegood agents", "makegood agents --all --json"),
+    "leader": ("makegood leader", "makegood leader reports --past --store sqlite:///leases.db"),
+    "election run": (
+        "makegood election run backup --store sqlite:///leases.db --wait 20s -- backup.sh /srv",
+    ),
+    "alerts": ("makegood alerts", 'makegood alerts --ack 7 --reason "on it"', "makegood alerts --test"),
+    "audit": ("makegood audit --limit 20", "makegood audit --task 01j5zk3v8x2ab"),
+    "doctor": ("makegood doctor", "makegood doctor --strict --json"),
+    "check": ("makegood check orders:shop",),
+    "store migrate": ("makegood store migrate --plan", "makegood store migrate"),
+    "store grants": ("makegood store grants --role agent --agent shop/payments | psql",),
+    "store status": ("makegood store status",),
+    "store check": ("makegood store check",),
+    "store prune": ("makegood store prune --older 90d --dry-run", "makegood store prune --older 90d"),
+    "store restored": ('makegood store restored --reason "backup of Monday"',),
+}
+"""What one would type, by command."""
+
+
+class Command(click.Command):
+    """A command whose help ends with examples."""
+
+    def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Write the examples, and where the options of every command are described."""
+        super().format_epilog(ctx, formatter)
+        with formatter.section("Examples"):
+            for line in EXAMPLES.get(ctx.command_path.partition(" ")[2], ()):
+                formatter.write(f"{'':{formatter.current_indent}}{line}\n")
+        formatter.write_paragraph()
+        formatter.write_text(
+            "Every command also takes --store, --require-tls, --json, --color and --debug: `makegood --help`."
+        )
+
+
+class SharedOption(click.Option):
+    """An option of every command: only the help of ``makegood`` itself describes it."""
+
+    def get_help_record(self, ctx: click.Context) -> tuple[str, str] | None:
+        """Return what the help says of it."""
+        return super().get_help_record(ctx) if ctx.parent is None else None
+
+
+class Whole(click.ParamType[int]):
+    """A whole number, from ``least`` to ``most``."""
+
+    name = "n"
+
+    def __init__(self, least: int, most: int | None = None) -> None:
+        self.least, self.most = least, most
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
+        """Return the number; anything else is a usage error."""
+        text = str(value)
+        number = int(text) if text.removeprefix("-").isdecimal() else None
+        if number is None or number < self.least or (self.most is not None and number > self.most):
+            range_ = (
+                f"of at least {self.least}" if self.most is None else f"from {self.least} to {self.most:,}"
+            )
+            self.fail(f"{text!r} is not a whole number {range_}", param, ctx)
+        return number

@@ -1,0 +1,159 @@
+"""What runs in the store and how much work there is; the removal of tasks that ended long ago."""
+
+from makegood.store import rows
+from makegood.store.records import Pruned
+from makegood.store.transaction import ReadTx, Sql, Tx, Verbs, reading, writing
+from makegood.store.views import NodeView, TaskFigures
+
+_STOPPED_SHOWN = 3600.0
+
+_NODES = Sql("""
+select id, info, started_at, alive_until - {now}, stopped_at is not null, dead from makegood.node
+where coalesce(stopped_at, alive_until) > {now} - $1::float8 order by id
+""")
+DEPTHS = Sql(
+    "select agent, count(*) from makegood.request where taken_by is null and kind <> 'timer' group by agent"
+)
+UNENDED = Sql("""
+select app, workflow, state, count(*) from makegood.task where state = 'pending' and locked_by is null group by app, workflow, state
+union all
+select app, workflow, state, count(*) from makegood.task where locked_by is not null group by app, workflow, state
+union all
+select app, workflow, state, count(*) from makegood.task where state = 'error' and locked_by is null group by app, workflow, state
+""")
+"""Tasks waiting to be claimed, held, and in error: each part uses an index that holds nothing else."""
+_QUEUES = Sql("""
+select agent, count(*), greatest(0, {now} - min(sent_at))
+from makegood.request where taken_by is null and kind <> 'timer' group by agent
+""")
+STANDING = Sql("select kind, count(*) from makegood.alert where ended_at is null group by kind")
+
+_ORPHANS = Sql("""
+select t.id from makegood.task t left join makegood.node n on n.id = t.locked_by
+where t.state in ('processing', 'undoing')
+    and (n.id is null or n.dead or n.stopped_at is not null or n.alive_until <= {now})
+    and not exists (select 1 from makegood.request r where r.task = t.id)
+order by t.id limit $1
+""")
+
+# Ids rise with the time of submission, so a window of ids is a window of time. No other rows are read to find
+# old tasks.
+_WINDOW = Sql("""
+select id, created_at <= {now} - $1::float8, state in ('processed', 'undone') and ended_at < {now} - $1::float8
+from makegood.task where id > $2 order by id limit $3
+""")
+# An ended task is kept while it has a message, a request or an unsent notice, or an open or unlogged alert.
+# ("between" keeps PostgreSQL from reading whole indexes into a hash.)
+_KEEPS = """
+    exists (select 1 from makegood.inbox i where i.task between x.task and x.task)
+    or exists (select 1 from makegood.request r where r.task between x.task and x.task)
+    or exists (select 1 from makegood.listener l where l.task between x.task and x.task)
+    or exists (select 1 from makegood.alert a where a.task between x.task and x.task and (a.ended_at is null or a.logged < 2))
+"""
+KEPT = Sql(
+    f"select x.task from unnest($1::bigint[]) as x (task) where {_KEEPS}",  # noqa: S608 - our own text
+    f"select x.task from (select value as task from json_each($1)) x where {_KEEPS}",  # noqa: S608 - our own text
+)
+# A task that somebody has claimed meanwhile stays, with all its rows.
+REMOVE = Sql("""
+delete from makegood.task where id = any ($1::bigint[]) and state in ('processed', 'undone') and locked_by is null
+returning id
+""")
+REST = tuple(
+    Sql(f"delete from makegood.{table} where task = any ($1::bigint[])")  # noqa: S608 - our own tables
+    for table in ("step", "event", "audit", "alert")
+)
+# Rows that belong to no task: alerts that have ended and were logged, operator commands on messages etc.
+_OTHERS = (
+    Sql("""
+delete from makegood.alert where id in (
+    select id from makegood.alert where task is null and ended_at < (select {now} - $1::float8) and logged = 2 order by id limit $2
+)"""),
+    Sql("""
+delete from makegood.audit where act in (
+    select act from makegood.audit where task = 0 and at < (select {now} - $1::float8) order by at limit $2
+)"""),
+)
+
+
+async def nodes(tx: ReadTx) -> list[NodeView]:
+    """Return the nodes that are alive or ended within the last hour."""
+    waits = await depths(tx)
+    found: list[NodeView] = []
+    for number, data, started, remaining, stopped, dead in await tx.rows(_NODES, _STOPPED_SHOWN):
+        info = rows.node_info(data)
+        waiting = {a.agent: waits.get(a.agent, 0) for a in info.agents}
+        found.append(NodeView(number, info, started, remaining, bool(stopped), bool(dead), waiting))
+    return found
+
+
+async def depths(tx: ReadTx) -> dict[str, int]:
+    """Return how many requests wait for each agent."""
+    return {agent: count for agent, count in await tx.rows(DEPTHS)}  # noqa: C416 - records, not pairs
+
+
+async def figures(tx: ReadTx) -> TaskFigures:
+    """Return how much work there is, and what is wrong."""
+    tasks: dict[tuple[str, str, str], int] = {}
+    for app, workflow, state, count in await tx.rows(UNENDED):
+        tasks[app, workflow, state] = tasks.get((app, workflow, state), 0) + count
+    queues = {agent: (count, oldest) for agent, count, oldest in await tx.rows(_QUEUES)}
+    alerts = {kind: count for kind, count in await tx.rows(STANDING)}  # noqa: C416 - records, not pairs
+    return TaskFigures(tasks, queues, alerts)
+
+
+async def orphans(tx: ReadTx, limit: int) -> list[int]:
+    """Return tasks under way that nothing will continue: no living Scheduler holds them, and they have no
+    request.
+    """
+    return [task for (task,) in await tx.rows(_ORPHANS, limit)]
+
+
+async def _window(tx: ReadTx, older: float, after: int, limit: int) -> tuple[list[int], Pruned]:
+    """Return the tasks to remove from a window of ids, and what that would amount to."""
+    window = await tx.rows(_WINDOW, older, after, limit)
+    if not window:
+        return [], Pruned()
+    ended = [task for task, _, is_ended in window if is_ended]
+    kept = {task for (task,) in await tx.rows(KEPT, ended)} if ended else set()
+    going = [task for task in ended if task not in kept]
+    last, is_old, _ = window[-1]
+    return going, Pruned(len(going), len(kept), last if is_old and len(window) == limit else None)
+
+
+async def prunable(tx: ReadTx, older: float, after: int, limit: int) -> Pruned:
+    """Return what ``prune`` would remove."""
+    return (await _window(tx, older, after, limit))[1]
+
+
+async def prune(tx: Tx, older: float, after: int, limit: int) -> Pruned:
+    """Remove the old ended tasks in a window of ids, with all rows about them."""
+    if after == 0:
+        for sql in _OTHERS:
+            await tx.run(sql, older, limit)
+    going, found = await _window(tx, older, after, limit)
+    if not going:
+        return found
+    gone = [task for (task,) in await tx.rows(REMOVE, going)]
+    for sql in REST:
+        await tx.run(sql, gone)
+    return Pruned(len(gone), found.kept, found.next)
+
+
+_counted, _removed = reading(prunable), writing(prune)
+
+
+class UpkeepVerbs(Verbs):
+    """Removal of what ended long ago, stuck tasks, and figures."""
+
+    orphans = reading(orphans)
+    figures = reading(figures)
+
+    async def prune(self, older: float, after: int, limit: int, *, dry: bool = False) -> Pruned:
+        """Remove the old ended tasks in a window of ids; the first window also removes old rows
+        that belong to no task.
+
+        ``older``: seconds since a task ended. ``after``: the id before the window; 0 for the first. ``dry``:
+        count only.
+        """
+        return await (_counted if dry else _removed)(self, older, after, limit)

@@ -1,1 +1,0 @@
-"""Real servers for tests: a private PostgreSQL, a forwarder that breaks connections, free ports."""

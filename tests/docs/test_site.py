@@ -1,0 +1,68 @@
+"""The documentation site: it builds without a warning, and its reference has every public name."""
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from sphinx.util.inventory import InventoryFile
+
+import makegood as mg
+from scripts.site import api, pages
+
+LINK = re.compile(r'(?:href|src)="([^"#:]+)(?:#[^"]*)?"')
+
+
+def test_each_public_name_has_one_place_in_the_reference() -> None:
+    found = [name for names in api.groups().values() for name in names]
+    assert sorted(found) == sorted(mg.__all__)
+
+
+def test_each_page_is_in_the_table_of_contents() -> None:
+    """From the home page every page is reached, once."""
+    reached, open_ = [pages.DOCS / "index.md"], [pages.DOCS / "index.md"]
+    while open_:
+        page = open_.pop()
+        if page.name not in {"README.md", "index.md"}:
+            continue
+        below = [page.parent / name.replace("index.md", "README.md") for name in pages.contents(page)]
+        reached += [each.resolve() for each in below]
+        open_ += [each.resolve() for each in below]
+    assert sorted(reached) == sorted(pages.pages())
+
+
+def test_the_outline_names_every_section_and_what_its_pages_are_about() -> None:
+    text = "\n".join(pages.outline())
+    assert text.startswith("# makegood\n")
+    assert len(re.findall(r"^## ", text, re.MULTILINE)) == 7
+    assert "- [Tutorial](start/tutorial.html): " in text
+
+
+def test_a_link_that_leads_nowhere_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    page = tmp_path / "page.md"
+    page.write_text("[there](nowhere.md)", encoding="utf-8")
+    monkeypatch.setattr(pages, "ROOT", tmp_path)
+    with pytest.raises(pages.PageError, match=r"page\.md: nowhere\.md is not there"):
+        pages.rewritten(page)
+
+
+@pytest.mark.proof
+def test_the_site_builds_without_a_warning(tmp_path: Path) -> None:
+    """Each link inside it leads to a file, and each public name has an entry."""
+    built = [sys.executable, "-m", "scripts.site", "--out", str(tmp_path / "site")]
+    done = subprocess.run(built, cwd=pages.ROOT, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    site = next(tmp_path.glob("site/[0-9]*"))
+    lost = {
+        (page.relative_to(site).as_posix(), link)
+        for page in site.rglob("*.html")
+        for link in LINK.findall(page.read_text(encoding="utf-8"))
+        if not link.startswith(("data", "//")) and not (page.parent / link.split("?")[0]).exists()
+    }
+    assert not lost
+    with (site / "objects.inv").open("rb") as file:
+        known = InventoryFile.load(file, "", lambda _, name: name)
+    named = {name for kind, names in known.items() if kind.startswith("py:") for name in names}
+    assert not {f"makegood.{name}" for name in mg.__all__} - named
+    assert (site / "llms.txt").is_file()

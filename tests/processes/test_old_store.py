@@ -1,0 +1,108 @@
+"""A store that 52f4bc4 wrote is opened, run and operated by this version: `old_store/make.py` made it.
+
+Policies, kinds of alerts and names of columns are in it as that version wrote them.
+"""
+
+import asyncio
+import sqlite3
+from pathlib import Path
+
+import pytest
+
+import makegood as mg
+from proofs.private_server import PrivateServer
+from tests.processes.conftest import STORES, another_database
+from tests.processes.old_store.desk import shop
+from tests.processes.old_store.make import ENDS, HERE
+
+QUICK = mg.Options(
+    heartbeat="100ms",
+    dead_after="1s",
+    supervise_every="100ms",
+    late_after="100ms",
+    lease="2s",
+    poll_every="100ms",
+)
+LAST = {
+    "processed-1": "undone", "undone-1": "processed", "held-1": "processed", "held-2": "undone", "stuck-1": "undone",
+    "doubtful-1": "processed",
+}  # fmt: skip
+"""The last state of which each submitter is notified."""
+
+
+@pytest.fixture(params=STORES)
+def url(request: pytest.FixtureRequest, folder: Path) -> str:
+    """The store, as that version left it."""
+    text = (HERE / f"{request.param}.sql").read_text(encoding="utf-8")
+    if request.param == "sqlite":
+        with sqlite3.connect(folder / "store.db") as db:
+            db.executescript(text)
+        db.close()
+        return f"sqlite:///{folder}/store.db"
+    server: PrivateServer = request.getfixturevalue("shared_server")
+    made = another_database(server)
+    server.run(text, made.rpartition("/")[2].partition("?")[0])
+    return made
+
+
+async def found(client: mg.Client) -> dict[str, mg.TaskView]:
+    """Return the tasks by their keys."""
+    return {str(task.key): task for task in await client.find(mg.Filter())}
+
+
+async def test_what_it_holds_is_read(url: str) -> None:
+    """PostgreSQL notices that the server is another one than that which wrote it, and frees the tasks under way."""
+    moved = url.startswith("postgresql")
+    async with mg.Client(url, migrate=True) as client:
+        tasks = await found(client)
+        assert {key: task.state for key, task in tasks.items()} == {
+            **ENDS, "pending-1": "pending", **dict.fromkeys(("waiting-1", "killed-1"), "pending" if moved else "processing"),
+        }  # fmt: skip
+        step = (await client.task(tasks["doubtful-1"].id).status()).steps[1]
+        assert (step.state, step.failures) == ("in_doubt", 2)
+        keys = {task.id: key for key, task in tasks.items()}
+        alerts = [alert for alert in await client.alerts() if alert.kind != "generation"]
+        assert {(alert.kind, keys.get(alert.task or 0)) for alert in alerts} == {
+            ("dead_letter", None), ("held", "doubtful-1"), ("held", "held-1"), ("held", "held-2"),
+            ("step_failed", "doubtful-1"), ("undo_incomplete", "stuck-1"), ("undo_stuck", "stuck-1"),
+        }  # fmt: skip
+        (seen,) = [alert for alert in alerts if alert.acked is not None]
+        assert (seen.kind, seen.acked_by, seen.acked_why) == ("held", "ann", "seen")
+        queues = {view.queue: (view.waiting, view.dead) for view in await client.queues()}
+        assert queues == {"orders": (2, 0), "web": (17, 1)}
+
+
+async def test_what_it_holds_continues_and_obeys(url: str) -> None:
+    """What is unfinished ends by itself; an operator ends the rest; messages become tasks; notices arrive in order."""
+    async with mg.Node(shop, url, options=QUICK) as node:
+        client = node.client
+        tasks = {key: client.task(task.id) for key, task in (await found(client)).items()}
+        for key in ("pending-1", "waiting-1", "killed-1"):
+            assert await tasks[key].result(timeout="30s") == f"paid {key}"
+        for key in ("held-1", "undone-1"):
+            assert (await tasks[key].resubmit(why="another card")).verdict == "applied"
+            assert await tasks[key].result(timeout="30s") == f"paid {key}"
+        await tasks["held-2"].undo(why="no")
+        await tasks["stuck-1"].settle("reserve", outcome="undone", why="put back by hand")
+        await tasks["processed-1"].undo(why="returned")
+        await tasks["doubtful-1"].settle(
+            "charge", outcome="done", value="paid by hand", why="the bank's list"
+        )
+        for key in ("held-2", "stuck-1", "processed-1"):
+            with pytest.raises(mg.TaskUndone):
+                await tasks[key].result(timeout="30s")
+        assert await tasks["doubtful-1"].result(timeout="30s") == "paid by hand"
+
+        web = client.queue("web", lease="30s")
+        assert len(await client.replay_messages("web")) == 1
+        states: dict[str, list[str]] = {}
+        while len(states) < len(ENDS) or any(states[key][-1] != end for key, end in LAST.items()):
+            for message in await web.receive(5, timeout="30s"):
+                assert await web.extend(message, lease="1m")
+                states.setdefault(message.correlation_id or "", []).append(message.value["data"]["state"])
+                assert await web.acknowledge(message)
+        for order in ("sent-1", "sent-2"):
+            while not (sent := await client.find(mg.Filter(key=order))):  # noqa: ASYNC110 - others write it
+                await asyncio.sleep(0.05)
+            assert await client.task(sent[0].id).result(timeout="30s") == f"paid {order}"
+        assert not [alert for alert in await client.alerts() if alert.open and alert.kind != "generation"]
