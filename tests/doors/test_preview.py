@@ -7,7 +7,7 @@ import msgspec
 import pytest
 
 import makegood as mg
-from makegood.cli.undo_preview import Preview, listed, what_happens
+from makegood.client.undo_preview import Preview, listed, what_happens
 from makegood.model.plan import StepPlan
 from makegood.model.policy import Policy
 from makegood.node.node import Node

@@ -8,7 +8,8 @@ import pytest
 
 from makegood.base import ids
 from makegood.cli.context import Cli
-from makegood.cli.next_commands import MOST, ending, lines, remedies, shape, trouble
+from makegood.cli.next_commands import lines, shape
+from makegood.client.remedies import MOST, ending, remedies, trouble
 from makegood.model.plan import StepPlan
 from makegood.model.policy import Policy
 from makegood.store.views import TaskDetail

@@ -2,7 +2,7 @@
 
 from makegood.cli.render.ladder import Rung, event_lines, fold, in_order, ladder
 from makegood.cli.render.output import plain
-from makegood.cli.undo_preview import listed, what_happens
+from makegood.client.undo_preview import listed, what_happens
 from makegood.model.plan import StepPlan
 from makegood.model.policy import Policy
 from makegood.model.states import StepState

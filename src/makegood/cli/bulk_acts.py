@@ -20,6 +20,7 @@ from makegood.cli.render import as_json
 from makegood.cli.render.output import counted, date_time
 from makegood.client.client import Client
 from makegood.client.operators import Acted, BulkKind
+from makegood.client.remedies import reasons
 from makegood.errors import TaskNotFoundError, WaitExpiredError
 from makegood.store.views import Filter, TaskView
 
@@ -145,7 +146,7 @@ async def _ended(
         return exits.TIMED_OUT, {**shape, "code": exits.TIMED_OUT}, ""
     code = exits.DONE if state == bulk.end else exits.outcome(state)
     found = await task.status()
-    why = next_commands.reasons(found) if code else ""
+    why = reasons(found) if code else ""
     ended = {"state": state, "cause": found.task.cause, **next_commands.outcome(cli, found), "code": code}
     return code, shape | ended, f": {why}" if why else ""
 

@@ -26,10 +26,10 @@ from makegood.cli.filters import filter_options, unknown_names
 from makegood.cli.import_app import load_app
 from makegood.cli.render import as_json
 from makegood.cli.render.output import counted
-from makegood.cli.undo_preview import listed
 from makegood.client.client import Client
 from makegood.client.handle import TaskHandle
 from makegood.client.operators import BulkKind
+from makegood.client.undo_preview import listed
 from makegood.errors import ActRefusedError, MakegoodError, TaskNotFoundError, WaitExpiredError
 from makegood.model.messages import Answer
 from makegood.payload.codec import UNREADABLE, shallow

@@ -28,6 +28,7 @@ from makegood.cli.render.ladder import event_lines, ladder
 from makegood.cli.render.output import counted, date_time, recent
 from makegood.client.client import Client
 from makegood.client.handle import TaskHandle
+from makegood.client.remedies import reasons
 from makegood.errors import DefinitionError, MakegoodError, PayloadError, WaitExpiredError
 from makegood.model import notices
 from makegood.model.states import AT_REST
@@ -277,7 +278,7 @@ def _why(view: TaskView, found: TaskDetail | None) -> str:
 
     For a task that goes, or went, backward it includes the problem of its undo.
     """
-    return view.cause if found is None else next_commands.reasons(found)
+    return view.cause if found is None else reasons(found)
 
 
 @click.command(cls=Command)

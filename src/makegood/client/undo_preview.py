@@ -1,6 +1,6 @@
 """Undo previews: what an undo would take back, and in which order, according to the rules that will do it."""
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from collections.abc import Set as AbstractSet
 from typing import NamedTuple
 
@@ -35,10 +35,7 @@ def listed(found: TaskDetail) -> list[Preview]:
     """
     views = {view.idx: view for view in found.steps}
     followers = _followers(found)
-    turns: dict[int, int] = {}
-    for idx in _backward(followers):
-        after = max((turns[follower] for follower in followers[idx]), default=0)
-        turns[idx] = after + _holds_up(views[idx])
+    turns = _turns(views, followers)
     order = sorted(
         (view for view in found.steps if view.kind == "action" and _touched(view)),
         key=lambda view: (turns[view.idx] + (not _holds_up(view)), -view.idx),
@@ -54,13 +51,33 @@ def listed(found: TaskDetail) -> list[Preview]:
     ]
 
 
-def _holds_up(view: StepView) -> bool:
+def turns(found: TaskDetail) -> dict[int, int]:
+    """Return the turn of each step that is, will be or was undone, by index: as ``listed`` counts them, but
+    from the end of the task, steps that are undone already included.
+    """
+    views = {view.idx: view for view in found.steps}
+    counted = _turns(views, _followers(found), also=("undone",))
+    return {idx: turn for idx, turn in counted.items() if _holds_up(views[idx], also=("undone",))}
+
+
+def _turns(
+    views: Mapping[int, StepView], followers: Mapping[int, AbstractSet[int]], also: Collection[str] = ()
+) -> dict[int, int]:
+    made: dict[int, int] = {}
+    for idx in _backward(followers):
+        after = max((made[follower] for follower in followers[idx]), default=0)
+        made[idx] = after + _holds_up(views[idx], also)
+    return made
+
+
+def _holds_up(view: StepView, also: Collection[str] = ()) -> bool:
     """Whether the steps before this one wait for its undo.
 
     They do not wait for a step that stays, once that is answered.
     """
-    stays = not view.undoable or _no_return(view)
-    return view.kind == "action" and _touched(view) and (not stays or view.state in ("running", "ready"))
+    stays = not view.undoable or view.no_return
+    touched = _touched(view) or view.state in also
+    return view.kind == "action" and touched and (not stays or view.state in ("running", "ready"))
 
 
 def _stuck(views: Mapping[int, StepView], followers: Mapping[int, AbstractSet[int]]) -> dict[int, str]:
@@ -96,10 +113,6 @@ def _backward(followers: Mapping[int, AbstractSet[int]]) -> list[int]:
 
 def _touched(view: StepView) -> bool:
     return view.state in TOUCHED or (view.state == "ready" and view.doubt)
-
-
-def _no_return(view: StepView) -> bool:
-    return view.plan is not None and view.plan.policy is not None and view.plan.policy.no_return
 
 
 def _followers(found: TaskDetail) -> dict[int, set[int]]:
