@@ -138,7 +138,8 @@ class Waiters:
 
     def came_to_rest(self, held: HeldTask) -> None:
         """Take the end of a task that a Scheduler of the same process held."""
-        if self.waits_for(held.task.id):
+        task = held.task.id
+        if task in self._waiting or task in self.recent:
             self._ended(_rested(held))
 
     async def rested(self, task: int, limit: float | None = None) -> Rested | None:

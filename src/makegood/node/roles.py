@@ -8,6 +8,8 @@ import logging
 import random
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
+from operator import attrgetter
 from typing import Any
 
 from makegood.actor.actor import Actor
@@ -109,7 +111,7 @@ def _agents(parts: Parts) -> Agents | None:
     return Agents(
         StoreChannel(parts.store),
         parts.slots,
-        lambda: parts.store.identity,
+        partial(attrgetter("identity"), parts.store),
         clock=parts.clock,
         rng=parts.rng,
         poll=parts.options.poll_seconds,

@@ -33,7 +33,7 @@ from makegood.store.protocol import Tasks
 from makegood.store.records import Submission, Submitted
 
 _TOGETHER, _TOGETHER_BYTES = 250, 4 * MIB
-"""Tasks, and the bytes of their inputs, that share one call of the store."""
+"""Tasks, and the bytes that they count, that share one call of the store."""
 
 
 class _Prepared(NamedTuple):
@@ -45,22 +45,20 @@ class _Prepared(NamedTuple):
 class _Batch:
     """Submissions that are written together."""
 
-    __slots__ = ("octets", "prepared", "slots")
+    __slots__ = ("full", "octets", "prepared", "slots")
 
     def __init__(self, slots: Reservation) -> None:
         self.slots = slots
         self.prepared: list[_Prepared] = []
         self.octets = 0
-
-    @property
-    def full(self) -> bool:
+        self.full = False
         """Whether no more should be added."""
-        return len(self.prepared) >= _TOGETHER or self.octets >= _TOGETHER_BYTES
 
-    def add(self, prepared: _Prepared) -> None:
-        """Add a submission."""
+    def add(self, prepared: _Prepared, octets: int) -> None:
+        """Add a submission that counts this many bytes."""
         self.prepared.append(prepared)
-        self.octets += prepared.draft.octets
+        self.octets += octets
+        self.full = len(self.prepared) >= _TOGETHER or self.octets >= _TOGETHER_BYTES
 
 
 class EagerSubmissions:
@@ -107,9 +105,10 @@ class EagerSubmissions:
         if first is not None and not self._placed(first, batch.slots):
             first = None
         self._expected += 1
-        self._tasks.weights.put(draft.id, weigh_new(held))
+        octets = weigh_new(held)
+        self._tasks.weights.put(draft.id, octets)
         answered: asyncio.Future[Submitted] = self._loop.create_future()
-        batch.add(_Prepared(replace(draft, holder=self._tasks.node, first=first), held, answered))
+        batch.add(_Prepared(replace(draft, holder=self._tasks.node, first=first), held, answered), octets)
         return await answered
 
     # -- before it is written --------------------------------------------------------------------------------
