@@ -26,40 +26,31 @@ class SlotPool(Protocol):
 
     def reserve(self) -> "Reservation":
         """Return a reservation that has no slots yet."""
-        ...
 
     @property
     def actions(self) -> Mapping[str, Container[str]]:
         """The actions that this process runs, by agent address."""
-        ...
 
     def lend(self, address: str, action: str) -> bool:
         """Set a slot aside for an action that this process runs, if one may be had now."""
-        ...
 
     def lend_all(self) -> dict[str, int]:
         """Set aside all slots that may be had now; returns how many, by agent address."""
-        ...
 
     def give_back(self, lent: Mapping[str, int]) -> None:
         """Take back slots that were set aside and not used."""
-        ...
 
     def hand(self, request: Request, began: float) -> None:
         """Begin a request in a slot that was set aside. ``began``: local clock before its row was written."""
-        ...
 
     def backlogged(self, address: str) -> None:
         """Note that a request for this agent went to the store."""
-        ...
 
     def tasks(self) -> set[int]:
         """Return the tasks of which an attempt runs in this process."""
-        ...
 
     def resend(self, node: int, task: int, message: TaskMessage) -> None:
         """Send through the store a reply that could not be used in memory."""
-        ...
 
 
 class Reservation:

@@ -17,15 +17,12 @@ class Clock(Protocol):
 
     def monotonic(self) -> float:
         """Seconds on a clock that only rises and runs through suspend."""
-        ...
 
     def wall(self) -> float:
         """Seconds since 1970 by the machine's wall clock, which may jump."""
-        ...
 
     def boot_id(self) -> str:
         """Names the time since the machine started: ``monotonic()`` values compare only under one boot id."""
-        ...
 
 
 class SystemClock:

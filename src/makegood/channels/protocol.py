@@ -18,29 +18,23 @@ class Channel(Protocol):
         """Return requests that this node may run now: at most each offer's free slots, and no more than its
         rate allows.
         """
-        ...
 
     async def answer(self, node: int, replies: Sequence[tuple[int, TaskMessage]]) -> list[bool]:
         """Deliver replies (task, message). Returns True for each reply that came in time."""
-        ...
 
     async def extend(self, node: int, task: int, idx: int, attempt: int, seconds: float) -> bool:
         """Move an attempt's deadline to ``seconds`` from now.
 
         Returns False if it is no longer this node's.
         """
-        ...
 
     async def give_back(self, node: int, requests: Sequence[tuple[int, int, int]]) -> None:
         """Release requests (task, idx, attempt) that were taken but not begun."""
-        ...
 
     async def excuse(self, node: int, requests: Sequence[tuple[int, int, int]]) -> None:
         """Mark requests (task, idx, attempt) under way whose silence must not be counted as a failure."""
-        ...
 
     def subscribe(self, agent: str, ring: Callable[[], None]) -> Callable[[], None]:
         """Call ``ring`` when a request may wait for the agent of this address; returns a function that ends
         this.
         """
-        ...

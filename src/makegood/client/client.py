@@ -44,11 +44,9 @@ class LocalScheduler(Protocol):
 
     def holds(self, task: int) -> bool:
         """Return whether it holds a task, and so reports the task's end."""
-        ...
 
     def submit(self, draft: Submission) -> Awaitable[Submitted]:
         """Submit a task as the store does; the Scheduler holds it from the beginning if it can."""
-        ...
 
 
 @keeps_old_names

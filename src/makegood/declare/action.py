@@ -60,13 +60,11 @@ class PlanRecorder(Protocol):
         self, action: "Action[..., Any]", args: tuple[object, ...], kwargs: Mapping[str, object]
     ) -> object:
         """Record a step and return the promise of its result."""
-        ...
 
     def stray(self, name: str) -> None:
         """Record that an action was called outside any plan while this one is being built: it may be
         incomplete.
         """
-        ...
 
 
 _TEMPLATES = 100

@@ -52,16 +52,13 @@ class Bounds(Protocol):
     @property
     def deadline(self) -> float:
         """Its deadline, on the agent's clock."""
-        ...
 
     @property
     def retries(self) -> int:
         """Tries of this attempt after the first."""
-        ...
 
     async def extend(self, more: float) -> bool:
         """Ask the store to move the deadline to ``more`` seconds from now; return whether it agreed."""
-        ...
 
 
 class Call(msgspec.Struct, eq=False):

@@ -85,14 +85,12 @@ class LeaseStore(Protocol):
         and the full ``ttl`` again. ``ttl`` is written into the record and applies to all, whatever ttl others
         use. Of several takers at the same time one wins.
         """
-        ...
 
     async def renew(self, grant: Grant) -> bool:
         """Extend the lease by its ttl from now. False: the term is over, and nothing was changed.
 
         It must refuse an expired lease, even if nobody has taken it since, and one with another nonce.
         """
-        ...
 
     async def release(self, grant: Grant) -> None:
         """Free the lease if it still has this grant's nonce; otherwise do nothing.
@@ -100,17 +98,14 @@ class LeaseStore(Protocol):
         Only the nonce counts: after a take whose outcome is unknown the caller knows no epoch. The epoch
         stays in the record.
         """
-        ...
 
     async def read(self, name: str) -> LeaseView | None:
         """Return who holds the lease; None: nobody ever did."""
-        ...
 
     async def past_terms(self, name: str, limit: int = 100) -> list[PastTerm]:
         """Return the latest terms, newest first, including the present one. A store keeps at least the last
         16.
         """
-        ...
 
 
 class OpenLeases(LeaseStore, Protocol):
@@ -118,17 +113,14 @@ class OpenLeases(LeaseStore, Protocol):
 
     async def close(self) -> None:
         """Close connections and files. A later call connects again."""
-        ...
 
     async def __aenter__(self) -> Self:
         """Return the store."""
-        ...
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         """Close the store."""
-        ...
 
 
 class FencingStore(LeaseStore, Protocol):
@@ -138,4 +130,3 @@ class FencingStore(LeaseStore, Protocol):
 
     def fence(self, grant: Grant) -> Fence:
         """Return the statement that checks the grant."""
-        ...

@@ -46,23 +46,18 @@ class Contender(Protocol):
 
     def terms(self) -> AsyncGenerator[Term, None]:
         """Yield terms."""
-        ...
 
     def watch(self, every: Duration | None = None) -> AsyncIterator[View]:
         """Yield who leads."""
-        ...
 
     def stop(self) -> None:
         """Contend no more."""
-        ...
 
     async def step_down(self, rest: Duration | None = None) -> None:
         """End the present term."""
-        ...
 
     async def history(self, limit: int = 100) -> list[TermView]:
         """Return past terms."""
-        ...
 
 
 class SyncTerm:

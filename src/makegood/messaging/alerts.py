@@ -50,7 +50,6 @@ class Sender(Protocol):
 
     async def post(self, message_id: str, body: bytes, *, kind: str) -> None:
         """Send it; raises ``DeliveryError`` when it was not taken."""
-        ...
 
 
 class Teller(Actor):

@@ -36,7 +36,6 @@ class Poster(Protocol):
 
         Raises ``DeliveryError``, and ``RefusedTargetError`` when trying again does not help.
         """
-        ...
 
 
 class NoPoster:

@@ -43,7 +43,6 @@ class Extender(Protocol):
 
     async def extend(self, attempt: "Attempt", more: float) -> bool:
         """Ask the store for so many seconds from now on; return whether it agreed."""
-        ...
 
 
 class Attempt(msgspec.Struct, eq=False):

@@ -30,7 +30,6 @@ class Hole(Protocol):
     @property
     def path(self) -> tuple[str | int, ...]:
         """Names of object members and positions in arrays, outermost first; empty for the whole value."""
-        ...
 
 
 R = TypeVar("R", bound=Hole)
@@ -43,12 +42,10 @@ class Holed(Protocol[R_co]):
     @property
     def parts(self) -> tuple[str, ...]:
         """The text around the holes."""
-        ...
 
     @property
     def refs(self) -> tuple[R_co, ...]:
         """What fills the holes."""
-        ...
 
 
 _FEW = 16

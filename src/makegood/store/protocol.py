@@ -59,7 +59,6 @@ class Tasks(Protocol):
         when its fingerprint differs). If the id exists, the answer has ``collided=True`` and nothing is
         written for that draft.
         """
-        ...
 
     async def join(self, caller: Caller, drafts: Sequence[Submission]) -> list[Submitted]:
         """Insert tasks as ``submit`` does, in the caller's open transaction, using only ``caller``.
@@ -69,7 +68,6 @@ class Tasks(Protocol):
         ``PayloadError``; and whatever the caller's driver raises. It neither commits nor rolls back, and its
         own errors leave the transaction as it was.
         """
-        ...
 
     async def commit(self, batch: Batch) -> Committed:
         """Write a Scheduler's Decisions, claim tasks, and write what ``decide`` returns for
@@ -80,18 +78,15 @@ class Tasks(Protocol):
         in the answer; the rest is committed. If the database refuses a value, the store finds the Decision by
         bisection and puts its task to error with an alert.
         """
-        ...
 
     async def load(self, node: int, tasks: Sequence[int]) -> list[Loaded]:
         """Return those of ``tasks`` that ``node`` still holds, as stored, with their inboxes."""
-        ...
 
     async def put_to_error(self, node: int, task: int, reason: str) -> None:
         """Put a task that ``node`` holds to error, with an alert and nothing in flight.
 
         Works whatever the task's rows contain. Does nothing if another node holds the task by now.
         """
-        ...
 
     async def inbox(self, node: int, limit: int, room: int = NO_LIMIT) -> TaskMessages:
         """Return messages for tasks that ``node`` holds, and unlocked tasks (not pending) with messages.
@@ -99,31 +94,24 @@ class Tasks(Protocol):
         Returns at most ``limit`` messages, and stops once they have ``room`` bytes. Nothing is removed: a
         message is deleted by the commit that uses it (``Decision.seqs``).
         """
-        ...
 
     async def post(self, task: int, message: TaskMessage) -> None:
         """Put an operator command in a task's inbox. Raises ``TaskNotFoundError``."""
-        ...
 
     async def answers(self, acts: Sequence[str]) -> dict[str, Answer]:
         """Return the answers to operator commands, by act id; undecided ones are missing."""
-        ...
 
     async def find(self, wanted: Filter) -> list[TaskView]:
         """Return matching tasks, newest first, at most ``wanted.limit``."""
-        ...
 
     async def count(self, wanted: Filter) -> int:
         """Return the number of matching tasks; ``wanted.limit`` is ignored."""
-        ...
 
     async def detail(self, task: int, *, asked: bool = False) -> TaskDetail | None:
         """Return one task with its steps, or None; with ``asked``, also its undecided operator commands."""
-        ...
 
     async def history(self, task: int, after: int = 0) -> list[EventView]:
         """Return the events of a task with a sequence above ``after``, in order."""
-        ...
 
 
 class Requests(Protocol):
@@ -141,7 +129,6 @@ class Requests(Protocol):
         all nodes. Each request carries the ``delay`` after which it may begin; its deadline starts then.
         Every ``priority_ageing`` seconds of waiting raise a request's priority by one.
         """
-        ...
 
     async def answer(self, node: int, replies: Sequence[tuple[int, TaskMessage]]) -> list[bool]:
         """Put replies (task, message) in the tasks' inboxes; return True for each that came in time.
@@ -151,25 +138,21 @@ class Requests(Protocol):
         and changes nothing. Any other reply is recorded as late: in the history, and as a ``late`` message if
         the task has not ended and the reply is ``done``.
         """
-        ...
 
     async def extend(self, node: int, task: int, idx: int, attempt: int, seconds: float) -> bool:
         """Move the attempt's deadline to ``seconds`` from now, never earlier.
 
         Returns whether ``node`` still has the request and is in time.
         """
-        ...
 
     async def give_back(self, node: int, requests: Sequence[tuple[int, int, int]]) -> None:
         """Release requests (task, idx, attempt) that were claimed but not begun."""
-        ...
 
     async def excuse(self, node: int, requests: Sequence[tuple[int, int, int]]) -> None:
         """Mark requests (task, idx, attempt) that ``node`` has claimed and not answered as excused.
 
         ``judge`` does not count their silence as a failure, unless ``node`` dies.
         """
-        ...
 
 
 class Supervision(Protocol):
@@ -186,7 +169,6 @@ class Supervision(Protocol):
         counts of step and task, deletes the request row, and puts ``expired`` (with the count, and whether
         its node is dead) in the task's inbox.
         """
-        ...
 
     async def release_dead(self, term: Grant, limit: int) -> list[int]:
         """Free tasks held by nodes whose heartbeat has run out.
@@ -196,20 +178,17 @@ class Supervision(Protocol):
         may have killed it. A dead node's row is marked, so the node learns of its death when it returns.
         Returns the tasks freed.
         """
-        ...
 
     async def release_deaf(self, term: Grant, older: float, limit: int) -> list[int]:
         """Free tasks with an ``expired`` message left undecided for more than ``older``
         seconds; ``lost`` + 1.
         """
-        ...
 
     async def expire_tasks(self, term: Grant, limit: int) -> list[int]:
         """Put ``task_expired`` in the inbox of forward tasks past their deadline, once each.
 
         Raises an alert for undos past undo_within.
         """
-        ...
 
     async def starved(self, term: Grant, after: float, limit: int, outage: float = 300.0) -> list[int]:
         """Find requests that no agent has claimed for ``after`` seconds, each once, and keep the
@@ -221,13 +200,11 @@ class Supervision(Protocol):
         time. Ends these alerts when actions are claimed again, circuits are no longer open, or a
         Scheduler or leader is back.
         """
-        ...
 
     async def horizon(self, grace: float, most: float) -> float:
         """Return seconds until the earliest deadline (+ grace), task deadline or
         heartbeat end: 0 to ``most``.
         """
-        ...
 
 
 class Alerts(Protocol):
@@ -240,13 +217,11 @@ class Alerts(Protocol):
         """Raise alerts that belong to no Decision (such as "no leader"); an open alert of the same
         cause gets the new text.
         """
-        ...
 
     async def ease(self, causes: Sequence[Alert], why: str) -> None:
         """End the open alerts of these causes (kind, task, step); causes without an
         open alert are ignored.
         """
-        ...
 
     async def views(
         self, limit: int = 100, task: int | None = None, *, ended: bool | None = None
@@ -256,7 +231,6 @@ class Alerts(Protocol):
         ``ended=True``: only alerts that have ended. ``ended=False``: only those that have not,
         unacknowledged ones first.
         """
-        ...
 
     async def acknowledge(self, ids: Sequence[int], act: Act) -> dict[int, AlertView]:
         """Acknowledge open alerts and audit each; return all existing alerts among ``ids`` as they are now.
@@ -264,21 +238,17 @@ class Alerts(Protocol):
         ``acked_by`` names the first to acknowledge. Acknowledging also ends alerts about past
         events (``UNTIL_SEEN``).
         """
-        ...
 
     async def unlogged(self, limit: int) -> list[Telling]:
         """Return alerts that no process has logged, and mark them as logged."""
-        ...
 
     async def untold(self, hold: float, limit: int) -> list[Telling]:
         """Return alerts of the last day that no webhook has received, oldest first; reserve
         them for ``hold`` seconds.
         """
-        ...
 
     async def told(self, done: Sequence[Telling], later: Mapping[int, float]) -> None:
         """Record which alerts were delivered; ``later`` maps ids of alerts to retry to seconds from now."""
-        ...
 
 
 class Queues(Protocol):
@@ -300,7 +270,6 @@ class Queues(Protocol):
         nothing was sent. Concurrent sends may not see each other, and all be accepted.
         ``queue_records.Depths`` describes when bytes are summed.
         """
-        ...
 
     async def receive_messages(
         self, queue: str, taker: str, limit: int, lease: float, threshold: int
@@ -311,23 +280,19 @@ class Queues(Protocol):
         that was delivered ``threshold`` times becomes a dead letter instead, with an alert. Any number of
         receivers may ask at once.
         """
-        ...
 
     async def hold_messages(self, receipts: Sequence[Receipt], lease: float) -> list[bool]:
         """Extend leases to ``lease`` seconds from now, never earlier; False for each message
         that the holder has lost.
         """
-        ...
 
     async def acknowledge_messages(self, receipts: Sequence[Receipt]) -> list[bool]:
         """Remove processed messages from their queues; False for each message that the holder has lost."""
-        ...
 
     async def return_messages(self, returned: Sequence[Returned]) -> list[bool]:
         """Release messages, or make them dead letters with an alert; False for each message
         that the holder has lost.
         """
-        ...
 
     async def accept(self, caller: Caller, receipt: Receipt) -> bool:
         """Acknowledge a message in the caller's transaction, using only ``caller``; False if the
@@ -335,7 +300,6 @@ class Queues(Protocol):
 
         Raises what ``join`` raises for an unfit connection.
         """
-        ...
 
     async def put(self, caller: Caller, message: Outgoing, most: int, most_bytes: int = NO_LIMIT) -> Sent:
         """Send a message in the caller's open transaction, using only ``caller``.
@@ -343,17 +307,14 @@ class Queues(Protocol):
         Returns and raises as ``send_messages``, and raises what ``join`` raises. Its own errors leave the
         transaction as it was.
         """
-        ...
 
     async def messages(self, queue: str | None, limit: int = 100, *, dead: bool = False) -> list[MessageView]:
         """Return waiting messages, oldest first, or dead letters (``queue=None``: of all queues),
         without claiming them.
         """
-        ...
 
     async def views(self) -> list[QueueView]:
         """Return the queues that have waiting messages or dead letters, by name."""
-        ...
 
     async def replay_messages(
         self, queue: str, act: Act, ids: Sequence[str] | None = None, *, body: bytes | None = None
@@ -363,7 +324,6 @@ class Queues(Protocol):
 
         Ends their alerts and audits each. ``body`` replaces the body of the one message.
         """
-        ...
 
     async def drop_messages(
         self, queue: str, act: Act, ids: Sequence[str] | None = None, *, waiting: bool = False
@@ -373,13 +333,11 @@ class Queues(Protocol):
         At most ``queue_records.MOST_DROPPED`` waiting messages if ``ids`` is None. Otherwise as
         ``replay_messages``.
         """
-        ...
 
     async def expire_messages(self, limit: int) -> int:
         """Remove expired messages and remembered ids whose time is over; return how
         many, at most ``limit``.
         """
-        ...
 
     async def shorten_queues(self, most: int, limit: int, most_bytes: int = NO_LIMIT) -> int:
         """Drop the oldest notices of queues in which more than ``most`` messages or ``most_bytes`` wait.
@@ -387,7 +345,6 @@ class Queues(Protocol):
         Drops at most ``limit`` from each queue, with an alert for each queue, and returns how many. Messages
         that somebody sent, or that are leased, stay.
         """
-        ...
 
 
 class Notices(Protocol):
@@ -400,14 +357,12 @@ class Notices(Protocol):
 
     async def notices_due(self) -> list[HostDue]:
         """Return the hosts with notices to send, and when the first is due. Writes nothing."""
-        ...
 
     async def take_notices(self, node: int, room: Sequence[tuple[str, int]], lease: float) -> list[Due]:
         """Claim due notices, longest due first, up to the given number per host.
 
         For ``lease`` seconds no other node gets them, or any other notice of their tasks.
         """
-        ...
 
     async def settle_notices(self, node: int, outcomes: Sequence[Sending]) -> list[bool]:
         """Record the outcome of notices that ``node`` claimed; False for each that another
@@ -415,23 +370,19 @@ class Notices(Protocol):
 
         ``dead`` raises an alert in the same transaction.
         """
-        ...
 
     async def listeners(self, limit: int = 100, *, dead: bool = False) -> list[ListenerView]:
         """Return webhooks with unsent notices, dead ones first; with ``dead``, only those."""
-        ...
 
     async def retry_notices(self, act: Act, task: int | None = None) -> list[int]:
         """Resend dead notices of one task or of all; end their alerts, audit each
         task, and return the tasks.
         """
-        ...
 
     async def drop_notices(self, act: Act, task: int | None = None) -> list[int]:
         """Drop the dead notices of all tasks, or every unsent notice of one task;
         otherwise as ``retry_notices``.
         """
-        ...
 
 
 class Leases(Protocol):
@@ -441,23 +392,18 @@ class Leases(Protocol):
         """Take a free or expired lease, with epoch + 1; the same ``nonce`` gets the same
         epoch. None if it is held.
         """
-        ...
 
     async def renew(self, grant: Grant) -> bool:
         """Extend a lease that is held and not expired; False if the term is over."""
-        ...
 
     async def release(self, grant: Grant) -> None:
         """Free the lease if it still has this grant's nonce; otherwise do nothing."""
-        ...
 
     async def read(self, name: str) -> LeaseView | None:
         """Return the holder of the lease, with epoch and seconds left."""
-        ...
 
     async def past_terms(self, name: str, limit: int = 100) -> list[PastTerm]:
         """Return the latest terms of a lease, newest first."""
-        ...
 
 
 class Nodes(Protocol):
@@ -465,29 +411,24 @@ class Nodes(Protocol):
 
     async def register(self, info: NodeInfo) -> int:
         """Insert a node row with its first heartbeat; return the node's number, which is never reused."""
-        ...
 
     async def heartbeat(self, node: int, info: NodeInfo) -> bool:
         """Extend the node's life by ``info.ttl`` and publish ``info``; False if it was declared dead
         and must register again.
         """
-        ...
 
     async def unregister(self, node: int) -> None:
         """Mark the node as stopped cleanly."""
-        ...
 
     async def views(self) -> list[NodeView]:
         """Return nodes that are alive or stopped within the last hour, with the queue
         depth of their agents.
         """
-        ...
 
     async def depths(self) -> dict[str, int]:
         """Return how many requests wait for each agent ("APP/AGENT"), including
         agents that no process runs.
         """
-        ...
 
 
 class Admin(Protocol):
@@ -497,50 +438,41 @@ class Admin(Protocol):
 
     async def schema(self) -> SchemaStatus:
         """Return schema version, missing migrations and row counts. Works on a store that needs migrating."""
-        ...
 
     async def migrate(self) -> list[str]:
         """Apply missing migrations under a lock; return their names."""
-        ...
 
     async def check(self) -> list[str]:
         """Verify integrity and durability settings; return findings in plain words, empty if all is well."""
-        ...
 
     async def examine(self) -> list[Finding]:
         """Check everything that durability and speed depend on: location, settings, connection.
         The store may be closed.
         """
-        ...
 
     async def orphans(self, limit: int) -> list[int]:
         """Return unfinished tasks that nothing will advance: without a request (in flight or timer) and
         without a live holder.
         """
-        ...
 
     async def broken(self, limit: int) -> list[str]:
         """Return at most ``limit`` unreadable rows, one sentence each that names the row.
 
         Covers unfinished tasks, queues, notices, alerts and processes, and reads page by page.
         """
-        ...
 
     async def touch(self) -> None:
         """Commit a small write, as durably as any other, to measure how long a commit takes."""
-        ...
 
     async def figures(self) -> TaskFigures:
         """Return how much work there is and what is wrong. The cost grows with unended tasks,
         never with ended ones.
         """
-        ...
 
     async def audit(
         self, limit: int = 100, task: int | None = None, *, before: float | None = None
     ) -> list[AuditView]:
         """Return operator commands, newest first; ``before``: only those before this point in time."""
-        ...
 
     async def prune(self, older: float, after: int, limit: int, *, dry: bool = False) -> Pruned:
         """Remove tasks that were processed or undone more than ``older`` seconds ago,
@@ -551,7 +483,6 @@ class Admin(Protocol):
         unreported alert. The first window (``after`` = 0) also removes at most ``limit`` alerts and operator
         commands of that age that belong to no task. ``dry``: count only.
         """
-        ...
 
     async def begin_anew(self, act: Act) -> Anew:
         """Raise the generation of a store that was restored and may have gone back in time; write an
@@ -562,7 +493,6 @@ class Admin(Protocol):
         a failure. Numbers that may have been issued (processes, messages, lease epochs) are skipped. Running
         processes learn of it when they register again.
         """
-        ...
 
 
 class Store(Protocol):
@@ -576,54 +506,44 @@ class Store(Protocol):
     @property
     def tasks(self) -> Tasks:
         """Tasks, their steps and their inboxes."""
-        ...
 
     @property
     def requests(self) -> Requests:
         """Requests to agents."""
-        ...
 
     @property
     def supervision(self) -> Supervision:
         """What the Supervisor finds and changes."""
-        ...
 
     @property
     def alerts(self) -> Alerts:
         """Alerts to operators, and the audit."""
-        ...
 
     @property
     def queues(self) -> Queues:
         """Message queues of applications."""
-        ...
 
     @property
     def notices(self) -> Notices:
         """Notifications to submitters."""
-        ...
 
     @property
     def leases(self) -> Leases:
         """Leases with epochs."""
-        ...
 
     @property
     def nodes(self) -> Nodes:
         """Processes and their heartbeats."""
-        ...
 
     @property
     def admin(self) -> Admin:
         """The store as a whole."""
-        ...
 
     @property
     def identity(self) -> Identity:
         """The store's random id and its generation, read at opening, at each
         reconnection and by ``register``.
         """
-        ...
 
     async def open(self, *, migrate: bool = False, looking: bool = False) -> None:
         """Connect and verify durability settings and schema; with ``migrate``, apply
@@ -633,15 +553,12 @@ class Store(Protocol):
         now can be opened. Raises ``StoreUnavailableError``, ``SchemaMismatchError``, ``ConfigError``. An
         empty store without ``migrate`` raises ``SchemaMismatchError``, which names the command to run.
         """
-        ...
 
     async def close(self) -> None:
         """Finish work under way, then close files and connections."""
-        ...
 
     async def now(self) -> float:
         """Return the time on the store's clock."""
-        ...
 
     def subscribe(self, topic: str, ring: Callable[[], None]) -> Callable[[], None]:
         """Call ``ring`` (on the event loop) when there may be something new on ``topic``, from
@@ -652,7 +569,6 @@ class Store(Protocol):
         send). A wake-up may be spurious, and may be lost on a broken connection: also poll slowly. Returns a
         function that ends the subscription.
         """
-        ...
 
     def joined(self, *written: int | tuple[str, str]) -> None:
         """Watch for a task that ``join`` inserted (its id), or a message of ``put`` (its queue and id).
@@ -660,7 +576,6 @@ class Store(Protocol):
         Subscribers are woken soon after the caller's commit. One item stands for all that is committed with
         it. May be called in any thread.
         """
-        ...
 
     async def transact(self, work: Callable[[Caller], Coroutine[Any, Any, T]], *, waits: bool) -> T:
         """Run ``work`` in a transaction of the store's own database; commit when it returns, roll back and
@@ -672,4 +587,3 @@ class Store(Protocol):
         If the answer to the commit is lost, raises ``StoreUnavailableError``. The work itself must then make
         the outcome visible, such as by redelivery of a message.
         """
-        ...

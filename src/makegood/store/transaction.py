@@ -67,7 +67,6 @@ class ReadTx(Protocol):
 
     async def rows(self, sql: Sql, *values: Any) -> Sequence[Any]:
         """Execute one statement; return all its rows."""
-        ...
 
 
 class Tx(ReadTx, Protocol):
@@ -78,13 +77,11 @@ class Tx(ReadTx, Protocol):
 
     async def run(self, sql: Sql, *values: Any) -> int:
         """Execute one statement; return the number of rows that it changed."""
-        ...
 
     async def many(self, sql: Sql, found: Sequence[Sequence[Any]], *more: Any) -> int:
         """Execute a statement of ``for_each`` for these rows, if any; ``more``: values that
         follow those of a row.
         """
-        ...
 
 
 Work = Callable[[Tx], Coroutine[Any, Any, T]]
@@ -96,11 +93,9 @@ class SharedDatabase(Protocol):
 
     async def written(self, work: Work[T]) -> T:
         """Run ``work`` in a transaction that writes."""
-        ...
 
     async def looked(self, work: ReadWork[T]) -> T:
         """Run read-only ``work`` on one snapshot."""
-        ...
 
 
 class Verbs:

@@ -24,7 +24,6 @@ class Answering(Protocol):
 
     async def answer(self, attempt: Attempt, action: Action[..., Any]) -> TaskMessage | None:
         """Return the answer of one attempt, or None for silence."""
-        ...
 
 
 class Watch(Protocol):
@@ -41,7 +40,6 @@ class Watch(Protocol):
         ``heard``: messages by task. ``decided``: Decisions on the tasks that were held. ``committed``: the
         outcome.
         """
-        ...
 
 
 class Process(Protocol):
@@ -50,33 +48,26 @@ class Process(Protocol):
     @property
     def name(self) -> str:
         """Its name."""
-        ...
 
     @property
     def roles(self) -> Sequence[str]:
         """The roles that it runs."""
-        ...
 
     @property
     def store(self) -> Store:
         """The store that its roles use."""
-        ...
 
     def dead(self) -> str:
         """Return which part of it has died, "" if all parts are alive."""
-        ...
 
     def unready(self) -> str:
         """Return why nothing should be sent to it, "" if it is ready."""
-        ...
 
     def infos(self) -> tuple[AgentInfo, ...]:
         """Return the state of its agents."""
-        ...
 
     def leads(self) -> bool | None:
         """Return whether its Supervisor leads; None if it runs none."""
-        ...
 
 
 class Observer(Protocol):
@@ -85,37 +76,28 @@ class Observer(Protocol):
     @property
     def address(self) -> str:
         """Where it answers probes and scrapers, "http://127.0.0.1:9464"; "" when nowhere, or not yet."""
-        ...
 
     @property
     def watch(self) -> Watch | None:
         """Who is told of a Scheduler's commits."""
-        ...
 
     def watched(self, store: Store) -> Store:
         """Return what the roles are to use in place of the store."""
-        ...
 
     def answering(self, runner: Answering) -> Answering:
         """Return what the agents are to use in place of ``runner``."""
-        ...
 
     def submitted(self, draft: Submission) -> Submission:
         """Return a submission as it is to be written: with the trace that it belongs to."""
-        ...
 
     def sent(self, headers: Mapping[str, str] | None) -> Mapping[str, str] | None:
         """Return a message's headers as they are to be sent: with the trace under way."""
-        ...
 
     def receiving(self, headers: Mapping[str, str]) -> AbstractContextManager[object]:
         """Return a context in which what is done belongs to the trace that a message's headers name."""
-        ...
 
     async def begin(self, process: Process) -> None:
         """Begin to watch, before the store is opened. Raises ``ConfigError``."""
-        ...
 
     async def end(self) -> None:
         """Stop watching: the process has stopped."""
-        ...

@@ -76,7 +76,6 @@ class Source(Protocol):
 
     def promised(self, number: int) -> Promised:
         """Return what that promise stands for."""
-        ...
 
 
 class Promise:

@@ -34,21 +34,17 @@ class Preference(Protocol):
         """Open the transport and look for the others. ``me``: this candidate's name. It may be called again
         after ``stop``.
         """
-        ...
 
     async def stop(self) -> None:
         """End, and release what ``start`` opened."""
-        ...
 
     def rank(self) -> int:
         """Return how many turns to wait before trying: 0 for the one that should lead.
 
         It answers at once, from what is known now; without knowledge it answers 0.
         """
-        ...
 
     def seen(self, seen: Seen) -> None:
         """Handle a change of leader, as far as this candidate can see it, its own terms included. It must not
         block.
         """
-        ...

@@ -39,29 +39,23 @@ class Transport(Protocol):
     @property
     def me(self) -> str:
         """The name of the member that this transport belongs to."""
-        ...
 
     def members(self) -> Sequence[str]:
         """Return all members, ``me`` too, in the order of the ring: the same at each member."""
-        ...
 
     async def open(self) -> None:
         """Start to receive. Raises ``ConfigError`` if that is impossible here. It may be opened again after
         ``close``.
         """
-        ...
 
     async def close(self) -> None:
         """End, and drop messages under way."""
-        ...
 
     async def send(self, to: str, message: Message) -> None:
         """Send if possible: it raises nothing if it cannot, and does not wait for an answer."""
-        ...
 
     async def receive(self) -> Letter:
         """Wait for the next message; return its sender and the message."""
-        ...
 
 
 Order = Callable[[str], object]

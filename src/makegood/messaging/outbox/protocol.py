@@ -38,7 +38,6 @@ class TakenEntries(Protocol):
 
         Both name entries by ``seq``.
         """
-        ...
 
 
 class Outbox(Protocol):
@@ -53,7 +52,6 @@ class Outbox(Protocol):
 
     async def open(self) -> None:
         """Check that it can be read."""
-        ...
 
     def take(self, limit: int, without: Sequence[str]) -> AbstractAsyncContextManager[TakenEntries]:
         """Return the oldest entries, except those for the queues ``without`` and those set aside.
@@ -63,11 +61,9 @@ class Outbox(Protocol):
         Several relays may be given the same entries: relaying one twice must have the effect of relaying it
         once.
         """
-        ...
 
     async def close(self) -> None:
         """Let go of the database."""
-        ...
 
 
 MISSING = "{where} has no table makegood_outbox: `makegood inbox --from URL --ddl` prints the statement that makes it"

@@ -31,7 +31,6 @@ class RunOnReader(Protocol):
 
     def __call__(self, action: Action[set[Wanted]]) -> Awaitable[set[Wanted]]:
         """Return the result of the action."""
-        ...
 
 
 @dataclass(slots=True, eq=False)

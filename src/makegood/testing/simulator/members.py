@@ -45,11 +45,9 @@ class Home(StoreWorld, Protocol):
     @property
     def swarm(self) -> Swarm:
         """Its options."""
-        ...
 
     def left(self, member: "FleetMember") -> None:
         """Handle the end of a process that ended by itself."""
-        ...
 
 
 @dataclass(slots=True, eq=False)

@@ -43,11 +43,9 @@ class ServiceWorld(Protocol):
     @property
     def swarm(self) -> Swarm:
         """Its options."""
-        ...
 
     def draw(self) -> float:
         """Return a random number in [0, 1)."""
-        ...
 
 
 @dataclass(slots=True)

@@ -45,39 +45,30 @@ class StoreWorld(Protocol):
     @property
     def swarm(self) -> Swarm:
         """Its options."""
-        ...
 
     def strike(self, name: str, able: tuple[str, ...], process: SimulatedProcess | None = None) -> str | None:
         """Report that a fault point is reached; returns what struck there."""
-        ...
 
     async def point(self, name: str, *able: str) -> str | None:
         """The same for code that can wait; never returns in a process that was killed here."""
-        ...
 
     async def bear(self, struck: str) -> None:
         """Apply a fault to the calling process; never returns in one that was killed."""
-        ...
 
     def draw(self) -> float:
         """Return a random number in [0, 1)."""
-        ...
 
     def message(self, what: str, able: tuple[str, ...]) -> str | None:
         """Return what happens to a message."""
-        ...
 
     def lateness(self) -> float:
         """Return for how many seconds a slow reply is under way."""
-        ...
 
     def away(self, process: SimulatedProcess) -> bool:
         """Whether this process cannot reach the store now."""
-        ...
 
     def ring(self, sender: "WorldBell", topics: set[str]) -> None:
         """Relay a ring to the other processes."""
-        ...
 
 
 class InlineLine(StoreThread):
