@@ -1,5 +1,6 @@
 """Old public names work until 0.2, and the log reports each of them once."""
 
+import importlib
 import logging
 import re
 from collections.abc import Callable, Iterator
@@ -166,3 +167,14 @@ def test_the_page_of_old_names_lists_them_all() -> None:
         tuple(re.findall(r"`([^`]+)`", row)[-2:]) for row in re.findall(r"^\| `.*$", page, re.MULTILINE)
     }
     assert listed == {pair for names in OLD.values() for pair in names.items()}
+
+
+def test_views_are_found_where_they_were_imported_from(said: pytest.LogCaptureFixture) -> None:
+    records = importlib.import_module("makegood.store.records")
+    assert records.Filter is mg.Filter
+    assert records.TaskView is mg.TaskView
+    assert said.messages[0] == (
+        "makegood.store.records.Filter is called makegood.Filter now; the old name works until makegood 0.2"
+    )
+    with pytest.raises(AttributeError, match="no attribute 'Filters'"):
+        _ = records.Filters

@@ -5,10 +5,12 @@ Durations are in seconds; points in time are seconds since 1970 on the store's c
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Final
+from importlib import import_module
+from typing import Any, Final
 
 import msgspec
 
+from makegood.base.old_names import report
 from makegood.election.protocol import Grant as Grant  # noqa: PLC0414 - re-exported: a record like the others
 from makegood.election.protocol import LeaseView as LeaseView  # noqa: PLC0414 - re-exported: a record like the others
 from makegood.election.protocol import PastTerm as PastTerm  # noqa: PLC0414 - re-exported: a record like the others
@@ -20,6 +22,14 @@ from makegood.model.task import ReplyTo, Step, TaskRecord
 
 NO_LIMIT: Final = (1 << 63) - 1
 """A limit in bytes that limits nothing."""
+
+
+def __getattr__(name: str) -> Any:
+    """Return a view that was imported from here until it became ``mg.{name}``; this goes with 0.2."""
+    if name not in ("Filter", "StepView", "TaskDetail", "TaskView"):
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    report(f"{__name__}.{name}", f"makegood.{name}")
+    return getattr(import_module("makegood.store.views"), name)
 
 
 class Submission(msgspec.Struct, frozen=True):
