@@ -10,6 +10,7 @@ RING_OF = {
     "house": CHECK,
     "actors": TEST,
     "conformance": TEST,
+    "console": TEST,
     "conformance/test_fuzzed_rows.py": PROOF,
     "docs": TEST,
     "docs/test_election_howto.py": PROOF,

@@ -18,7 +18,7 @@ def test_wheel_carries_package_example_and_types(tmp_path: Path) -> None:
     wanted = {
         path.relative_to(ROOT / "src").as_posix()
         for path in (ROOT / "src/makegood").rglob("*")
-        if path.is_file() and path.suffix in {".py", ".sql", ".typed"}
+        if path.is_file() and path.suffix in {".py", ".sql", ".typed", ".html", ".css", ".js"}
     }
     wanted |= {f"makegood/examples/orders/{path.name}" for path in (ROOT / "examples/orders").glob("*.py")}
     assert "makegood/py.typed" in wanted

@@ -1,0 +1,42 @@
+"""The operator console: pages over a store, and the acts of operators, as an application to mount or to
+serve.
+
+    app.mount("/ops", makegood.console.create_app("sqlite:///shop.db", users=users))
+
+It needs the extra ``makegood[console]``. The modules without a web framework, such as the drawings, import
+without it.
+"""
+
+from importlib import import_module
+from typing import Any
+
+from makegood.errors import ConfigError
+
+_HOMES = {"ConsoleApp": "app", "User": "users", "create_app": "app"}
+__all__ = ["ConsoleApp", "User", "create_app"]
+
+
+def __getattr__(name: str) -> Any:
+    """Load a public name at its first use. Raises ``ConfigError`` if the extra is not installed."""
+    if (home := _HOMES.get(name)) is None:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(needed(f"{__name__}.{home}"), name)
+
+
+def __dir__() -> list[str]:
+    """Return the names of this package, those that are not loaded yet included."""
+    return sorted({*globals(), *__all__})
+
+
+def needed(module: str) -> Any:
+    """Import a module of the console that needs the extra. Raises ``ConfigError`` if the extra is not
+    installed.
+    """
+    try:
+        return import_module(module)
+    except ModuleNotFoundError as missing:
+        if missing.name not in ("starlette", "jinja2", "uvicorn", "anyio", "markupsafe"):
+            raise
+        raise ConfigError(
+            f"the console needs {missing.name}: `pip install 'makegood[console]'` (in a checkout `pip install '.[console]'`)"
+        ) from missing

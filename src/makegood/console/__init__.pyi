@@ -1,0 +1,8 @@
+from typing import Any
+
+from makegood.console.app import ConsoleApp, create_app
+from makegood.console.users import User
+
+__all__ = ["ConsoleApp", "User", "create_app"]
+
+def needed(module: str) -> Any: ...

@@ -1,0 +1,358 @@
+"""The application: opens the store, finds the route, lets ``access`` admit the visitor, and answers.
+
+It is plain ASGI around Starlette's requests and responses: nothing reaches a route but through ``_answer``.
+"""
+
+import asyncio
+import dataclasses
+import logging
+import secrets
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, Final, Self
+from urllib.parse import parse_qs, quote, urlsplit
+
+import msgspec
+from starlette.datastructures import MutableHeaders
+from starlette.requests import Request
+from starlette.responses import HTMLResponse, JSONResponse, RedirectResponse, Response
+from starlette.routing import compile_path
+from starlette.types import Message, Receive, Scope, Send
+
+from makegood.base.clock import Clock, SystemClock
+from makegood.client.client import Client
+from makegood.console.access import Access, LoginNeededError, ResolveAccess, ResolveUser, body_of
+from makegood.console.login import LoginPages
+from makegood.console.reads import SHARED, Reads
+from makegood.console.redaction import Redact, Redaction
+from makegood.console.render import Renderer, Shell, theme_of
+from makegood.console.routes import routes
+from makegood.console.security_headers import FRESH, HEADERS, AccessLog
+from makegood.console.static_files import StaticFiles
+from makegood.console.users import Role, User
+from makegood.console.visits import NOBODY, Denied, Whence, Route, Visit, Visitor
+from makegood.errors import (
+    ActRefusedError,
+    AlertNotFoundError,
+    ConfigError,
+    SchemaMismatchError,
+    StoreUnavailableError,
+    TaskNotFoundError,
+)
+from makegood.store import store_url
+
+log = logging.getLogger("makegood.console")
+
+OPEN_TO_ALL: Final = (
+    "Nobody logs in here: whoever reaches this address may do everything that these pages can do."
+)
+
+
+def create_app(
+    store: str | Client,
+    *,
+    users: Mapping[str, User] | None = None,
+    resolve_user: ResolveUser | None = None,
+    resolve_access: ResolveAccess | None = None,
+    proxies: Iterable[str] = (),
+    user_header: str | None = None,
+    role: Role | None = None,
+    redact: Redact | None = None,
+    secret: str | None = None,
+    base: str = "",
+    insecure: bool = False,
+    clock: Clock | None = None,
+) -> "ConsoleApp":
+    """Return the console as an ASGI application, to serve or to mount under any path.
+
+    ``store``: a URL, opened and closed with the application; or an open client, which stays its owner's.
+
+    Who may use it, one of: ``resolve_user(request)`` of the embedding application, which returns the user or
+    None, with ``resolve_access(user)``, which returns "viewer", "operator", "admin" or None;
+    ``user_header``, in which one of ``proxies`` (addresses or networks) names the user; ``users``, who log
+    in with passwords. ``role``: the role of a user who has none otherwise. Without any of these it answers
+    browsers on this machine only; with ``insecure``, everybody.
+
+    ``redact(path, value)`` returns what people see of a field of a payload, after the default rule for names
+    such as "password". ``secret`` signs logins; processes behind one address share it. ``base``: the path
+    under which a proxy serves the console, unless the proxy sends ``X-Forwarded-Prefix``. Raises
+    ``ConfigError`` for what contradicts itself.
+    """
+    clock = clock or SystemClock()
+    access = Access(
+        clock,
+        users=users or {},
+        resolve_user=resolve_user,
+        resolve_access=resolve_access,
+        proxies=list(proxies),
+        base=base,
+        user_header=user_header,
+        role=role,
+        insecure=insecure,
+        secret=secret,
+    )
+    return ConsoleApp(store, access, Redaction(redact), clock)
+
+
+class ConsoleApp:
+    """The console as an ASGI application. ``async with app`` opens and closes its store, as its lifespan
+    does.
+
+    A mounted application gets no lifespan from most frameworks: then its first request opens the store.
+    """
+
+    def __init__(self, store: str | Client, access: Access, redaction: Redaction, clock: Clock) -> None:
+        if not isinstance(store, str | Client):
+            raise ConfigError(
+                f"store={store!r}: a URL, such as 'sqlite:///shop.db', or an open makegood.Client"
+            )
+        self._owned = isinstance(store, str)
+        self._label = _label(store_url(store)) if isinstance(store, str) else "store of the application"
+        self.client = Client(store) if isinstance(store, str) else store
+        self.access = access
+        self._reads = Reads(self.client, clock, share=SHARED)
+        self._log = AccessLog(clock)
+        self._renderer = Renderer(files := StaticFiles(), redaction)
+        self.routes: Sequence[Route] = ()
+        self._patterns: list[tuple[Any, Route]] = []
+        self.answer(routes(files, LoginPages(access, self._renderer)))
+        self._opening = asyncio.Lock()
+        self._open = not self._owned
+
+    def answer(self, routes: Sequence[Route]) -> None:
+        """Answer these routes, and no others."""
+        self.routes = routes
+        self._patterns = [(compile_path(route.path), route) for route in routes]
+
+    # -- life ------------------------------------------------------------------------------------------------
+
+    async def open(self) -> None:
+        """Open the store, if this application was given a URL. Raises ``StoreUnavailableError``,
+        ``SchemaMismatchError``.
+        """
+        async with self._opening:
+            if not self._open:
+                await self.client.open()
+                self._open = True
+
+    async def close(self) -> None:
+        """Close the store, if this application opened it."""
+        async with self._opening:
+            if self._owned and self._open:
+                self._open = False
+                await self.client.close()
+
+    async def __aenter__(self) -> Self:
+        """Open the store."""
+        await self.open()
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        """Close the store."""
+        await self.close()
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer a request, or follow the server's lifespan."""
+        if scope["type"] == "lifespan":
+            await self._live(receive, send)
+        elif scope["type"] == "http":
+            await self._respond(Request(scope, receive), send)
+        else:
+            raise ConfigError(f"the console answers HTTP, not {scope['type']}")
+
+    async def _live(self, receive: Receive, send: Send) -> None:
+        while (await receive())["type"] == "lifespan.startup":
+            try:
+                await self.open()
+            except Exception as failure:  # noqa: BLE001 - the server reports it
+                await send({"type": "lifespan.startup.failed", "message": str(failure)})
+                return
+            await send({"type": "lifespan.startup.complete"})
+        await self.close()
+        await send({"type": "lifespan.shutdown.complete"})
+
+    # -- requests --------------------------------------------------------------------------------------------
+
+    async def _respond(self, request: Request, send: Send) -> None:
+        """Answer a request, with the headers that every answer has, and log it."""
+        began, origin, number = self._log.begin(), self.access.proxies.origin(request), secrets.token_hex(6)
+        fields = {
+            "request": number,
+            "method": request.method,
+            "path": request.url.path,
+            "address": origin.address,
+        }
+        status = 500
+
+        async def send_safely(message: Message) -> None:
+            nonlocal status
+            if message["type"] == "http.response.start":
+                status = message["status"]
+                headers = MutableHeaders(raw=message["headers"])
+                for name, value in HEADERS.items():
+                    headers[name] = value
+                headers.setdefault("cache-control", FRESH)
+                headers["x-request-id"] = number
+            await send(message)
+
+        try:
+            response = await self._answer(request, origin, number, fields)
+            await response(request.scope, request.receive, send_safely)
+        finally:
+            self._log.end(began, status, fields)
+
+    async def _answer(
+        self, request: Request, origin: Whence, number: str, fields: dict[str, str]
+    ) -> Response:
+        """Find the route, admit the visitor, and answer; what goes wrong is an answer, too."""
+        kind, visitor = "page", NOBODY
+        try:
+            route = self._route(request, origin)
+            kind = route.kind
+            if kind == "file":
+                return await self._of(
+                    route, Visit(request, NOBODY, origin, number, self.client, self._reads, {})
+                )
+            known = await self.access.visitor(request, origin)
+            visitor = known or NOBODY
+            fields |= {"user": visitor.name, "role": visitor.role if known else ""}
+            form = _fields(await body_of(request)) if route.writes and kind != "api" else {}
+            visitor = self.access.admit(route, request, known, form)
+            await self.open()
+            return await self._of(
+                route, Visit(request, visitor, origin, number, self.client, self._reads, form)
+            )
+        except LoginNeededError as needed:
+            if kind in ("api", "stream"):
+                return self._problem(request, origin, visitor, needed, kind)
+            asked = _path(request, origin) + (f"?{request.url.query}" if request.url.query else "")
+            back = quote(asked if request.method == "GET" else "/", safe="")
+            return RedirectResponse(f"{origin.base}/login?next={back}", 303)
+        except (Denied, TaskNotFoundError, AlertNotFoundError, ActRefusedError, ConfigError) as denied:
+            return self._problem(request, origin, visitor, denied, kind)
+        except (StoreUnavailableError, SchemaMismatchError) as away:
+            log.warning("request %s: the store cannot be used: %s", number, away)
+            return self._problem(request, origin, visitor, away, kind)
+        except Exception:
+            log.exception("request %s failed", number)
+            failure = Denied(
+                500, "This failed", f"The log of the console says why: look for request {number}."
+            )
+            return self._problem(request, origin, visitor, failure, kind)
+
+    async def _of(self, route: Route, visit: Visit) -> Response:
+        if route.respond is not None:
+            return await route.respond(visit)
+        return await self._page(route, visit)
+
+    def _route(self, request: Request, origin: Whence) -> Route:
+        """Return the route of a request, whose path then has its parts. Raises ``Denied``."""
+        path, others = _path(request, origin), False
+        method = "GET" if request.method == "HEAD" else request.method
+        for (pattern, _, convertors), route in self._patterns:
+            if (found := pattern.match(path)) is None:
+                continue
+            if method in route.methods:
+                parts = found.groupdict()
+                request.scope["path_params"] = {
+                    name: convertors[name].convert(text) for name, text in parts.items()
+                }
+                return route
+            others = True
+        if others:
+            raise Denied(405, "Not this way", f"{method} is not how this address is used.")
+        raise Denied(404, "Not found", "There is no such page.")
+
+    async def _page(self, route: Route, visit: Visit) -> Response:
+        """Draw a page, or the fragments of it that ``?fragment=`` names."""
+        if route.context is None:
+            raise Denied(404, "Not found", "There is no such page.")
+        query = dict(visit.query)
+        names = [name for name in query.pop("fragment", "").split(",") if name]
+        context = _shallow(await route.context(visit.reads, {**query, **visit.params}))
+        if names:
+            shell = self._shell(visit.request, visit.origin, visit.visitor, route)
+            return HTMLResponse(self._renderer.fragments(shell, route.template, context, names))
+        alerts = sum(alert.open for alert in await visit.reads.alerts())
+        shell = dataclasses.replace(
+            self._shell(visit.request, visit.origin, visit.visitor, route), alerts=alerts
+        )
+        return HTMLResponse(self._renderer.page(shell, route.template, context))
+
+    def _shell(self, request: Request, origin: Whence, visitor: Visitor, route: Route | None = None) -> Shell:
+        return Shell(
+            base=origin.base,
+            visitor=visitor,
+            theme=theme_of(request),
+            store=self._label,
+            warning=OPEN_TO_ALL if self.access.insecure else "",
+            paths=frozenset(route.path for route in self.routes if route.kind == "page"),
+            here="" if route is None else route.here,
+        )
+
+    def _problem(
+        self, request: Request, origin: Whence, visitor: Visitor, failure: Exception, kind: str
+    ) -> Response:
+        """Return the answer for a request that cannot be carried out: a page, or JSON for a program."""
+        status, title = _status(failure)
+        headers = {"retry-after": "5"} if status == 503 else {}
+        if kind in ("api", "stream"):
+            body = {"type": "about:blank", "title": title, "status": status, "detail": str(failure)}
+            return JSONResponse(body, status, headers, media_type="application/problem+json")
+        context = {"status": status, "title": title, "text": str(failure), "back": ""}
+        shell = self._shell(request, origin, visitor)
+        return HTMLResponse(self._renderer.page(shell, "problem.html", context), status, headers)
+
+
+def _status(failure: Exception) -> tuple[int, str]:
+    """Return the status and the heading of a failure's page."""
+    match failure:
+        case Denied():
+            return failure.status, failure.title
+        case TaskNotFoundError() | AlertNotFoundError():
+            return 404, "Not found"
+        case ActRefusedError():
+            return 409, "Refused"
+        case ConfigError():
+            return 400, "Not understood"
+        case _:
+            return 503, "The store does not answer"
+
+
+def _path(request: Request, origin: Whence) -> str:
+    """Return the path below the console's own."""
+    path: str = request.scope["path"]
+    for before in (request.scope.get("root_path", "").rstrip("/"), origin.base):
+        if before and path.startswith(f"{before}/"):
+            path = path[len(before) :]
+        elif before and path == before:
+            path = "/"
+    return path or "/"
+
+
+def _fields(body: bytes) -> dict[str, str]:
+    """Return the fields of a form. Raises ``Denied`` for a body that is none."""
+    try:
+        text = body.decode("ascii")
+        found = parse_qs(
+            text, keep_blank_values=True, strict_parsing=bool(text), max_num_fields=2000, errors="strict"
+        )
+    except ValueError:
+        raise Denied(400, "Not understood", "The request does not hold a form.") from None
+    return {name: "\n".join(values) if len(values) > 1 else values[0] for name, values in found.items()}
+
+
+def _shallow(found: Any) -> dict[str, Any]:
+    """Return what a template may use by name."""
+    if isinstance(found, msgspec.Struct):
+        return {name: getattr(found, name) for name in found.__struct_fields__}
+    if dataclasses.is_dataclass(found):
+        return {field.name: getattr(found, field.name) for field in dataclasses.fields(found)}
+    return dict(found)
+
+
+def _label(url: str) -> str:
+    """Return how the bar of the page shows a store: no user, no password, no query."""
+    parts = urlsplit(url)
+    if parts.scheme == "sqlite":
+        return f"SQLite {parts.path.rpartition('/')[2]}"
+    return f"PostgreSQL {parts.hostname or 'local'}{parts.path}"

@@ -1,0 +1,89 @@
+"""The login page of the console's own users, and logging out."""
+
+import asyncio
+import math
+from typing import Final
+from urllib.parse import urlsplit
+
+from starlette.responses import HTMLResponse, RedirectResponse, Response
+
+from makegood.console.access import Access
+from makegood.console.render import Renderer, Shell, theme_of
+from makegood.console.sessions import COOKIE, LASTS
+from makegood.console.users import accepts
+from makegood.console.visits import Denied, Visit
+
+AT_A_TIME: Final = 2
+"""Passwords that are hashed at the same time: each takes 32 MiB."""
+_REFUSED: Final = "Name or password are not right."
+
+
+class LoginPages:
+    """Logs users in and out."""
+
+    def __init__(self, access: Access, renderer: Renderer) -> None:
+        self._access = access
+        self._renderer = renderer
+        self._hashing = asyncio.Semaphore(AT_A_TIME)
+
+    async def show(self, visit: Visit) -> Response:
+        """Answer with the login form."""
+        self._only_here()
+        return self._form(visit, visit.query.get("next", ""))
+
+    async def enter(self, visit: Visit) -> Response:
+        """Log a user in. An unknown name and a wrong password get the same answer, after the same time."""
+        self._only_here()
+        name, address, limits = visit.field("user"), visit.origin.address, self._access.limits
+        if wait := limits.wait(name, address):
+            said = f"Too many failed attempts. Try again in {math.ceil(wait / 60)} minutes."
+            return self._form(visit, visit.field("next"), said, 429, retry=math.ceil(wait))
+        limits.failed(name, address)  # counted before the password is hashed: attempts side by side all count
+        user = self._access.users.get(name)
+        async with self._hashing:
+            right = await asyncio.to_thread(accepts, user, visit.form.get("password", ""))
+        if user is None or not right:
+            return self._form(visit, visit.field("next"), _REFUSED, 401)
+        limits.passed(name, address)
+        response = RedirectResponse(visit.origin.base + _inside(visit.field("next")), 303)
+        response.set_cookie(
+            COOKIE,
+            self._access.logins.cookie(user.name),
+            max_age=round(LASTS),
+            path=visit.origin.base or "/",
+            secure=visit.origin.secure,
+            httponly=True,
+            samesite="lax",
+        )
+        return response
+
+    async def leave(self, visit: Visit) -> Response:
+        """Log the user out: the cookie is no longer valid, wherever else it is kept."""
+        if (login := self._access.login(visit.request)) is not None:
+            self._access.logins.end(login)
+        response = RedirectResponse(f"{visit.origin.base}/login", 303)
+        response.delete_cookie(
+            COOKIE, path=visit.origin.base or "/", secure=visit.origin.secure, httponly=True
+        )
+        return response
+
+    def _only_here(self) -> None:
+        if not self._access.has_login:
+            raise Denied(404, "Not found", "Nobody logs in here.")
+
+    def _form(self, visit: Visit, after: str, said: str = "", status: int = 200, retry: int = 0) -> Response:
+        shell = Shell(base=visit.origin.base, theme=theme_of(visit.request))
+        context = {"said": said, "next": _inside(after), "user": visit.field("user")}
+        headers = {"retry-after": str(retry)} if retry else {}
+        return HTMLResponse(self._renderer.page(shell, "login.html", context), status, headers)
+
+
+def _inside(path: str) -> str:
+    r"""Return a path of this console; the root for the address of another site.
+
+    >>> _inside("/tasks?q=a"), _inside("//evil.example"), _inside("/\\evil.example"), _inside("https://evil.example")
+    ('/tasks?q=a', '/', '/', '/')
+    """
+    parts = urlsplit(path)
+    fine = path.startswith("/") and not path.startswith("//") and path.isprintable() and "\\" not in path
+    return path if fine and not parts.scheme and not parts.netloc else "/"

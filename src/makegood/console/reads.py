@@ -1,0 +1,139 @@
+"""Every read of the store that pages use. Each has a limit, and its result is shared for a second.
+
+Twenty viewers of one page cost the store what one costs. Results hold payloads as they are stored;
+``redaction`` decides what a role sees of them.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Hashable, Sequence
+from typing import Any, Final, TypeVar
+
+from makegood.base.clock import Clock
+from makegood.client.client import Client
+from makegood.store import Store
+from makegood.store.views import (
+    AlertView,
+    AuditView,
+    EventView,
+    Filter,
+    LeaseView,
+    NodeView,
+    PastTerm,
+    TaskDetail,
+    TaskFigures,
+    TaskView,
+)
+
+T = TypeVar("T")
+
+SHARED: Final = 1.0
+"""Seconds for which a result is shared."""
+MOST_SHARED: Final = 512
+"""Results that are kept at most."""
+
+
+class Reads:
+    """Reads of one store, shared between its viewers. ``share``: seconds, 0 for none."""
+
+    def __init__(self, client: Client, clock: Clock, *, share: float = SHARED) -> None:
+        self._client = client
+        self._clock = clock
+        self._share = share
+        self._kept: dict[Hashable, tuple[float, asyncio.Future[Any]]] = {}
+
+    @property
+    def store(self) -> Store:
+        """The store itself."""
+        return self._client.store
+
+    def forget(self) -> None:
+        """Read anew from now on: something has been changed through this console."""
+        self._kept.clear()
+
+    async def shared(self, key: Hashable, read: Callable[[], Awaitable[T]]) -> T:
+        """Return the result of ``read``, or that of an equal ``key`` within the last second.
+
+        A read that fails is not kept, and one that somebody else's disconnection cancels is repeated.
+        """
+        while True:
+            now = self._clock.monotonic()
+            known = self._kept.get(key)
+            if known is not None and (not known[1].done() or now - known[0] < self._share):
+                try:
+                    found: T = await asyncio.shield(known[1])
+                except asyncio.CancelledError:
+                    if known[1].cancelled():
+                        continue
+                    raise
+                return found
+            return await self._read(key, read, now)
+
+    async def _read(self, key: Hashable, read: Callable[[], Awaitable[T]], now: float) -> T:
+        self._kept = {
+            other: kept for other, kept in list(self._kept.items())[-MOST_SHARED + 1 :]
+            if now - kept[0] < self._share or not kept[1].done()
+        }  # fmt: skip
+        future: asyncio.Future[T] = asyncio.get_running_loop().create_future()
+        future.add_done_callback(_seen)
+        self._kept[key] = now, future
+        try:
+            found = await read()
+        except asyncio.CancelledError:
+            self._kept.pop(key, None)
+            future.cancel()
+            raise
+        except Exception as failure:
+            self._kept.pop(key, None)
+            future.set_exception(failure)
+            raise
+        future.set_result(found)
+        return found
+
+    async def now(self) -> float:
+        """Return the time on the store's clock."""
+        return await self.store.now()
+
+    async def tasks(self, wanted: Filter) -> list[TaskView]:
+        """Return tasks that match, newest first; at most ``wanted.limit``."""
+        return await self.shared(("tasks", wanted), lambda: self._client.find(wanted))
+
+    async def detail(self, task: int) -> TaskDetail | None:
+        """Return a task with its steps and its undecided commands, None if it does not exist."""
+        return await self.shared(("detail", task), lambda: self.store.tasks.detail(task, asked=True))
+
+    async def history(self, task: int) -> list[EventView]:
+        """Return the history of a task."""
+        return await self.shared(("history", task), lambda: self.store.tasks.history(task))
+
+    async def alerts(
+        self, limit: int = 100, *, task: int | None = None, ended: bool = False
+    ) -> Sequence[AlertView]:
+        """Return alerts, open ones first."""
+        key = "alerts", limit, task, ended
+        return await self.shared(key, lambda: self._client.alerts(task, ended=ended, limit=limit))
+
+    async def audit(self, limit: int = 100, *, task: int | None = None) -> Sequence[AuditView]:
+        """Return operators' acts, newest first."""
+        return await self.shared(("audit", limit, task), lambda: self._client.audit(task, limit=limit))
+
+    async def figures(self) -> TaskFigures:
+        """Return how much work there is."""
+        return await self.shared("figures", self.store.admin.figures)
+
+    async def nodes(self) -> Sequence[NodeView]:
+        """Return the processes, with their agents."""
+        return await self.shared("nodes", self.store.nodes.views)
+
+    async def lease(self, name: str) -> LeaseView | None:
+        """Return who leads."""
+        return await self.shared(("lease", name), lambda: self.store.leases.read(name))
+
+    async def past_terms(self, name: str, limit: int = 100) -> Sequence[PastTerm]:
+        """Return who led, newest first."""
+        return await self.shared(("terms", name, limit), lambda: self.store.leases.past_terms(name, limit))
+
+
+def _seen(future: asyncio.Future[Any]) -> None:
+    """Take a failure as seen: whoever read it has raised it."""
+    if not future.cancelled():
+        future.exception()

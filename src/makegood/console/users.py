@@ -1,0 +1,125 @@
+"""The users that the settings file names: their roles, and their passwords as scrypt hashes.
+
+A line is ``ann = "operator scrypt:15:8:1:SALT:HASH"``. A user without a hash cannot log in; a trusted proxy
+may still name them. Checking a password takes as long for an unknown user as for a known one.
+"""
+
+import base64
+import binascii
+import hashlib
+import hmac
+import secrets
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Final, Literal, get_args
+
+from makegood.errors import ConfigError
+
+Role = Literal["viewer", "operator", "admin"]
+"""viewer: sees everything, payloads redacted; operator: acts; admin: edits inputs, settles steps, sees
+payloads whole.
+"""
+
+ROLES: Final[tuple[Role, ...]] = get_args(Role)
+"""From the least to the most powerful."""
+
+SHORTEST: Final = 12
+"""The fewest characters of a new password."""
+MOST_CHARACTERS: Final = 1024
+"""Longer passwords are not even hashed."""
+
+_COST, _BLOCK, _LANES = 15, 8, 1  # 32 MiB and about a tenth of a second
+_MEMORY: Final = 128 * 1024 * 1024
+_UNKNOWN: Final = f"scrypt:{_COST}:{_BLOCK}:{_LANES}:{'A' * 22}:{'A' * 43}"
+
+
+@dataclass(frozen=True, slots=True)
+class User:
+    """Somebody who may use the console. ``password``: a hash, as ``makegood console hash-password`` prints
+    it.
+    """
+
+    name: str
+    role: Role
+    password: str = ""
+
+
+def users_of(table: Mapping[str, object], name: str) -> dict[str, User]:
+    """Return users by their names, from a table of settings. ``name``: the table, for messages. Raises
+    ``ConfigError``.
+    """
+    found: dict[str, User] = {}
+    for who, line in table.items():
+        words = line.split() if isinstance(line, str) else []
+        if not who.strip() or not 1 <= len(words) <= 2:
+            raise ConfigError(
+                f'{name}: write NAME = "ROLE HASH", as `makegood console hash-password NAME` prints it, not {who!r}'
+            )
+        password = words[1] if len(words) > 1 else ""
+        if password and _parts(password) is None:
+            raise ConfigError(
+                f"{name}: the password of {who!r} is not a hash that `makegood console hash-password` printed"
+            )
+        found[who] = User(who, role_of(words[0], f"{name}: {who}"), password)
+    return found
+
+
+def role_of(text: object, name: str) -> Role:
+    """Return a role by its name. Raises ``ConfigError``."""
+    known = next((role for role in ROLES if role == text), None)
+    if known is None:
+        raise ConfigError(f"{name}: {text!r} is not a role; one of {', '.join(ROLES)}")
+    return known
+
+
+def hashed(password: str) -> str:
+    """Return a salted scrypt hash of a password. Raises ``ConfigError`` for one that is too short or too
+    long.
+    """
+    if not SHORTEST <= len(password) <= MOST_CHARACTERS:
+        raise ConfigError(f"a password of the console has {SHORTEST} to {MOST_CHARACTERS} characters")
+    salt = secrets.token_bytes(16)
+    made = _scrypt(password, salt, _COST, _BLOCK, _LANES)
+    return f"scrypt:{_COST}:{_BLOCK}:{_LANES}:{_text(salt)}:{_text(made)}"
+
+
+def accepts(user: User | None, password: str) -> bool:
+    """Return whether a password is a user's; of an unknown user, or one without a password, it never is."""
+    given = user.password if user is not None and user.password else _UNKNOWN
+    parts = _parts(given)
+    if parts is None or len(password) > MOST_CHARACTERS:
+        return False
+    cost, block, lanes, salt, wanted = parts
+    same = hmac.compare_digest(_scrypt(password, salt, cost, block, lanes), wanted)
+    return same and given is not _UNKNOWN
+
+
+def _scrypt(password: str, salt: bytes, cost: int, block: int, lanes: int) -> bytes:
+    secret = password.encode("utf-8", "surrogatepass")
+    return hashlib.scrypt(secret, salt=salt, n=1 << cost, r=block, p=lanes, maxmem=_MEMORY, dklen=32)
+
+
+def _parts(text: str) -> tuple[int, int, int, bytes, bytes] | None:
+    """Return the parts of a hash; None for a text that is none, or that would cost more memory than is
+    given.
+    """
+    try:
+        kind, *numbers, salt, made = text.split(":")
+        cost, block, lanes = map(int, numbers)
+        parts = cost, block, lanes, _bytes(salt), _bytes(made)
+    except (ValueError, binascii.Error):
+        return None
+    fits = kind == "scrypt" and 14 <= cost <= 18 and 1 <= block <= 16 and 1 <= lanes <= 4
+    return (
+        parts
+        if fits and len(parts[3]) >= 16 and len(parts[4]) == 32 and (128 << cost) * block < _MEMORY
+        else None
+    )
+
+
+def _text(raw: bytes) -> str:
+    return base64.urlsafe_b64encode(raw).rstrip(b"=").decode()
+
+
+def _bytes(text: str) -> bytes:
+    return base64.urlsafe_b64decode(text + "=" * (-len(text) % 4))

@@ -1,0 +1,236 @@
+"""The small parts under the pages: passwords, cookies, limits, proxies, redaction, shared reads."""
+
+import asyncio
+import json
+
+import pytest
+from starlette.requests import Request
+
+import makegood as mg
+from makegood.console import proxies, redaction, users
+from makegood.console.reads import Reads
+from makegood.console.render import elements
+from makegood.console.security_headers import HEADERS
+from makegood.console.sessions import LASTS, WINDOW, LoginLimits, Logins
+from makegood.console.static_files import StaticFiles
+from tests.clocks import HandClock
+
+LONG = "correct horse battery"
+
+
+def asked(client: str, headers: dict[str, str] | None = None) -> Request:
+    """Return a request."""
+    raw = [
+        (name.encode(), value.encode()) for name, value in ({"host": "localhost"} | (headers or {})).items()
+    ]
+    return Request(
+        {
+            "type": "http",
+            "method": "GET",
+            "path": "/",
+            "headers": raw,
+            "client": (client, 1),
+            "scheme": "http",
+        }
+    )
+
+
+def test_a_password_is_kept_as_a_salted_hash() -> None:
+    """Two hashes of one password differ, both accept it and nothing else; an unknown user is never accepted."""
+    one, two = users.hashed(LONG), users.hashed(LONG)
+    assert one != two
+    assert LONG not in one
+    for made in (one, two):
+        ann = users.User("ann", "viewer", made)
+        assert users.accepts(ann, LONG)
+        assert not users.accepts(ann, LONG + "x")
+    assert not users.accepts(None, LONG)
+    assert not users.accepts(users.User("ann", "admin"), "")
+    with pytest.raises(mg.ConfigError, match="12 to 1024 characters"):
+        users.hashed("short")
+
+
+@pytest.mark.parametrize(
+    ("line", "why"),
+    [("root", "'root' is not a role"), ("", "write NAME"), ("viewer a b", "write NAME"), ("viewer scrypt:1:1:1:a:b", "not a hash"),
+     ("admin scrypt:30:8:1:AAAAAAAAAAAAAAAAAAAAAA:AAAA", "not a hash")],
+)  # fmt: skip
+def test_a_wrong_line_of_the_users_is_refused(line: str, why: str) -> None:
+    """A hash that would cost any amount of memory, too."""
+    with pytest.raises(mg.ConfigError, match=why):
+        users.users_of({"ann": line}, "console_users")
+
+
+def test_users_are_read_from_settings() -> None:
+    """With a hash, or without for those whom a proxy names."""
+    made = users.hashed(LONG)
+    found = users.users_of({"ann": f"admin {made}", "bob": "viewer"}, "console_users")
+    assert found == {"ann": users.User("ann", "admin", made), "bob": users.User("bob", "viewer")}
+
+
+def test_a_cookie_is_valid_until_it_expires_or_is_logged_out() -> None:
+    """One that another secret signed, or that was changed, never is."""
+    clock = HandClock()
+    logins = Logins(clock, "secret")
+    cookie = logins.cookie("ann")
+    login = logins.read(cookie)
+    assert login is not None
+    assert login.user == "ann"
+    assert Logins(clock, "secret").read(cookie) == login
+    assert Logins(clock, "other").read(cookie) is None
+    assert logins.read(cookie[:-2]) is None
+    assert logins.read("") is None
+    assert logins.read("é.é") is None
+    second = logins.cookie("ann")
+    logins.end(login)
+    assert logins.read(cookie) is None
+    assert logins.read(second) is not None
+    clock.forward(LASTS)
+    assert logins.read(second) is None
+
+
+def test_failed_logins_are_limited_by_name_and_address() -> None:
+    """Five of a pair, twenty of an address; a success forgets those of its pair, and time all."""
+    clock = HandClock()
+    limits = LoginLimits(clock)
+    for _ in range(5):
+        assert limits.wait("ann", "a") == 0
+        limits.failed("ann", "a")
+    assert limits.wait("ann", "a") == WINDOW
+    assert limits.wait("ann", "b") == limits.wait("bob", "a") == 0
+    for n in range(15):
+        limits.failed(f"user {n}", "a")
+    assert limits.wait("bob", "a") == WINDOW
+    clock.forward(WINDOW)
+    assert limits.wait("bob", "a") == limits.wait("ann", "a") == 0
+    limits.failed("ann", "a")
+    limits.passed("ann", "a")
+    assert limits.wait("ann", "a") == 0
+
+
+def test_limits_keep_bounded_memory() -> None:
+    """Whatever names a stranger tries."""
+    limits = LoginLimits(HandClock())
+    for n in range(12_000):
+        limits.failed(f"name {n}", f"address {n}")
+    assert len(limits._failed) <= 10_000
+
+
+def test_a_header_counts_only_from_a_listed_proxy() -> None:
+    """The address is that of the last hop which is not listed; what a browser itself sent before it counts for nothing."""
+    listed = proxies.TrustedProxies(["10.0.0.0/8", "127.0.0.1"])
+    headers = {
+        "x-forwarded-for": "1.1.1.1, 192.0.2.7, 10.0.0.9",
+        "x-forwarded-proto": "https",
+        "x-forwarded-prefix": "/ops",
+    }
+    behind = listed.origin(asked("10.0.0.1", headers))
+    assert (behind.address, behind.secure, behind.base, behind.trusted) == ("192.0.2.7", True, "/ops", True)
+    stranger = listed.origin(asked("192.0.2.1", headers))
+    assert (stranger.address, stranger.secure, stranger.base, stranger.trusted) == (
+        "192.0.2.1",
+        False,
+        "",
+        False,
+    )
+    assert listed.origin(asked("10.0.0.1", {"x-forwarded-for": "unknown"})).address == "10.0.0.1"
+    assert listed.origin(asked("::ffff:10.0.0.1", headers)).trusted
+    with pytest.raises(mg.ConfigError, match="console_proxies"):
+        proxies.TrustedProxies(["proxy.internal"])
+
+
+@pytest.mark.parametrize(
+    ("client", "headers", "local"),
+    [("127.0.0.1", {}, True), ("::1", {"host": "[::1]:8640"}, True), ("127.0.0.1", {"host": "127.0.0.1:8640"}, True),
+     ("127.0.0.1", {"host": "evil.example"}, False), ("127.0.0.1", {"x-forwarded-for": "192.0.2.1"}, False),
+     ("192.0.2.1", {}, False), ("", {}, False)],
+)  # fmt: skip
+def test_only_a_browser_of_this_machine_is_local(
+    client: str, headers: dict[str, str], *, local: bool
+) -> None:
+    """A page that gave its own name the address 127.0.0.1 is not, and neither is what a proxy passes on."""
+    assert proxies.is_local(asked(client, headers)) is local
+
+
+def test_fields_with_secret_names_are_covered() -> None:
+    """At any depth, and numbers keep their digits; an administrator sees the whole."""
+    order = {
+        "id": "o-1",
+        "card_number": "4111",
+        "customer": {"password": "x", "name": "Ann"},
+        "lines": [{"apiKey": "k", "n": 1}],
+    }
+    payload = json.dumps(order).encode()[:-1] + b', "big": 9007199254740993, "price": 1.10}'
+    shown = redaction.Redaction().text(payload)
+    assert json.loads(shown)["customer"] == {"password": redaction.COVER, "name": "Ann"}
+    assert json.loads(shown)["card_number"] == json.loads(shown)["lines"][0]["apiKey"] == redaction.COVER
+    assert '"big": 9007199254740993' in shown
+    assert '"price": 1.10' in shown
+    assert json.loads(redaction.Redaction().text(payload, whole=True))["card_number"] == "4111"
+
+
+def test_the_hook_covers_what_the_application_knows() -> None:
+    """It gets the path of a field, and its value."""
+    hooked = redaction.Redaction(lambda path, value: "…" if path == "customer.name" else value)
+    assert json.loads(hooked.text(b'{"customer": {"name": "Ann", "id": 7}}')) == {
+        "customer": {"name": "…", "id": 7}
+    }
+
+
+@pytest.mark.parametrize("payload", [b"\x00\xff", b"{", b"[" * 100_000], ids=["bytes", "half", "deep"])
+def test_what_is_no_json_is_only_measured(payload: bytes) -> None:
+    """An encrypted payload stays opaque."""
+    assert "bytes" in redaction.Redaction().text(payload)
+
+
+def test_invisible_characters_of_a_payload_are_shown() -> None:
+    """A name that is written from right to left cannot dress up as another."""
+    assert "\u202e" not in redaction.Redaction().text('{"a": "b\u202ec"}'.encode())
+    assert "\\u202e" in redaction.Redaction().text('{"a": "b\u202ec"}'.encode())
+
+
+async def test_a_read_is_shared_for_a_second() -> None:
+    """Between all who ask at once and soon after; a failure is not kept, and neither is a read that was broken off."""
+    clock, calls, gate = HandClock(), 0, asyncio.Event()
+    reads = Reads(mg.Client("sqlite:///never-opened.db"), clock)
+
+    async def read() -> int:
+        nonlocal calls
+        calls += 1
+        await gate.wait()
+        return calls
+
+    asking = [asyncio.ensure_future(reads.shared("a", read)) for _ in range(3)]
+    await asyncio.sleep(0)
+    asking.pop(0).cancel()  # whoever was first to ask is gone; the others still get theirs
+    await asyncio.sleep(0)
+    gate.set()
+    assert await asyncio.gather(*asking) == [2, 2]
+    assert await reads.shared("a", read) == 2
+    clock.forward(1.0)
+    assert await reads.shared("a", read) == 3
+    reads.forget()
+    assert await reads.shared("a", read) == 4
+
+    async def failing() -> int:
+        raise mg.StoreUnavailableError("away")
+
+    with pytest.raises(mg.StoreUnavailableError):
+        await reads.shared("b", failing)
+    assert await reads.shared("b", read) == 5
+
+
+def test_elements_are_cut_out_of_a_page_by_their_ids() -> None:
+    """Nested ones, void ones inside, and several lines."""
+    text = '<div>\n<p id="a">x<br>\n<i id="b">y</i></p><img id="c"></div>'
+    assert elements(text, ["a", "b", "z"]) == {
+        "a": '<p id="a">x<br>\n<i id="b">y</i></p>',
+        "b": '<i id="b">y</i>',
+        "z": None,
+    }
+
+
+def test_nothing_runs_inline() -> None:
+    """The policy allows the console's own files and nothing else; their names hold their content."""
+    assert "unsafe" not in HEADERS["content-security-policy"]
+    assert StaticFiles().path("style.css").startswith("/static/")
