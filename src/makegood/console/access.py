@@ -16,7 +16,7 @@ from makegood.base.text import kept
 from makegood.console.proxies import TrustedProxies, is_local
 from makegood.console.sessions import COOKIE, Login, LoginLimits, Logins
 from makegood.console.users import Role, User, role_of
-from makegood.console.visits import NOBODY, Denied, Whence, Route, Visitor
+from makegood.console.visits import NOBODY, Denied, Route, Visitor, Whence
 from makegood.errors import ConfigError
 
 ResolveUser = Callable[[Any], Any | Awaitable[Any]]

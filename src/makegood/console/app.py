@@ -29,7 +29,7 @@ from makegood.console.routes import routes
 from makegood.console.security_headers import FRESH, HEADERS, AccessLog
 from makegood.console.static_files import StaticFiles
 from makegood.console.users import Role, User
-from makegood.console.visits import NOBODY, Denied, Whence, Route, Visit, Visitor
+from makegood.console.visits import NOBODY, Denied, Route, Visit, Visitor, Whence
 from makegood.errors import (
     ActRefusedError,
     AlertNotFoundError,
