@@ -5,7 +5,6 @@ import re
 
 import pytest
 
-from makegood.cli.filters import parsed
 from tests.doors.conftest import Shop
 from tests.doors.test_acts import submit
 
@@ -136,18 +135,15 @@ def test_what_cannot_be_meant_is_exit_2(shop: Shop, words: tuple[str, ...], told
     assert told in result.stderr
 
 
-def test_a_filter_says_all_in_one() -> None:
-    assert parsed("") == {}
-    assert parsed("state=error,undone since=2h app=shop") == {
-        "state": ("error", "undone"), "since": 7200.0, "app": "shop",
-    }  # fmt: skip
-
-
 def test_the_list_takes_the_same_filter(shop: Shop) -> None:
     tasks = orders(shop, 2)
     assert [view["id"] for view in shop.json("task", "list", "--filter", "key=b-1")] == [tasks[0]]
     assert shop.json("task", "list", "--older", "1h") == []
     assert len(shop.json("task", "list", "--since", "1h")) == 2
+    assert [view["id"] for view in shop.json("task", "list", "--filter", "b-1 age:<1h step:sell")] == []
+    assert [view["id"] for view in shop.json("task", "list", "--filter", f"{tasks[1]} state:pending")] == [
+        tasks[1]
+    ]
 
 
 def test_a_step_is_given_other_arguments(open_shop: Shop) -> None:

@@ -44,7 +44,9 @@ def kept(text: str) -> str:
     return text.replace("\0", "\\x00").encode(errors="backslashreplace").decode()
 
 
-def refuse_unstorable(error: type[ConfigError | PayloadError], then: str = "", **texts: str | None) -> None:
+def refuse_unstorable(
+    error: type[ConfigError | PayloadError], then: str = "", /, **texts: str | None
+) -> None:
     """Raise ``error`` for a text that a store cannot keep, naming its parameter; ``then``: the
     consequence.
     """

@@ -4,23 +4,19 @@ older=1h"``.
 
 import difflib
 import functools
-import shlex
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from typing import Any, TypeVar
 
 import click
 
-from makegood.base.durations import seconds
 from makegood.cli.context import Seconds
-from makegood.cli.settings import duration
 from makegood.client.client import Client
 from makegood.errors import ConfigError
-from makegood.model.states import TaskState
+from makegood.store import filters
 from makegood.store.views import Filter
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 
-STATES: Sequence[TaskState] = ("pending", "processing", "processed", "undoing", "undone", "error")
 NEWEST = 1000
 """Tasks among whose names the one is looked for that was meant."""
 
@@ -48,10 +44,13 @@ _OPTIONS = (
         "--filter",
         "filter_",
         metavar="TEXT",
-        help=f'All in one: "state=error,undone workflow=W older=1h"; any of {", ".join(_NAMES)}.',
+        help=f'All in one: "state=error,undone workflow=W older=1h"; any of {", ".join(filters.NAMES)}, or a key.',
     ),
     click.option(
-        "--state", type=click.Choice(STATES), multiple=True, help="Only tasks in this state; may be repeated."
+        "--state",
+        type=click.Choice(filters.STATES),
+        multiple=True,
+        help="Only tasks in this state; may be repeated.",
     ),
     click.option("--app", metavar="APP", help="Only tasks of this app."),
     click.option("--workflow", metavar="WORKFLOW", help="Only tasks of this workflow."),
@@ -68,61 +67,15 @@ _OPTIONS = (
 def chosen(given: Mapping[str, Any]) -> Filter | None:
     """Return the filter that options make, None when none was given. Raises ``click.UsageError``."""
     values = {name: value for name, value in given.items() if value and name != "filter_"}
-    for name, value in parsed(given.get("filter_") or "").items():
+    try:
+        found = filters.parsed(given.get("filter_") or "")
+    except ConfigError as wrong:
+        raise click.UsageError(f"--filter: {wrong}") from wrong
+    for name, value in found.items():
         if name in values:
             raise click.UsageError(f"{name} is given twice: in --filter and as --{name}")
         values[name] = value
-    if not values:
-        return None
-    return Filter(
-        states=tuple(values.get("state", ())),
-        app=values.get("app"),
-        workflow=values.get("workflow"),
-        key=values.get("key"),
-        older=values.get("older"),
-        younger=values.get("since"),
-    )
-
-
-def parsed(text: str) -> dict[str, Any]:
-    """Return what a filter's text says, by name.
-
-    >>> parsed("state=error,undone older=1h key='a b'")
-    {'state': ('error', 'undone'), 'older': 3600.0, 'key': 'a b'}
-
-    Raises ``click.UsageError`` that names what is wrong.
-    """
-    found: dict[str, Any] = {}
-    try:
-        words = shlex.split(text)
-    except ValueError as wrong:
-        raise click.UsageError(f"--filter: {wrong}") from wrong
-    for word in words:
-        name, equals, value = word.partition("=")
-        if name not in _NAMES or not equals or not value:
-            near = difflib.get_close_matches(name, _NAMES, n=1)
-            hint = f"did you mean {near[0]}=...?" if near else f"write name=value, of {', '.join(_NAMES)}"
-            raise click.UsageError(f"--filter: {word!r} is not understood; {hint}")
-        if name in found:
-            raise click.UsageError(f"--filter: {name} is given twice; separate several states by commas")
-        found[name] = _value(name, value)
-    return found
-
-
-def _value(name: str, value: str) -> Any:
-    if name == "state":
-        states = tuple(value.split(","))
-        if strange := [state for state in states if state not in STATES]:
-            raise click.UsageError(
-                f"--filter: {strange[0]!r} is not a state; the states are {', '.join(STATES)}"
-            )
-        return states
-    if name in ("older", "since"):
-        try:
-            return seconds(duration(value, name), name=name)
-        except ConfigError as wrong:
-            raise click.UsageError(f"--filter: {wrong}") from wrong
-    return value
+    return filters.made(values) if values else None
 
 
 async def unknown_names(client: Client, wanted: Filter) -> list[str]:

@@ -34,13 +34,17 @@ from makegood.store.views import (
     EventView,
     Filter,
     Finding,
+    Found,
     NodeInfo,
     NodeView,
     SchemaStatus,
+    StepBrief,
+    Tally,
     TaskDetail,
     TaskFigures,
     TaskView,
     Telling,
+    UnendedTally,
 )
 from makegood.transactions import Caller
 
@@ -106,6 +110,31 @@ class Tasks(Protocol):
 
     async def count(self, wanted: Filter) -> int:
         """Return the number of matching tasks; ``wanted.limit`` is ignored."""
+
+    async def search(self, wanted: Filter, looked: int = ...) -> Found:
+        """Return a page of matching tasks, newest first, and where the next page begins.
+
+        Looks at no more than ``looked`` tasks, so a page may be short although more tasks match.
+        """
+        ...
+
+    async def tally(self, wanted: Filter, looked: int = ...) -> Tally:
+        """Return the number of matching tasks, as far as ``looked`` tasks show it."""
+        ...
+
+    async def unended(self, looked: int = ...) -> UnendedTally:
+        """Return the number of tasks that have not ended, by state, as far as ``looked`` tasks show it."""
+        ...
+
+    async def lately(self, seconds: float, looked: int = ...) -> tuple[dict[str, int], bool]:
+        """Return the number of tasks submitted within ``seconds``, by state, and whether there may be
+        more.
+        """
+        ...
+
+    async def briefs(self, tasks: Sequence[int]) -> dict[int, list[StepBrief]]:
+        """Return the first steps of each task, for lists."""
+        ...
 
     async def detail(self, task: int, *, asked: bool = False) -> TaskDetail | None:
         """Return one task with its steps, or None; with ``asked``, also its undecided operator commands."""
@@ -430,6 +459,12 @@ class Nodes(Protocol):
         agents that no process runs.
         """
 
+    async def waiting(self, looked: int = ...) -> dict[str, tuple[int, float]]:
+        """Return ``depths`` as far as ``looked`` requests show them, each with the seconds that the
+        oldest request has waited.
+        """
+        ...
+
 
 class Admin(Protocol):
     """Operations on the store as a whole: schema, checks, figures, audit, removal of ended
@@ -468,6 +503,10 @@ class Admin(Protocol):
         """Return how much work there is and what is wrong. The cost grows with unended tasks,
         never with ended ones.
         """
+
+    async def sizes(self, looked: int = ...) -> dict[str, Tally]:
+        """Return the number of rows of each table, as far as ``looked`` rows of it show."""
+        ...
 
     async def audit(
         self, limit: int = 100, task: int | None = None, *, before: float | None = None

@@ -5,6 +5,8 @@ from typing import Any
 
 from msgspec.structs import replace
 
+from makegood.base import ids
+from makegood.errors import TaskNotFoundError
 from makegood.store import rows
 from makegood.store.transaction import ReadTx, Sql
 from makegood.store.views import EventView, Filter, StepView, TaskDetail, TaskView
@@ -38,9 +40,23 @@ _HISTORY = Sql(
 )
 
 
+_STEP = "exists (select 1 from makegood.step s where s.task = id and ...)"
+_ERROR = (
+    f"(strpos(lower(cause), lower(?)) > 0 or {_STEP.replace('...', 'strpos(lower(s.error), lower(?)) > 0')})"
+)
+_WORD = "select id from makegood.task where id = ?1 union all select id from makegood.task where key = ?2"
+FAILING = (
+    "(goal = 'forward' and failure_count > 0 and state in ('pending', 'processing') and "
+    + _STEP.replace("...", "s.failure_count > 0 and s.state in ('ready', 'running', 'in_doubt')")
+    + ")"
+)
+"""A task with a step that has failed and is retried: failures of steps that are done by now do not count."""
+IN_DOUBT = _STEP.replace("...", "s.state = 'in_doubt'")
+
+
 async def find(tx: ReadTx, wanted: Filter) -> list[TaskView]:
     """Return matching tasks, newest first."""
-    where, values = _matching(wanted)
+    where, values = matching(wanted)
     values.append(wanted.limit)
     sql = Sql(f"select {COLUMNS} from makegood.task where {where} order by id desc limit ${len(values)}")  # noqa: S608 - our own clauses
     return [task_view(row) for row in await tx.rows(sql, *values)]
@@ -60,14 +76,15 @@ def task_view(row: Sequence[Any]) -> TaskView:
 
 async def count(tx: ReadTx, wanted: Filter) -> int:
     """Return the number of matching tasks."""
-    where, values = _matching(wanted)
+    where, values = matching(wanted)
     found: int = (await tx.rows(Sql(f"select count(*) from makegood.task where {where}"), *values))[0][0]  # noqa: S608 - our own clauses
     return found
 
 
-def _matching(wanted: Filter) -> tuple[str, list[Any]]:
+def matching(wanted: Filter, first: Sequence[Any] = ()) -> tuple[str, list[Any]]:
+    """Return the conditions of a filter, and their values, which follow the ``first``."""
     clauses = ["true"]
-    values: list[Any] = []
+    values = list(first)
     if wanted.states:
         clauses.append("(" + " or ".join(_STATES[state] for state in wanted.states) + ")")
     for compared, value in (
@@ -78,11 +95,34 @@ def _matching(wanted: Filter) -> tuple[str, list[Any]]:
         ("id < ?", wanted.before),
         ("created_at <= {now} - ?::float8", wanted.older),
         ("created_at >= {now} - ?::float8", wanted.younger),
+        (_STEP.replace("...", "s.name = ?"), wanted.step),
+        (_STEP.replace("...", "s.agent = ?"), wanted.agent),
+        (_ERROR, wanted.error),
     ):
         if value is not None:
             values.append(value)
             clauses.append(compared.replace("?", f"${len(values)}"))
+    if wanted.word is not None:
+        values += [_id_of(wanted.word), wanted.word]
+        clauses.append(
+            f"id in ({_WORD})".replace("?1", f"${len(values) - 1}").replace("?2", f"${len(values)}")
+        )
+    for column, between in (("failure_count", wanted.failures), ("priority", wanted.priority)):
+        if between is not None:
+            values += between
+            clauses.append(f"{column} between ${len(values) - 1} and ${len(values)}")
+    for true, flag in ((FAILING, wanted.failing), (IN_DOUBT, wanted.doubt)):
+        if flag is not None:
+            clauses.append(true if flag else f"not ({true})")
     return " and ".join(clauses), values
+
+
+def _id_of(word: str) -> int:
+    """Return the task id that a word is, 0 (which no task has) if it is none."""
+    try:
+        return ids.parse(word)
+    except TaskNotFoundError:
+        return 0
 
 
 async def history(tx: ReadTx, task: int, after: int = 0) -> list[EventView]:

@@ -24,6 +24,7 @@ _SQLITE = (
     (r"\bgreatest\(", "max("),
     (r"\bleast\(", "min("),
     (r"\boctet_length\(", "length("),
+    (r"\bstrpos\(", "instr("),
     (r"\$(\d+)", r"?\1"),
 )
 

@@ -109,10 +109,29 @@ class Filter(msgspec.Struct, frozen=True):
     """Submitted at least so many seconds ago."""
     younger: float | None = None
     """Submitted at most so many seconds ago."""
+    word: str | None = None
+    """The task's id, as people see it, or its exact key."""
+    step: str | None = None
+    """Only tasks with a step of this name."""
+    agent: str | None = None
+    """Only tasks with a step of this agent."""
+    error: str | None = None
+    """Only tasks whose cause, or the error of one of whose steps, contains this text, in any case."""
+    failing: bool | None = None
+    """Whether a step that goes forward has failed, and is retried."""
+    doubt: bool | None = None
+    """Whether a step is in doubt."""
+    failures: tuple[int, int] | None = None
+    """The lowest and the highest failure count."""
+    priority: tuple[int, int] | None = None
+    """The lowest and the highest priority."""
 
     def __post_init__(self) -> None:
         """Raise ``ConfigError`` for text that no store can contain."""
-        refuse_unstorable(ConfigError, app=self.app, workflow=self.workflow, key=self.key)
+        refuse_unstorable(
+            ConfigError, app=self.app, workflow=self.workflow, key=self.key,
+            word=self.word, step=self.step, agent=self.agent, error=self.error,
+        )  # fmt: skip
 
 
 class TaskView(msgspec.Struct, frozen=True):
@@ -292,6 +311,61 @@ class TaskFigures(msgspec.Struct, frozen=True):
     """For each agent ("APP/AGENT"), how many requests wait, and the seconds that the oldest has waited."""
     alerts: dict[str, int]
     """Open alerts, by kind."""
+
+
+class Found(msgspec.Struct, frozen=True):
+    """A page of tasks, newest first."""
+
+    tasks: list[TaskView]
+    older: int | None = None
+    """The next page holds tasks with ids below this one; None: there is none."""
+
+
+class Tally(msgspec.Struct, frozen=True):
+    """How many tasks match, as far as was looked."""
+
+    count: int
+    more: bool = False
+    """Whether there may be more: not all tasks were looked at."""
+
+
+class UnendedTally(msgspec.Struct, frozen=True):
+    """Tasks that have not ended."""
+
+    states: dict[TaskState, int]
+    failing: int = 0
+    """Those with a step that has failed, and is retried."""
+    doubt: int = 0
+    """Those with a step in doubt."""
+    more: bool = False
+    """Whether there may be more: not all tasks were looked at."""
+
+    @property
+    def in_flight(self) -> int:
+        """Pending, processing and undoing tasks."""
+        return sum(count for state, count in self.states.items() if state != "error")
+
+
+class StepBrief(msgspec.Struct, frozen=True):
+    """A step in a list of tasks."""
+
+    idx: int
+    kind: str
+    name: str
+    agent: str
+    state: StepState
+    attempt: int
+    round: int
+    failures: int
+    error: str | None
+    doing: str | None = None
+    """What the request in flight asks for, "timer" when the step waits for its time."""
+    taken_by: int | None = None
+    """The node that has claimed the request in flight."""
+    due: float | None = None
+    """Seconds until the deadline of the request in flight, or until the timer fires."""
+    waited: float | None = None
+    """Seconds since the request in flight was sent."""
 
 
 class SchemaStatus(msgspec.Struct, frozen=True):

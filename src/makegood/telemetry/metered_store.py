@@ -118,6 +118,8 @@ class _WatchedTasks:
         self.join, self.load, self.put_to_error = inner.join, inner.load, inner.put_to_error
         self.post, self.answers, self.history = inner.post, inner.answers, inner.history
         self.find, self.count, self.detail = inner.find, inner.count, inner.detail
+        self.search, self.tally, self.briefs = inner.search, inner.tally, inner.briefs
+        self.unended, self.lately = inner.unended, inner.lately
 
 
 class _WatchedRequests:
@@ -148,7 +150,7 @@ class _WatchedNodes:
     def __init__(self, inner: Nodes, meter: _Meter) -> None:
         self.heartbeat = meter.timed("heartbeat", inner.heartbeat)
         self.register, self.unregister = inner.register, inner.unregister
-        self.views, self.depths = inner.views, inner.depths
+        self.views, self.depths, self.waiting = inner.views, inner.depths, inner.waiting
 
 
 class _WatchedLeases:

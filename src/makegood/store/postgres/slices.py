@@ -6,7 +6,15 @@ from typing import Any, Concatenate, ParamSpec, TypeVar
 
 from makegood.base.sizes import KIB
 from makegood.model.messages import Act, TaskMessage
-from makegood.store import notice_operations, queue_operations, queue_records, records, rows, search
+from makegood.store import (
+    notice_operations,
+    queue_operations,
+    queue_records,
+    records,
+    rows,
+    search,
+    task_lists,
+)
 from makegood.store import upkeep as shared_upkeep
 from makegood.store import views as views_
 from makegood.store.alerts import audit
@@ -114,6 +122,11 @@ class TaskSlice(Slice):
     find = reading(search.find)
     count = reading(search.count)
     history = reading(search.history)
+    tally = reading(task_lists.tally)
+    unended = reading(task_lists.unended)
+    lately = reading(task_lists.lately)
+    briefs = reading(task_lists.briefs)
+    search = reading(task_lists.search)
 
 
 class RequestSlice(Slice):
@@ -286,6 +299,7 @@ class NodeSlice(Slice):
     unregister = asks(upkeep.unregister)
     views = reading(shared_upkeep.nodes)
     depths = reading(shared_upkeep.depths)
+    waiting = reading(task_lists.waiting)
 
 
 class AdminSlice(Slice, UpkeepVerbs):
@@ -338,6 +352,7 @@ class AdminSlice(Slice, UpkeepVerbs):
 
     touch = writes(doctor.nothing)
     audit = reading(audit)
+    sizes = reading(task_lists.sizes)
 
 
 async def _submit(lanes: Writers, drafts: Sequence[records.Submission]) -> list[records.Submitted]:

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from functools import partial
 
 from makegood.model.messages import Act, TaskMessage
-from makegood.store import notice_operations, queue_operations, queue_records, records, search
+from makegood.store import notice_operations, queue_operations, queue_records, records, search, task_lists
 from makegood.store import upkeep as shared_upkeep
 from makegood.store import views as views_
 from makegood.store.alerts import audit
@@ -78,6 +78,11 @@ class TaskSlice(Slice):
     find = reading(search.find)
     count = reading(search.count)
     history = reading(search.history)
+    tally = reading(task_lists.tally)
+    unended = reading(task_lists.unended)
+    lately = reading(task_lists.lately)
+    briefs = reading(task_lists.briefs)
+    search = reading(task_lists.search)
 
 
 class RequestSlice(Slice):
@@ -219,6 +224,7 @@ class NodeSlice(Slice):
     unregister = writes(upkeep.unregister)
     views = reading(shared_upkeep.nodes)
     depths = reading(shared_upkeep.depths)
+    waiting = reading(task_lists.waiting)
 
 
 class AdminSlice(Slice, UpkeepVerbs):
@@ -250,3 +256,4 @@ class AdminSlice(Slice, UpkeepVerbs):
 
     touch = writes(upkeep.pass_by)
     audit = reading(audit)
+    sizes = reading(task_lists.sizes)

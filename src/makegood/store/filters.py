@@ -1,0 +1,150 @@
+"""The filter language: which tasks to find, in one line of text.
+
+The command line, the console and the API read it here. ``state:error,undoing workflow:place_order
+age:>5m``: a task must match all terms. ``name=value`` means the same as ``name:value``. A word without a
+name is a task's id or its exact key.
+"""
+
+import difflib
+import shlex
+from collections.abc import Callable, Mapping, Sequence
+from types import MappingProxyType
+from typing import Any, Final
+
+from makegood.base.durations import AS_TEXT, seconds
+from makegood.errors import ConfigError
+from makegood.model.states import TaskState
+from makegood.store.views import Filter
+
+STATES: Final[Sequence[TaskState]] = ("pending", "processing", "processed", "undoing", "undone", "error")
+MOST = 2**31 - 1
+"""The highest number that a count may be compared with."""
+
+_FLAGS = MappingProxyType({"yes": True, "no": False})
+
+
+def parsed(text: str) -> dict[str, Any]:
+    """Return what a filter's text says, by name; a word without a name is ``word``.
+
+    >>> parsed("state=error,undone older=1h key='a b'")
+    {'state': ('error', 'undone'), 'older': 3600.0, 'key': 'a b'}
+    >>> parsed("o-1187 failures:>=3 age:<5m failing:yes")
+    {'word': 'o-1187', 'failures': (3, 2147483647), 'since': 300.0, 'failing': True}
+
+    Raises ``ConfigError`` that names what is wrong.
+    """
+    found: dict[str, Any] = {}
+    try:
+        words = shlex.split(text)
+    except ValueError as wrong:
+        raise ConfigError(str(wrong)) from wrong
+    for word in words:
+        name, value = _term(word)
+        if name == "age":
+            name, value = _age(value)
+        if name in found:
+            what = "a word without a name" if name == "word" else name
+            raise ConfigError(f"{what} is given twice; separate several states by commas")
+        found[name] = _READ[name](name, value)
+    return found
+
+
+def made(values: Mapping[str, Any]) -> Filter:
+    """Return the filter of what ``parsed`` found."""
+    app, _, agent = str(values.get("agent") or "").rpartition("/")
+    return Filter(
+        states=tuple(values.get("state", ())),
+        app=values.get("app") or app or None,
+        workflow=values.get("workflow"),
+        key=values.get("key"),
+        older=values.get("older"),
+        younger=values.get("since"),
+        word=values.get("word"),
+        step=values.get("step"),
+        agent=agent or None,
+        error=values.get("error"),
+        failing=values.get("failing"),
+        doubt=values.get("doubt"),
+        failures=values.get("failures"),
+        priority=values.get("priority"),
+    )
+
+
+def wanted(text: str) -> Filter:
+    """Return the filter that a text describes. Raises ``ConfigError``.
+
+    >>> wanted("agent:shop/payments").agent
+    'payments'
+    """
+    return made(parsed(text))
+
+
+def _term(word: str) -> tuple[str, str]:
+    """Return the name and the value of a term; the first ":" or "=" parts them."""
+    at = min((n for n in (word.find(":"), word.find("=")) if n >= 0), default=-1)
+    if at < 0:
+        return "word", word
+    name, value = word[:at], word[at + 1 :]
+    if name not in NAMES or not value:
+        near = difflib.get_close_matches(name, NAMES, n=1)
+        mark = word[at]
+        hint = (
+            f"did you mean {near[0]}{mark}...?" if near else f"write name{mark}value, of {', '.join(NAMES)}"
+        )
+        raise ConfigError(f"{word!r} is not understood; {hint}")
+    return name, value
+
+
+def _age(value: str) -> tuple[str, str]:
+    """Return an age as the name that means the same: above is ``older``, below is ``since``."""
+    names = {">": "older", "<": "since"}
+    if value[:1] not in names:
+        raise ConfigError(f"age:{value} is not understood; write age:>5m or age:<5m")
+    return names[value[0]], value[1:].removeprefix("=")
+
+
+def _states(_: str, value: str) -> tuple[str, ...]:
+    states = tuple(value.split(","))
+    if strange := [state for state in states if state not in STATES]:
+        raise ConfigError(f"{strange[0]!r} is not a state; the states are {', '.join(STATES)}")
+    return states
+
+
+def _duration(name: str, value: str) -> float:
+    try:
+        return seconds(float(value), name=name, written=AS_TEXT)
+    except ValueError:
+        return seconds(value, name=name, written=AS_TEXT)
+
+
+def _flag(name: str, value: str) -> bool:
+    if value not in _FLAGS:
+        raise ConfigError(f"{name}:{value} is not understood; write {name}:yes or {name}:no")
+    return _FLAGS[value]
+
+
+def _range(name: str, value: str) -> tuple[int, int]:
+    """Return the lowest and the highest number that a comparison allows."""
+    mark = next((mark for mark in (">=", "<=", ">", "<") if value.startswith(mark)), "")
+    digits = value.removeprefix(mark)
+    if not (digits.isascii() and digits.isdecimal() and int(digits) < MOST):
+        raise ConfigError(f"{name}:{value} is not understood; write {name}:3, {name}:>=3 or {name}:<3")
+    number = int(digits)
+    return {
+        "": (number, number), ">=": (number, MOST), ">": (number + 1, MOST), "<=": (0, number), "<": (0, number - 1),
+    }[mark]  # fmt: skip
+
+
+def _text(_: str, value: str) -> str:
+    return value
+
+
+_READ: Mapping[str, Callable[[str, str], Any]] = MappingProxyType(
+    {
+        "state": _states, "app": _text, "workflow": _text, "key": _text, "older": _duration, "since": _duration,
+        "step": _text, "agent": _text, "error": _text, "failing": _flag, "doubt": _flag, "failures": _range,
+        "priority": _range, "word": _text,
+    }
+)  # fmt: skip
+NAMES: Final = (*(name for name in _READ if name != "word"), "age")
+"""The names that a term may have."""

@@ -1,0 +1,173 @@
+"""Lists of tasks: what each term of a filter finds, and that ended tasks cost nothing."""
+
+import pytest
+from msgspec.structs import replace
+
+from makegood.base import ids
+from makegood.model.states import TaskState
+from makegood.store.filters import wanted
+from makegood.store.protocol import Store
+from makegood.store.views import Filter, Tally
+from tests.conformance.builders import begin, done, draft, hand, running, to_state, unchanged
+from tests.conformance.ended import many_ended
+from tests.conformance.worlds import Counts, World
+
+
+async def some(store: Store) -> None:
+    """Make one task in error (1), one undone (2), one processed (3), one under way (4) and two pending (5, 6)."""
+    await store.tasks.submit([draft(n, key=f"k{n}", priority=n) for n in (1, 2, 3)])
+    scheduler = await hand(store)
+    await scheduler.claim(3)
+    ends: tuple[tuple[int, TaskState], ...] = ((1, "error"), (2, "undone"), (3, "processed"))
+    for task, state in ends:
+        ended = done(scheduler[task], 0) if task == 3 else unchanged(scheduler[task])
+        await scheduler.commit(to_state(scheduler[task], state, ended, cause=f"the card {task} was refused"))
+    await store.tasks.submit([draft(4, key="k4", workflow="sell")])
+    assert await scheduler.claim(1) == [4]
+    await store.tasks.submit([draft(5), draft(6, app="kiosk")])
+
+
+@pytest.mark.parametrize(
+    ("text", "found"),
+    [
+        ("", [6, 5, 4, 3, 2, 1]),
+        ("state:error", [1]),
+        ("state:pending,processing", [6, 5, 4]),
+        ("state:processed,undone", [3, 2]),
+        ("state:pending app:kiosk", [6]),
+        ("workflow:sell", [4]),
+        ("k3", [3]),
+        (ids.show(4), [4]),
+        ("k3 state:error", []),
+        ("key:k2", [2]),
+        ("step:s1", [6, 5, 4, 3, 2, 1]),
+        ("step:s9", []),
+        ("agent:payments workflow:sell", [4]),
+        ("agent:shop/payments", [5, 4, 3, 2, 1]),
+        ("error:CARD state:undone", [2]),
+        ("priority:>1", [3, 2]),
+        ("failures:0 state:error", [1]),
+        ("failing:yes", []),
+        ("failing:no state:processing", [4]),
+        ("doubt:yes", []),
+        ("age:>1h", []),
+        ("since:1h state:undone", [2]),
+    ],
+)
+async def test_a_filter_finds_and_counts(store: Store, text: str, found: list[int]) -> None:
+    await some(store)
+    tasks = await store.tasks.search(wanted(text))
+    assert ([task.id for task in tasks.tasks], tasks.older) == (found, None)
+    assert await store.tasks.tally(wanted(text)) == Tally(len(found))
+    assert [task.id for task in await store.tasks.find(wanted(text))] == found
+
+
+async def test_a_task_is_failing_while_its_failed_step_is_retried(store: Store, world: World) -> None:
+    await running(store, 1, 2)
+    async with world.raw() as raw:
+        await raw.run("update {task} set failure_count = 1")
+        await raw.run("update {step} set failure_count = 1, state = 'in_doubt' where idx = 0 and task = 1")
+        await raw.run("update {step} set failure_count = 1, state = 'done' where idx = 0 and task = 2")
+    assert [task.id for task in (await store.tasks.search(wanted("failing:yes"))).tasks] == [1]
+    assert [task.id for task in (await store.tasks.search(wanted("doubt:yes"))).tasks] == [1]
+    tally = await store.tasks.unended()
+    assert (tally.states, tally.failing, tally.doubt, tally.in_flight) == ({"processing": 2}, 1, 1, 2)
+
+
+async def test_pages_follow_each_other(store: Store) -> None:
+    await store.tasks.submit([draft(n) for n in range(1, 6)])
+    for text in ("", "state:pending"):
+        seen: list[int] = []
+        before: int | None = None
+        for _ in range(3):
+            page = await store.tasks.search(replace(wanted(text), limit=2, before=before))
+            seen += [task.id for task in page.tasks]
+            before = page.older
+        assert (seen, before) == ([5, 4, 3, 2, 1], None)
+
+
+async def test_a_search_stops_where_it_has_looked_enough(store: Store, world: World) -> None:
+    """A short page says where to look further; a count says that there may be more."""
+    await some(store)
+    await many_ended(world, 100, like=3, first=100)
+    first = await store.tasks.search(wanted("state:undone"), 50)
+    assert (first.tasks, first.older) == ([], 150)
+    rest = await store.tasks.search(Filter(states=("undone",), before=100), 50)
+    assert ([task.id for task in rest.tasks], rest.older) == ([2], None)
+    assert await store.tasks.tally(wanted("state:processed"), 50) == Tally(50, more=True)
+    assert await store.tasks.tally(wanted("state:undone"), 50) == Tally(0, more=True)
+
+
+async def test_what_has_not_ended_is_found_below_any_number_of_ended_tasks(
+    store: Store, world: World
+) -> None:
+    await some(store)
+    await many_ended(world, 100, like=3, first=100)
+    for text, found in (("state:error", [1]), ("state:pending,processing,undoing", [6, 5, 4])):
+        page = await store.tasks.search(wanted(text), 50)
+        assert ([task.id for task in page.tasks], page.older) == (found, None)
+        assert await store.tasks.tally(wanted(text), 50) == Tally(len(found))
+    assert (await store.tasks.unended(50)).states == {"error": 1, "pending": 2, "processing": 1}
+    overfull = await store.tasks.unended(2)
+    assert (sum(overfull.states.values()), overfull.more) == (2, True)
+    assert await store.tasks.lately(3600.0, 50) == ({"processed": 50}, True)
+    assert (await store.tasks.lately(3600.0, 1000))[0]["processed"] == 101
+
+
+async def test_steps_of_a_list_say_what_is_in_flight(store: Store) -> None:
+    scheduler = await running(store, 1)
+    await scheduler.commit(begin(scheduler[1], 1, done(scheduler[1], 0)))
+    await store.tasks.submit([draft(2)])
+    found = await store.tasks.briefs([1, 2, 3])
+    assert {task: [step.state for step in steps] for task, steps in found.items()} == {
+        1: ["done", "running", "waiting"], 2: ["waiting"] * 3, 3: [],
+    }  # fmt: skip
+    step = found[1][1]
+    assert (step.name, step.agent, step.attempt, step.doing, step.taken_by) == (
+        "s1",
+        "payments",
+        1,
+        "do",
+        None,
+    )
+    assert {agent: count for agent, (count, _) in (await store.nodes.waiting()).items()} == {
+        "shop/payments": 1
+    }
+
+
+async def test_the_size_of_each_table_is_looked_at_to_a_limit(store: Store) -> None:
+    await store.tasks.submit([draft(n) for n in range(1, 4)])
+    sizes = await store.admin.sizes(2)
+    assert (sizes["task"], sizes["request"]) == (Tally(2, more=True), Tally(0))
+
+
+async def test_ended_tasks_cost_no_statement(counted: Store, counts: Counts, world: World) -> None:
+    """Each read of a list costs as many statements with 100 and with 20,000 ended tasks."""
+    await some(counted)
+    costs: list[list[int]] = []
+    for first, count in (
+        (100, 100),
+        (200, 1),
+        (1000, 20_000),
+    ):  # the first statements of a connection cost more
+        await many_ended(world, count, like=3, first=first)
+        costs.append([])
+        for text in (
+            "",
+            "state:error",
+            "state:pending",
+            "state:undone",
+            "k3",
+            "failing:yes",
+            "since:1h error:card",
+        ):
+            for read in (counted.tasks.search, counted.tasks.tally):
+                await counts.reset()
+                await read(wanted(text))
+                costs[-1].append(counts.statements)
+        for look in (counted.tasks.unended, counted.nodes.waiting, counted.admin.sizes):
+            await counts.reset()
+            await look()
+            costs[-1].append(counts.statements)
+    assert costs[1] == costs[2]
+    assert max(costs[1]) <= 4

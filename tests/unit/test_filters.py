@@ -1,0 +1,63 @@
+"""The filter language: what each term means, and what is refused with which words."""
+
+import pytest
+
+from makegood.errors import ConfigError
+from makegood.store.filters import MOST, NAMES, parsed, wanted
+from makegood.store.views import Filter
+
+
+def test_a_filter_says_all_in_one() -> None:
+    assert parsed("") == {}
+    assert parsed("state=error,undone since=2h app=shop") == {
+        "state": ("error", "undone"), "since": 7200.0, "app": "shop",
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("text", "means"),
+    [
+        ("state:error workflow:place_order", Filter(states=("error",), workflow="place_order")),
+        ("key:a=b", Filter(key="a=b")),
+        ("key=a:b", Filter(key="a:b")),
+        ("o-1187", Filter(word="o-1187")),
+        ('"two words"', Filter(word="two words")),
+        ("step:charge agent:payments", Filter(step="charge", agent="payments")),
+        ("agent:shop/payments", Filter(app="shop", agent="payments")),
+        ("age:>5m", Filter(older=300.0)),
+        ("age:<=90", Filter(younger=90.0)),
+        ("older:1h since:2h", Filter(older=3600.0, younger=7200.0)),
+        ("failing:yes doubt:no", Filter(failing=True, doubt=False)),
+        ("failures:3", Filter(failures=(3, 3))),
+        ("failures:>=3 priority:<5", Filter(failures=(3, MOST), priority=(0, 4))),
+        ("failures:>0 priority:<=5", Filter(failures=(1, MOST), priority=(0, 5))),
+        ("error:Timeout", Filter(error="Timeout")),
+    ],
+)
+def test_a_term_means_one_condition(text: str, means: Filter) -> None:
+    assert wanted(text) == means
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ("stat:error", "'stat:error' is not understood; did you mean state:...?"),
+        ("stat=error", "did you mean state=...?"),
+        ("zzz:1", f"write name:value, of {', '.join(NAMES)}"),
+        ("state:", "'state:' is not understood"),
+        ("state:eror", "'eror' is not a state; the states are pending"),
+        ("older:soon", "older='soon' is not a duration"),
+        ("age:5m", "write age:>5m or age:<5m"),
+        ("age:>5m older:1h", "older is given twice"),
+        ("a b", "a word without a name is given twice"),
+        ("failing:maybe", "write failing:yes or failing:no"),
+        ("failures:many", "write failures:3, failures:>=3 or failures:<3"),
+        ("failures:99999999999", "failures:99999999999 is not understood"),
+        ("key:'a", "No closing quotation"),
+        ("key:\x00", "texts must be Unicode without NUL"),
+    ],
+)
+def test_what_is_not_understood_names_what_is_known(text: str, told: str) -> None:
+    with pytest.raises(ConfigError) as refused:
+        wanted(text)
+    assert told in str(refused.value)
