@@ -12,17 +12,8 @@ from makegood.console.app import create_app
 from makegood.console.reads import Reads
 from makegood.console.security_headers import POLICY
 from makegood.console.visits import Route, Visit, page
-from makegood.store import open_store
 from tests.console.asking import Browser
-
-
-async def migrated(folder: Path) -> str:
-    """Return the URL of a new store."""
-    url = f"sqlite:///{folder}/console.db"
-    store = open_store(url)
-    await store.open(migrate=True)
-    await store.close()
-    return url
+from tests.console.consoles import migrated, path_of
 
 
 def table() -> list[Route]:
@@ -39,8 +30,7 @@ async def nothing(visit: Visit) -> Response:
 async def test_every_answer_carries_the_headers(route: Route, tmp_path: Path) -> None:
     """Pages, files, refusals and what does not exist alike; only hashed files are kept by a browser."""
     async with create_app(await migrated(tmp_path)) as app:
-        path = route.path.replace("{", "").replace("}", "").replace(":path", "")
-        got = await Browser(app).ask(route.methods[0], path, b"", {})
+        got = await Browser(app).ask(route.methods[0], path_of(route), b"", {})
         assert got.headers["content-security-policy"] == POLICY
         assert got.headers["x-content-type-options"] == "nosniff"
         assert got.headers["referrer-policy"] == "same-origin"

@@ -7,7 +7,10 @@ many acts, left in batches. The operator may stop in between; acts already left 
 import asyncio
 import getpass
 import random
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from contextvars import ContextVar
+from itertools import count
 from typing import Literal
 
 import msgspec
@@ -44,6 +47,19 @@ class Acted(msgspec.Struct, frozen=True):
 Progress = Callable[[Acted], None]
 
 
+_REQUEST: ContextVar[Iterator[str] | None] = ContextVar("makegood_request", default=None)
+
+
+@contextmanager
+def under_request(request: str) -> Iterator[None]:
+    """Let the acts within have the id of the request that asks for them; a second one has "/2" after it."""
+    before = _REQUEST.set(request if n == 1 else f"{request}/{n}" for n in count(1))
+    try:
+        yield
+    finally:
+        _REQUEST.reset(before)
+
+
 class Acts:
     """Leaves acts and waits for their answers. ``recent``: tasks whose kept ends an act makes stale."""
 
@@ -62,7 +78,8 @@ class Acts:
     def new(self, who: str | None, why: str) -> Act:
         """Return an act's identity; ``who`` defaults to the user and host of this process."""
         refuse_unstorable(ConfigError, who=who, why=why)
-        return Act(ids.random_uuid(self._rng), who or _user(), why or "")
+        asked = _REQUEST.get()
+        return Act(ids.random_uuid(self._rng) if asked is None else next(asked), who or _user(), why or "")
 
     async def leave(self, task: int, message: TaskMessage, *, timeout: Duration | None) -> Answer:
         """Leave an act in the task's inbox and return what a Scheduler's rules made of it.

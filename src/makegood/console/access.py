@@ -57,6 +57,8 @@ class Access:
         self.limits = LoginLimits(clock)
         self._resolve = resolve_user, resolve_access
         self._header = user_header
+        self.authenticates = resolve_user is not None or user_header is not None or bool(users)
+        """Whether visitors must say who they are."""
         self._role = None if role is None else role_of(role, "role")
         if resolve_access is not None and resolve_user is None:
             raise ConfigError("resolve_access= says what a user may do; give resolve_user= as well")
@@ -66,11 +68,6 @@ class Access:
             )
         if insecure and self.authenticates:
             raise ConfigError("insecure= means that nobody logs in: leave it out, or leave out the users")
-
-    @property
-    def authenticates(self) -> bool:
-        """Whether visitors must say who they are."""
-        return self._resolve[0] is not None or self._header is not None or bool(self.users)
 
     @property
     def has_login(self) -> bool:

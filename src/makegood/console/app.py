@@ -7,6 +7,7 @@ import asyncio
 import dataclasses
 import logging
 import secrets
+import uuid
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final, Self
 from urllib.parse import parse_qs, quote, urlsplit
@@ -20,8 +21,12 @@ from starlette.types import Message, Receive, Scope, Send
 
 from makegood.base.clock import Clock, SystemClock
 from makegood.client.client import Client
+from makegood.client.operators import under_request
 from makegood.console.access import Access, LoginNeededError, ResolveAccess, ResolveUser, body_of
+from makegood.console.acts import TaskActs
 from makegood.console.login import LoginPages
+from makegood.console.outcomes import BY_SCRIPT, Outcomes, Toast
+from makegood.console.outcomes import COOKIE as SAID
 from makegood.console.reads import SHARED, Reads
 from makegood.console.redaction import Redact, Redaction
 from makegood.console.render import Renderer, Shell, theme_of
@@ -114,7 +119,8 @@ class ConsoleApp:
         self._renderer = Renderer(files := StaticFiles(), redaction)
         self.routes: Sequence[Route] = ()
         self._patterns: list[tuple[Any, Route]] = []
-        self.answer(routes(files, LoginPages(access, self._renderer)))
+        self._outcomes = Outcomes(access.logins, self._renderer)
+        self.answer(routes(files, LoginPages(access, self._renderer), TaskActs(self._outcomes)))
         self._opening = asyncio.Lock()
         self._open = not self._owned
 
@@ -174,13 +180,7 @@ class ConsoleApp:
 
     async def _respond(self, request: Request, send: Send) -> None:
         """Answer a request, with the headers that every answer has, and log it."""
-        began, origin, number = self._log.begin(), self.access.proxies.origin(request), secrets.token_hex(6)
-        fields = {
-            "request": number,
-            "method": request.method,
-            "path": request.url.path,
-            "address": origin.address,
-        }
+        began, asked = self._log.begin(), _Asked(request, self.access.proxies.origin(request), _number())
         status = 500
 
         async def send_safely(message: Message) -> None:
@@ -191,61 +191,58 @@ class ConsoleApp:
                 for name, value in HEADERS.items():
                     headers[name] = value
                 headers.setdefault("cache-control", FRESH)
-                headers["x-request-id"] = number
+                headers["x-request-id"] = asked.id
             await send(message)
 
         try:
-            response = await self._answer(request, origin, number, fields)
+            response = await self._answer(asked)
             await response(request.scope, request.receive, send_safely)
         finally:
-            self._log.end(began, status, fields)
+            self._log.end(began, status, asked.fields())
 
-    async def _answer(
-        self, request: Request, origin: Whence, number: str, fields: dict[str, str]
-    ) -> Response:
-        """Find the route, admit the visitor, and answer; what goes wrong is an answer, too."""
-        kind, visitor = "page", NOBODY
+    async def _answer(self, asked: "_Asked") -> Response:
+        """Answer a request; what goes wrong is an answer, too."""
         try:
-            route = self._route(request, origin)
-            kind = route.kind
-            if kind == "file":
-                return await self._of(
-                    route, Visit(request, NOBODY, origin, number, self.client, self._reads, {})
-                )
-            known = await self.access.visitor(request, origin)
-            visitor = known or NOBODY
-            fields |= {"user": visitor.name, "role": visitor.role if known else ""}
-            form = _fields(await body_of(request)) if route.writes and kind != "api" else {}
-            visitor = self.access.admit(route, request, known, form)
-            await self.open()
-            return await self._of(
-                route, Visit(request, visitor, origin, number, self.client, self._reads, form)
-            )
+            return await self._admitted(asked)
         except LoginNeededError as needed:
-            if kind in ("api", "stream"):
-                return self._problem(request, origin, visitor, needed, kind)
-            asked = _path(request, origin) + (f"?{request.url.query}" if request.url.query else "")
-            back = quote(asked if request.method == "GET" else "/", safe="")
-            return RedirectResponse(f"{origin.base}/login?next={back}", 303)
+            if asked.kind in ("api", "stream"):
+                return self._problem(asked, needed)
+            path, query = _path(asked.request, asked.origin), asked.request.url.query
+            back = (f"{path}?{query}" if query else path) if asked.request.method == "GET" else "/"
+            return RedirectResponse(f"{asked.origin.base}/login?next={quote(back, safe='')}", 303)
         except (Denied, TaskNotFoundError, AlertNotFoundError, ActRefusedError, ConfigError) as denied:
-            return self._problem(request, origin, visitor, denied, kind)
+            return self._problem(asked, denied)
         except (StoreUnavailableError, SchemaMismatchError) as away:
-            log.warning("request %s: the store cannot be used: %s", number, away)
-            return self._problem(request, origin, visitor, away, kind)
+            log.warning("request %s: the store cannot be used: %s", asked.id, away)
+            return self._problem(asked, away)
         except Exception:
-            log.exception("request %s failed", number)
-            failure = Denied(
-                500, "This failed", f"The log of the console says why: look for request {number}."
-            )
-            return self._problem(request, origin, visitor, failure, kind)
+            log.exception("request %s failed", asked.id)
+            text = f"The log of the console says why: look for request {asked.id}."
+            return self._problem(asked, Denied(500, "This failed", text))
 
-    async def _of(self, route: Route, visit: Visit) -> Response:
-        if route.respond is not None:
+    async def _admitted(self, asked: "_Asked") -> Response:
+        """Find the route of a request, admit the visitor, and answer. Raises ``Denied``."""
+        request, origin = asked.request, asked.origin
+        route = self._route(request, origin)
+        asked.kind = "page" if route is None else route.kind
+        known = None if asked.kind == "file" else await self.access.visitor(request, origin)
+        asked.visitor = known or NOBODY
+        if route is None:
+            raise Denied(404, "Not found", "There is no such page.")
+        form = _fields(await body_of(request)) if route.writes and route.kind != "api" else {}
+        visitor = self.access.admit(route, request, known, form)
+        visit = Visit(request, visitor, origin, asked.id, self.client, self._reads, form)
+        if route.kind != "file":
+            await self.open()
+        if route.respond is None:
+            return await self._page(route, visit)
+        with under_request(visit.id):
             return await route.respond(visit)
-        return await self._page(route, visit)
 
-    def _route(self, request: Request, origin: Whence) -> Route:
-        """Return the route of a request, whose path then has its parts. Raises ``Denied``."""
+    def _route(self, request: Request, origin: Whence) -> Route | None:
+        """Return the route of a request, whose path then has its parts; None if there is none. Raises
+        ``Denied``.
+        """
         path, others = _path(request, origin), False
         method = "GET" if request.method == "HEAD" else request.method
         for (pattern, _, convertors), route in self._patterns:
@@ -260,7 +257,7 @@ class ConsoleApp:
             others = True
         if others:
             raise Denied(405, "Not this way", f"{method} is not how this address is used.")
-        raise Denied(404, "Not found", "There is no such page.")
+        return None
 
     async def _page(self, route: Route, visit: Visit) -> Response:
         """Draw a page, or the fragments of it that ``?fragment=`` names."""
@@ -270,15 +267,20 @@ class ConsoleApp:
         names = [name for name in query.pop("fragment", "").split(",") if name]
         context = _shallow(await route.context(visit.reads, {**query, **visit.params}))
         if names:
-            shell = self._shell(visit.request, visit.origin, visit.visitor, route)
+            shell = self._shell(visit.request, visit.origin, visit.visitor, route.here)
             return HTMLResponse(self._renderer.fragments(shell, route.template, context, names))
         alerts = sum(alert.open for alert in await visit.reads.alerts())
-        shell = dataclasses.replace(
-            self._shell(visit.request, visit.origin, visit.visitor, route), alerts=alerts
-        )
-        return HTMLResponse(self._renderer.page(shell, route.template, context))
+        toast = self._outcomes.take(visit.request)
+        shell = self._shell(visit.request, visit.origin, visit.visitor, route.here)
+        shell = dataclasses.replace(shell, alerts=alerts, toast=toast)
+        response = HTMLResponse(self._renderer.page(shell, route.template, context))
+        if toast is not None:
+            response.delete_cookie(
+                SAID, path=visit.origin.base or "/", secure=visit.origin.secure, httponly=True
+            )
+        return response
 
-    def _shell(self, request: Request, origin: Whence, visitor: Visitor, route: Route | None = None) -> Shell:
+    def _shell(self, request: Request, origin: Whence, visitor: Visitor, here: str = "") -> Shell:
         return Shell(
             base=origin.base,
             visitor=visitor,
@@ -286,21 +288,48 @@ class ConsoleApp:
             store=self._label,
             warning=OPEN_TO_ALL if self.access.insecure else "",
             paths=frozenset(route.path for route in self.routes if route.kind == "page"),
-            here="" if route is None else route.here,
+            here=here,
         )
 
-    def _problem(
-        self, request: Request, origin: Whence, visitor: Visitor, failure: Exception, kind: str
-    ) -> Response:
+    def _problem(self, asked: "_Asked", failure: Exception) -> Response:
         """Return the answer for a request that cannot be carried out: a page, or JSON for a program."""
         status, title = _status(failure)
         headers = {"retry-after": "5"} if status == 503 else {}
-        if kind in ("api", "stream"):
+        if asked.kind in ("api", "stream"):
             body = {"type": "about:blank", "title": title, "status": status, "detail": str(failure)}
             return JSONResponse(body, status, headers, media_type="application/problem+json")
-        context = {"status": status, "title": title, "text": str(failure), "back": ""}
-        shell = self._shell(request, origin, visitor)
+        if asked.request.headers.get(BY_SCRIPT):
+            toast = {"toast": Toast("need", title, str(failure))}
+            return HTMLResponse(
+                self._renderer.page(Shell(base=asked.origin.base), "toast.html", toast), status, headers
+            )
+        context = {"status": status, "title": title, "text": str(failure)}
+        shell = self._shell(asked.request, asked.origin, asked.visitor)
         return HTMLResponse(self._renderer.page(shell, "problem.html", context), status, headers)
+
+
+@dataclasses.dataclass(slots=True)
+class _Asked:
+    """A request, and what is known of it so far."""
+
+    request: Request
+    origin: Whence
+    id: str
+    kind: str = "page"
+    visitor: Visitor = NOBODY
+
+    def fields(self) -> dict[str, str]:
+        """Return what the access log says of it."""
+        role = self.visitor.role if self.visitor.name else ""
+        return {
+            "request": self.id, "method": self.request.method, "path": self.request.scope["path"], "address": self.origin.address,
+            "user": self.visitor.name, "role": role,
+        }  # fmt: skip
+
+
+def _number() -> str:
+    """Return the id of a request: it is that of its acts in the audit, too."""
+    return str(uuid.UUID(bytes=secrets.token_bytes(16), version=4))
 
 
 def _status(failure: Exception) -> tuple[int, str]:

@@ -86,6 +86,8 @@ class Shell:
     """The page's own path, for the live stream; "" for a page that does not change."""
     alerts: int = 0
     """Open alerts, in the navigation."""
+    toast: Any = None
+    """What the last act came to, with ``tone``, ``title`` and ``text``; None for nothing."""
     whole: bool = False
     """Whether payloads are shown uncovered: the look of an administrator, which is audited."""
 

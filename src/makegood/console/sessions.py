@@ -4,7 +4,6 @@ The cookie holds no role: a user who is removed from the settings, or loses a ro
 """
 
 import base64
-import binascii
 import hashlib
 import hmac
 import secrets
@@ -49,18 +48,14 @@ class Logins:
     def cookie(self, user: str) -> str:
         """Return a new cookie for a user who has logged in."""
         login = Login(user, self._clock.wall() + LASTS, secrets.token_urlsafe(16))
-        body = _text(msgspec.json.encode(login))
-        return f"{body}.{self._sign('login', body)}"
+        return self.signed("login", msgspec.json.encode(login))
 
     def read(self, cookie: str) -> Login | None:
         """Return what a cookie says; None for one that is forged, has expired or was logged out."""
-        body, _, signature = cookie.partition(".")
-        if not hmac.compare_digest(signature.encode(), self._sign("login", body).encode()):
+        body = self.verified("login", cookie)
+        if body is None:
             return None
-        try:
-            login = msgspec.json.decode(_bytes(body), type=Login)
-        except (msgspec.DecodeError, binascii.Error, ValueError):
-            return None
+        login = msgspec.json.decode(body, type=Login)
         return None if login.expires <= self._clock.wall() or login.nonce in self._ended else login
 
     def end(self, login: Login) -> None:
@@ -69,6 +64,19 @@ class Logins:
         while self._ended and (len(self._ended) >= MOST_KEPT or next(iter(self._ended.values())) <= now):
             self._ended.popitem(last=False)
         self._ended[login.nonce] = login.expires
+
+    def signed(self, purpose: str, body: bytes) -> str:
+        """Return a body with its signature, as a cookie holds it."""
+        text = _text(body)
+        return f"{text}.{self._sign(purpose, text)}"
+
+    def verified(self, purpose: str, cookie: str) -> bytes | None:
+        """Return the body of what was signed for this purpose; None for anything else."""
+        text, _, signature = cookie.partition(".")
+        same = hmac.compare_digest(
+            signature.encode("utf-8", "surrogatepass"), self._sign(purpose, text).encode()
+        )
+        return _bytes(text) if same else None
 
     def token(self, bound: str) -> str:
         """Return the token that a login's forms carry. ``bound``: what the login is told apart by."""

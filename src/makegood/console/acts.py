@@ -1,0 +1,150 @@
+"""Acts on one task, and on alerts: a form becomes an operator command, kept with who, why and the request's
+id.
+
+The rules decide, as they do for the command line: a page offers what is allowed, and an act that lost a race
+is answered with the reason, and with who was first.
+"""
+
+from collections.abc import Awaitable, Callable
+from typing import Any, Final
+
+import msgspec
+from starlette.responses import Response
+
+from makegood.base.text import kept
+from makegood.client.handle import TaskHandle
+from makegood.console.outcomes import Outcome, Outcomes
+from makegood.console.visits import Denied, Route, Visit, act
+from makegood.errors import ActRefusedError, AlertNotFoundError, WaitExpiredError
+from makegood.model.messages import Alert, Answer
+from makegood.payload.codec import UNREADABLE, shallow
+
+PATIENCE: Final = 10.0
+"""Seconds that an act waits for the answer of a Scheduler; the act is in the task's inbox by then."""
+MOST_ALERTS: Final = 500
+"""Alerts that one form may acknowledge."""
+
+Do = Callable[[TaskHandle[Any], Visit], Awaitable[Answer]]
+
+_DONE: Final = {
+    "cancel": "Cancelled", "undo": "The undo has begun", "resubmit": "Resubmitted", "edit": "Resubmitted with other input", "settle": "Settled",
+}  # fmt: skip
+
+
+class TaskActs:
+    """The acts on one task, and on alerts."""
+
+    def __init__(self, outcomes: Outcomes) -> None:
+        self._outcomes = outcomes
+
+    def routes(self) -> tuple[Route, ...]:
+        """Return their routes."""
+        return (
+            act("/tasks/{id}/cancel", self._on_task("cancel", _cancel)),
+            act("/tasks/{id}/undo", self._on_task("undo", _undo)),
+            act("/tasks/{id}/resubmit", self._on_task("resubmit", _resubmit)),
+            act("/tasks/{id}/edit", self._on_task("edit", _edit), role="admin"),
+            act("/tasks/{id}/settle", self._on_task("settle", _settle), role="admin"),
+            act("/alerts/acknowledge", self.acknowledge),
+            act("/alerts/test", self.test),
+        )
+
+    def _on_task(self, name: str, do: Do) -> Callable[[Visit], Awaitable[Response]]:
+        async def respond(visit: Visit) -> Response:
+            task = visit.client.task(visit.params["id"])
+            back = f"/tasks/{task.id}"
+            detail = await task.status()  # raises when there is no such task
+            shown = detail.task.key or task.id
+            try:
+                outcome = _answered(name, shown, back, await do(task, visit))
+            except ActRefusedError as refused:
+                outcome = Outcome("need", f"Refused: {shown}", str(refused), back, 409)
+            except WaitExpiredError:
+                text = "No Scheduler has answered yet. The command is in the task's inbox, and will be decided when one runs."
+                outcome = Outcome("doubt", f"Not decided yet: {shown}", text, back, 202)
+            finally:
+                visit.reads.forget()
+            return self._outcomes.respond(visit, outcome)
+
+        return respond
+
+    async def acknowledge(self, visit: Visit) -> Response:
+        """Acknowledge the alerts that the form names, with its note; one that somebody else has says who."""
+        names = visit.field("alert").split()[:MOST_ALERTS]
+        if not names or not all(name.isascii() and name.isdecimal() and len(name) < 19 for name in names):
+            raise Denied(400, "No alert", "Say which alerts to acknowledge.")
+        done, refused = 0, []
+        for name in names:
+            try:
+                await visit.client.acknowledge(int(name), who=who_of(visit), why=why_of(visit))
+                done += 1
+            except (ActRefusedError, AlertNotFoundError) as failure:
+                refused.append(str(failure))
+        visit.reads.forget()
+        title = f"{done:,} alert{'s' * (done != 1)} acknowledged" if done else "Refused"
+        outcome = Outcome(
+            "need" if refused else "ok", title, "; ".join(refused[:5]), "/alerts", 200 if done else 409
+        )
+        return self._outcomes.respond(visit, outcome)
+
+    async def test(self, visit: Visit) -> Response:
+        """Raise an alert that only shows which ways alerts take."""
+        text = f"a test alert ({visit.id}) by {who_of(visit)}: nothing is wrong"
+        await visit.client.store.alerts.alert([Alert("test", step=visit.id, text=text)])
+        visit.reads.forget()
+        said = "It goes where alerts go: see the logs of Schedulers and Supervisors, and the receiver of alert_webhook."
+        return self._outcomes.respond(visit, Outcome("ok", "A test alert is raised", said, "/alerts"))
+
+
+def who_of(visit: Visit) -> str:
+    """Return who acts, as the audit keeps it."""
+    return kept(visit.visitor.name)
+
+
+def why_of(visit: Visit, *, required: bool = False) -> str:
+    """Return the reason that the form gives. Raises ``Denied`` if it is ``required`` and missing."""
+    why = visit.field("reason")
+    if required and not why:
+        raise Denied(400, "A reason is needed", "Say how you know: the audit keeps it with your name.")
+    return kept(why)
+
+
+def _answered(name: str, shown: str, back: str, answer: Answer) -> Outcome:
+    if answer.verdict == "noop":
+        return Outcome("doubt", f"Nothing to do: {shown}", answer.outcome, back)
+    return Outcome("ok", f"{_DONE[name]}: {shown}", answer.outcome, back)
+
+
+def _said(visit: Visit, *, required: bool = False) -> dict[str, Any]:
+    return {"why": why_of(visit, required=required), "who": who_of(visit), "timeout": PATIENCE}
+
+
+async def _cancel(task: TaskHandle[Any], visit: Visit) -> Answer:
+    return await task.cancel(**_said(visit))
+
+
+async def _undo(task: TaskHandle[Any], visit: Visit) -> Answer:
+    return await task.undo(**_said(visit))
+
+
+async def _resubmit(task: TaskHandle[Any], visit: Visit) -> Answer:
+    return await task.resubmit(**_said(visit))
+
+
+async def _edit(task: TaskHandle[Any], visit: Visit) -> Answer:
+    inputs = _json(visit.form.get("input", ""), "The input")
+    return await task.resubmit(step=visit.field("step") or None, inputs=inputs, **_said(visit, required=True))
+
+
+async def _settle(task: TaskHandle[Any], visit: Visit) -> Answer:
+    outcome = visit.field("outcome")
+    value = _json(visit.form.get("value", "") or "null", "The result") if outcome == "done" else None
+    return await task.settle(visit.field("step"), outcome=outcome, value=value, **_said(visit, required=True))
+
+
+def _json(text: str, what: str) -> Any:
+    """Return a value that a form holds as JSON. Raises ``Denied``."""
+    try:
+        return msgspec.json.decode(shallow(text.encode(), what))
+    except UNREADABLE as wrong:
+        raise Denied(400, "Not JSON", f"{what} is not JSON: {wrong}") from None

@@ -1,0 +1,67 @@
+"""What came of an act, said to whoever asked for it: a toast beside the page, or a page of its own without a
+script.
+
+Without a script the browser is sent to the page that the act was about, and a signed cookie carries the
+sentence there.
+"""
+
+from typing import Final, Literal, NamedTuple
+
+import msgspec
+from starlette.requests import Request
+from starlette.responses import HTMLResponse, RedirectResponse, Response
+
+from makegood.console.render import Renderer, Shell
+from makegood.console.sessions import Logins
+from makegood.console.visits import Visit
+
+COOKIE: Final = "makegood_said"
+BY_SCRIPT: Final = "hx-request"
+"""The header of a form that the page's script sends."""
+
+
+class Outcome(NamedTuple):
+    """What came of an act. ``tone``: "ok", "doubt" (not decided yet, or nothing to do) or "need"
+    (refused).
+    """
+
+    tone: Literal["ok", "doubt", "need"]
+    title: str
+    text: str = ""
+    back: str = "/"
+    """The page that the act was about, below the console's own path."""
+    status: int = 200
+
+
+class Toast(NamedTuple):
+    """A sentence on a page."""
+
+    tone: str
+    title: str
+    text: str
+
+
+class Outcomes:
+    """Says outcomes."""
+
+    def __init__(self, logins: Logins, renderer: Renderer) -> None:
+        self._logins = logins
+        self._renderer = renderer
+
+    def respond(self, visit: Visit, outcome: Outcome) -> Response:
+        """Answer an act: with a toast for the page's script, with the page for a browser without it."""
+        toast = Toast(outcome.tone, outcome.title, outcome.text)
+        if visit.request.headers.get(BY_SCRIPT):
+            text = self._renderer.page(Shell(base=visit.origin.base), "toast.html", {"toast": toast})
+            return HTMLResponse(text, outcome.status)
+        response = RedirectResponse(visit.origin.base + outcome.back, 303)
+        said = self._logins.signed("said", msgspec.json.encode(toast))
+        response.set_cookie(
+            COOKIE, said, max_age=60, path=visit.origin.base or "/", secure=visit.origin.secure, httponly=True, samesite="lax"
+        )  # fmt: skip
+        return response
+
+    def take(self, request: Request) -> Toast | None:
+        """Return what the last act's answer left for this page to say."""
+        body = self._logins.verified("said", request.cookies.get(COOKIE, ""))
+        return None if body is None else msgspec.json.decode(body, type=Toast)
