@@ -11,6 +11,7 @@ RING_OF = {
     "actors": TEST,
     "conformance": TEST,
     "console": TEST,
+    "console/test_ladder_plans.py": PROOF,
     "conformance/test_fuzzed_rows.py": PROOF,
     "docs": TEST,
     "docs/test_election_howto.py": PROOF,

@@ -1,7 +1,8 @@
 """The rules: from a task, its steps and the messages at hand to one Decision. Pure: no I/O, no clock, no
 randomness.
 
-Other rooms import this package and use the names in ``__all__``; only the command line also reads ``rules``.
+Other rooms import this package and use the names in ``__all__``; only the command line, the console and the
+client also read ``rules``.
 
 A Scheduler holds tasks (``hold``), lets the rules decide what follows from the messages at hand (``decide``),
 commits the Decision, and only then applies it to the task it holds (``apply``). A lost Decision leaves no
@@ -25,6 +26,7 @@ modules:
 
 from makegood.saga.acts import lawful, tried
 from makegood.saga.corrected_inputs import Replanned
+from makegood.saga.decision_builder import arguments
 from makegood.saga.decisions import decide, progressed, put_to_error
 from makegood.saga.fast_path import Shapes
 from makegood.saga.first_decision import begin
@@ -34,6 +36,7 @@ __all__ = [
     "Replanned",
     "Shapes",
     "apply",
+    "arguments",
     "begin",
     "decide",
     "hold",

@@ -322,3 +322,10 @@ class DecisionBuilder:
     def use(self, message: TaskMessage) -> None:
         """Note that a reply uses up the request row it is about."""
         self.out.consumed.append((message.idx, message.attempt))
+
+
+def arguments(held: HeldTask, idx: int) -> bytes:
+    """Return the arguments with which a step would be asked now, as JSON. Raises ``MissingValueError`` if a
+    value that they need does not exist.
+    """
+    return DecisionBuilder(held).arguments(held.steps[idx].plan)

@@ -1,0 +1,416 @@
+"""From a task to the steps of its ladder: what is one rung, what follows what, and the words on each side.
+
+An ``each`` with its items is one rung, and a ``when`` keeps its rung. Steps that only join what others
+decided have none.
+"""
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from makegood.base.durations import shown
+from makegood.client.undo_preview import turns, what_happens
+from makegood.console.attempts import Course, ShownAttempt
+from makegood.console.conditions import condition_text, verdict_text
+from makegood.console.ladder import SETTLED, LadderStep, OddItem
+from makegood.errors import StoreError
+from makegood.model.plan import StepPlan
+from makegood.saga.held import predecessors
+from makegood.saga.rules import owner
+from makegood.store.views import StepView, TaskDetail
+
+MOST_TICKS = 12
+MOST_ODD = 5
+"""Items of an ``each`` that get a line of their own, at most."""
+
+WORST = ("undo_failed", "in_doubt", "failed", "undoing", "running", "ready", "waiting")
+"""The state of an ``each`` is the first of these that one of its items has, or else done or undone."""
+
+CODES: Mapping[str, str] = {
+    "done": "ok", "failed": "fail", "no answer": "none", "later": "later", "happened": "probe+", "not happened": "probe-",
+    "undone": "undo", "undo failed": "bad", "running": "run", "planned": "plan",
+}  # fmt: skip
+"""The mark of an attempt, by how it ended."""
+
+_PICK = {"failed": "failed", "in_doubt": "in doubt", "undo_failed": "undo failed", "undone": "undone"}
+
+
+_UNDOS = {
+    "done": "ghost", "in_doubt": "ghost", "running": "ghost", "undone": "undone", "undoing": "running", "undo_failed": "undo_failed",
+}  # fmt: skip
+
+
+@dataclass(slots=True)
+class _Reading:
+    """What the words of a rung are made of."""
+
+    found: TaskDetail
+    course: Course
+    now: float
+    nodes: Mapping[int, str]
+    goal: str
+    turns: Mapping[int, int]
+    attempts: dict[int, list[ShownAttempt]] = field(default_factory=dict)
+
+
+@dataclass(slots=True)
+class _Rung:
+    """A rung before it has words: one step, or the items of an ``each`` at one position of its body."""
+
+    name: str
+    views: list[StepView]
+    before: set[int]
+    each: StepView | None = None
+    body: StepPlan | None = None
+
+
+def rungs(
+    found: TaskDetail, course: Course, *, now: float, nodes: Mapping[int, str], skipped: bool = False
+) -> list[LadderStep]:
+    """Return the steps of a task's ladder. ``skipped``: with the steps whose branch was not taken."""
+    try:
+        counted: Mapping[int, int] = turns(found)
+    except StoreError:  # rows that cannot be read have no order
+        counted = {}
+    back = found.task.goal == "undo" or found.task.state in ("undoing", "undone")
+    reading = _Reading(found, course, now, nodes, "undo" if back else "forward", counted)
+    for attempt in course.attempts:
+        reading.attempts.setdefault(attempt.idx, []).append(attempt)
+    prepared = _prepared(found.steps, skipped=skipped)
+    place = {n: n for n in range(len(prepared))}
+    steps = [
+        _step(reading, n, rung, tuple(sorted(place[p] for p in rung.before)))
+        for n, rung in enumerate(prepared)
+    ]
+    _say_what_they_wait_for(steps)
+    _pick(steps)
+    return steps
+
+
+# -- what is one rung ----------------------------------------------------------------------------------------
+
+
+def _prepared(views: Sequence[StepView], *, skipped: bool) -> list[_Rung]:
+    """Return the rungs in the order of the plan, each with those before it by position."""
+    known = {view.idx: view for view in views}
+    items: dict[int, list[StepView]] = {}
+    top: list[StepView] = []
+    for view in sorted(views, key=lambda view: view.idx):
+        each = _outermost(view, known)
+        if each is None:
+            top.append(view)
+        elif view.kind == "action":
+            items.setdefault(each, []).append(view)
+    made: list[_Rung] = []
+    ends: dict[int, set[int]] = {}  # of each step: the rungs that whoever follows it comes after
+    last: set[int] = set()
+    for view in top:
+        before = set(last) if view.plan is None else _before(view.plan, ends)
+        if view.kind == "each":
+            last = _each(view, items.get(view.idx, []), before, made)
+        elif view.kind in ("merge", "gather") or (view.state == "skipped" and not skipped):
+            last = before
+        else:
+            made.append(_Rung(view.name, [view], before))
+            last = {len(made) - 1}
+        ends[view.idx] = last
+    return made
+
+
+def _outermost(view: StepView, known: Mapping[int, StepView]) -> int | None:
+    """Return the ``each`` that a step belongs to, the outermost one; None for a step of the plan itself."""
+    each = None
+    while view.plan is not None and (of := owner(view.plan)) >= 0 and of in known and of != view.idx:
+        each, view = of, known[of]
+    return each
+
+
+def _before(plan: StepPlan, ends: Mapping[int, set[int]]) -> set[int]:
+    return set().union(*(ends.get(p, set()) for p in predecessors(plan)))
+
+
+def _each(each: StepView, items: Sequence[StepView], before: set[int], made: list[_Rung]) -> set[int]:
+    """Add the rungs of an ``each``: one for each position of its body, in series."""
+    body = [step for step in (each.plan.body if each.plan is not None else ()) if step.kind == "action"]
+    groups: dict[str, list[StepView]] = {step.name: [] for step in body}
+    for item in items:
+        groups.setdefault(item.name.partition("[")[0], []).append(item)
+    declared = {step.name: step for step in body}
+    for name, views in groups.items():
+        views.sort(key=lambda view: (view.plan.nth if view.plan is not None else 0, view.idx))
+        made.append(_Rung(name, views, before, each, declared.get(name)))
+        before = {len(made) - 1}
+    return before
+
+
+# -- the words of a rung -------------------------------------------------------------------------------------
+
+
+def _step(reading: _Reading, n: int, rung: _Rung, after: tuple[int, ...]) -> LadderStep:
+    if rung.each is not None:
+        return _group(reading, n, rung, rung.each, after)
+    (view,) = rung.views
+    if view.kind == "when":
+        name = condition_text(view, reading.found)
+        said = verdict_text(view, reading.found)
+        return LadderStep(
+            idx=n,
+            name=name,
+            anchor=str(view.idx),
+            kind="when",
+            state=view.state,
+            after=after,
+            said=said,
+            undoable=False,
+        )
+    mine = reading.attempts.get(view.idx, [])
+    forward = [a for a in mine if a.doing != "undo"]
+    undos = [a for a in mine if a.doing == "undo"]
+    how = reading.course.forward.get(view.name, "")
+    was = "in_doubt" if how == "in_doubt" else "done"
+    return LadderStep(
+        idx=n,
+        name=view.name,
+        anchor=str(view.idx),
+        agent=view.agent,
+        state=view.state,
+        after=after,
+        forward=was if view.state in ("undoing", "undone", "undo_failed", "kept") else "",
+        undoable=view.undoable,
+        no_return=view.no_return,
+        ticks=ticks(forward, view.round),
+        undo_ticks=ticks(undos, view.round),
+        took=took(forward, view.round),
+        undo_took=took(undos, view.round) if view.state == "undone" else "",
+        note=_note(reading, view, how),
+        undo_note=_undo_note(reading, view),
+        turn=str(reading.turns.get(view.idx, "")),
+        round=view.round,
+        now=_now(reading, view),
+        said=how if how.startswith("done,") and view.state != "waiting" else "",
+        undo_said=_undo_said(view),
+    )
+
+
+def ticks(attempts: Iterable[ShownAttempt], round_: int) -> tuple[str, ...]:
+    """Return the marks of a step's attempts, those of older rounds before a line."""
+    made: list[str] = []
+    last = 0
+    for attempt in attempts:
+        code = CODES.get(attempt.end)
+        if code is None:
+            continue
+        if last and attempt.round != last:
+            made.append("|")
+        last = attempt.round
+        made.append(code if attempt.round >= round_ else f"~{code}")
+    return tuple(made[-MOST_TICKS:])
+
+
+def took(attempts: Iterable[ShownAttempt], round_: int) -> str:
+    """Return how long the attempts of a round took together, "" while they last."""
+    mine = [a for a in attempts if a.round == round_ and a.end not in ("planned", "withdrawn")]
+    if (
+        not mine
+        or mine[-1].ended is None
+        or mine[-1].end in ("no answer", "later", "not happened", "running")
+    ):
+        return ""
+    return shown(max(0.0, mine[-1].ended - mine[0].asked))
+
+
+def _note(reading: _Reading, view: StepView, how: str) -> str:
+    if view.state == "in_doubt":
+        silent = sum(a.doing == "do" and a.end == "no answer" for a in reading.attempts.get(view.idx, []))
+        times = {0: "", 1: "", 2: ", twice"}.get(silent, f", {silent} times")
+        return (view.error or "no answer by its deadline") + times
+    if view.state == "failed":
+        return view.error or ""
+    if view.doing in ("do", "probe") and view.state == "running":
+        return _in_flight(reading, view)
+    if view.waiting and view.state == "ready" and view.due is not None:
+        return f"again in {shown(max(0.0, view.due))}" + (f": {view.error}" if view.error else "")
+    if how == "done, by probe":
+        return "no answer at first; its probe found that it had happened"
+    return ""
+
+
+def _in_flight(reading: _Reading, view: StepView) -> str:
+    what = f"attempt {view.attempt}" if view.attempt > 1 else ""
+    if view.taken_by is None:
+        return ", ".join(filter(None, (what, "waits for an agent")))
+    where = f"at {reading.nodes.get(view.taken_by, f'node {view.taken_by}')}"
+    left = (
+        ""
+        if view.due is None
+        else f"{shown(view.due)} left"
+        if view.due > 0
+        else f"overdue by {shown(-view.due)}"
+    )
+    return ", ".join(filter(None, (f"{what} {where}".strip(), left)))
+
+
+def _undo_note(reading: _Reading, view: StepView) -> str:
+    if view.state == "undo_failed":
+        return view.error or ""
+    if view.state == "undoing":
+        again = f"again in {shown(max(0.0, view.due))}" if view.waiting and view.due is not None else ""
+        flight = _in_flight(reading, view) if view.doing == "undo" and view.taken_by is not None else ""
+        return "; ".join(filter(None, (view.error if view.failures else "", again or flight)))
+    if view.stood and view.state != "kept":
+        return f"an effect of round {max(1, view.round - 1)} is in place"
+    return ""
+
+
+def _undo_said(view: StepView) -> str:
+    if view.state == "undoing":
+        return f"undoing, attempt {view.attempt}" if view.failures else ""
+    if view.state == "running":
+        return "undone once it is answered"
+    if view.state == "in_doubt":
+        return what_happens(view).removeprefix("in doubt: ").removeprefix("in doubt, and ")
+    return ""
+
+
+def _now(reading: _Reading, view: StepView) -> str:
+    """Return why this is a rung to look at."""
+    if view.state == "undo_failed":
+        return "need"
+    if reading.found.task.state in ("processed", "undone", "pending"):
+        return ""
+    if view.state == "in_doubt" or (
+        view.state == "failed" and reading.found.task.state == "error" and reading.goal != "undo"
+    ):
+        return "doubt"
+    return {"running": "run", "ready": "run", "undoing": "undo"}.get(view.state, "")
+
+
+def _pick(steps: Sequence[LadderStep]) -> None:
+    """Leave marked only what matters most."""
+    marked = {step.now for step in steps}
+    drop = {"doubt", "run", "undo"} if "need" in marked else {"run"} if marked & {"doubt", "undo"} else set()
+    for step in steps:
+        if step.now in drop:
+            step.now = ""
+
+
+def _say_what_they_wait_for(steps: Sequence[LadderStep]) -> None:
+    """Name, for each step that will be undone, the step behind it that is in its way."""
+    followers: dict[int, list[LadderStep]] = {step.idx: [] for step in steps}
+    for step in steps:
+        for before in step.after:
+            followers[before].append(step)
+    blocked: dict[int, str] = {}
+    for step in reversed(steps):
+        for follower in followers[step.idx]:
+            if step.idx in blocked:
+                break
+            if follower.kind == "when" or follower.state in SETTLED:
+                if follower.idx in blocked:
+                    blocked[step.idx] = blocked[follower.idx]
+            else:
+                blocked[step.idx] = follower.name
+        step.waits_for = blocked.get(step.idx, "")
+
+
+# -- an each -------------------------------------------------------------------------------------------------
+
+
+def _group(reading: _Reading, n: int, rung: _Rung, each: StepView, after: tuple[int, ...]) -> LadderStep:
+    """Return the items of an ``each`` as one rung."""
+    views = rung.views
+    policy = rung.body.policy if rung.body is not None else None
+    step = LadderStep(
+        idx=n, name=rung.name, anchor=str(each.idx), agent=rung.body.agent if rung.body is not None else each.agent,
+        after=after, undoable=policy is None or policy.undoable, no_return=policy is not None and policy.no_return,
+        round=max((view.round for view in views), default=1),
+    )  # fmt: skip
+    if not views:
+        begun = each.state in ("done", "kept")
+        step.kind, step.state, step.said = (
+            "each",
+            "done" if begun else each.state,
+            "no items" if begun else "",
+        )
+        return step
+    step.count = len(views)
+    states: Counter[str] = Counter(view.state for view in views)
+    step.state = next((state for state in WORST if states[state]), _calm(states))
+    if step.state in ("undoing", "undone", "undo_failed", "kept"):
+        step.forward = "done"
+    forward = [_forward_state(reading, view) for view in views]
+    step.items = tuple((state, view.idx) for state, view in zip(forward, views, strict=True))
+    if any(view.undoable and not view.no_return for view in views):
+        step.undo_items = tuple(_UNDOS.get(view.state, "idle") for view in views)
+    step.said = _counts(Counter(forward), len(views))
+    step.undo_said = _undo_counts(states, len(views), reading.goal)
+    mine = [a for view in views for a in reading.attempts.get(view.idx, [])]
+    step.took = _span([a for a in mine if a.doing != "undo"])
+    step.undo_took = _span([a for a in mine if a.doing == "undo"]) if step.state == "undone" else ""
+    turn = sorted({reading.turns[view.idx] for view in views if view.idx in reading.turns})
+    step.turn = "" if not turn else str(turn[0]) if len(turn) == 1 else f"{turn[0]}–{turn[-1]}"
+    odd = [
+        view
+        for view in views
+        if view.state in ("undo_failed", "in_doubt", "failed") or (view.state == "undoing" and view.failures)
+    ]
+    odd.sort(key=lambda view: WORST.index(view.state))
+    step.odd = tuple(
+        OddItem(
+            state=view.state,
+            words=f"{view.name}: {view.error or _PICK.get(view.state, view.state)}",
+            idx=view.idx,
+        )
+        for view in odd[:MOST_ODD]
+    )
+    step.more_odd = max(0, len(odd) - MOST_ODD)
+    step.now = next(
+        (now for now in ("need", "doubt", "undo", "run") if any(_now(reading, v) == now for v in views)), ""
+    )
+    return step
+
+
+def _calm(states: Counter[str]) -> str:
+    """Return the state of an ``each`` none of whose items is in trouble or under way."""
+    for state in ("done", "undone", "kept"):
+        if states[state]:
+            return state
+    return "skipped"
+
+
+def _forward_state(reading: _Reading, view: StepView) -> str:
+    if view.state in ("undoing", "undone", "undo_failed", "kept"):
+        return "in_doubt" if reading.course.forward.get(view.name) == "in_doubt" else "done"
+    return view.state
+
+
+def _counts(states: Counter[str], total: int) -> str:
+    """Say how the items are: "35 of 36 done, 1 in doubt".
+
+    >>> _counts(Counter(done=35, in_doubt=1), 36)
+    '35 of 36 done, 1 in doubt'
+    """
+    parts = [f"{states['done']:,} of {total:,} done"]
+    parts += [
+        f"{count:,} {state.replace('_', ' ')}"
+        for state, count in states.items()
+        if state not in ("done", "waiting", "skipped") and count
+    ]
+    return ", ".join(parts)
+
+
+def _undo_counts(states: Counter[str], total: int, goal: str) -> str:
+    if goal != "undo":
+        return ""
+    failed = [f"{states['undo_failed']:,} failed"] if states["undo_failed"] else []
+    begun = states["undone"] or states["undoing"] or failed
+    return ", ".join([*failed, f"{states['undone']:,} of {total:,} undone"]) if begun else ""
+
+
+def _span(attempts: Sequence[ShownAttempt]) -> str:
+    ends = [a.ended for a in attempts if a.ended is not None]
+    return (
+        shown(max(0.0, max(ends) - min(a.asked for a in attempts)))
+        if ends and len(ends) == len(attempts)
+        else ""
+    )

@@ -1,0 +1,107 @@
+"""The page of a task, drawn as text from recorded runs: the drawings lie beside the recordings."""
+
+import pytest
+
+from makegood.console.attempts import course
+from makegood.console.pages.task import TaskPage
+from tests.console.drawing import drawings, drawn, page
+from tests.console.recorded_tasks import FOLDER, names, recorded
+
+
+@pytest.mark.parametrize("name", sorted(drawings()))
+def test_a_recorded_task_is_drawn_as_its_text_says(name: str) -> None:
+    """`python -m tests.console.drawing` writes the texts again; read the difference before you keep it."""
+    assert drawings()[name] == (FOLDER / f"{name}.txt").read_text(encoding="utf-8")
+
+
+def states(made: TaskPage) -> dict[str, str]:
+    """Return the state of each rung."""
+    return {step.name: step.state for row in made.rows for step in row.steps}
+
+
+def test_an_each_of_300_items_is_one_rung() -> None:
+    """Its state is its worst item's, which has a line of its own; the rest is counted."""
+    made = page("each")
+    (rung,) = [step for row in made.rows for step in row.steps if step.count is not None]
+    assert (rung.name, rung.count, rung.state) == ("hold_line", 300, "undo_failed")
+    assert [item.words for item in rung.odd] == ["hold_line[19]: 409 the hold is being shipped"]
+    assert rung.undo_said == "1 failed, 299 of 300 undone"
+    assert len(made.attempts) < 10
+    assert made.asked > 600
+
+
+def test_a_branch_that_was_not_taken_is_shown_on_request() -> None:
+    """Its ``when`` keeps its rung either way, and says which steps were left out."""
+    assert states(page("when")) == {"screen": "done", 'when screen is "high"': "done", "reserve": "done"}
+    assert states(page("when", skipped=True))["review"] == "skipped"
+
+
+def test_an_older_submission_is_rebuilt_from_the_history() -> None:
+    """As it ended, with its own attempts, and without acts."""
+    now, before = page("round_two"), page("round_two", submission=1)
+    assert states(now) == states(before) == {"reserve": "undone", "charge": "failed"}
+    assert [step.ticks for row in now.rows for step in row.steps] == [
+        ("~ok", "|", "ok"),
+        ("~fail", "|", "fail"),
+    ]
+    assert [step.ticks for row in before.rows for step in row.steps] == [("ok",), ("fail",)]
+    assert now.offers.acts
+    assert not before.offers.acts
+    assert before.found.task.submission == 1
+    assert not before.current
+    assert page("round_two", submission=7).current, "there is no seventh"
+
+
+def test_a_task_without_times_has_no_drawing_of_time() -> None:
+    """Nothing has happened yet, and the page says that nobody is there to begin it."""
+    made = page("without_times")
+    assert made.chart is None
+    assert not made.attempts
+    assert made.verdict.title == "No Scheduler is running: nothing continues until one does"
+
+
+def test_what_comes_next_is_said_by_the_rule_that_decides_it() -> None:
+    """Three more tries, then the undo, whose size the preview knows."""
+    made = page("in_doubt").verdict
+    assert made.title == "charge is in doubt: it gave no certain answer"
+    assert made.next == [
+        "{} asked again, under the same key",
+        "3 more tries, after 1h",
+        "then undo: 2 effects in 2 turns",
+    ]
+    assert made.countdown is not None
+    assert 3590 < made.countdown.seconds <= 3600
+
+
+def test_only_what_the_rules_allow_is_offered() -> None:
+    """What is refused is said, with the reason; an admin's acts say that they are."""
+    made = page("stuck").offers
+    assert [(offer.act, offer.role) for offer in made.acts] == [("undo", "operator"), ("settle", "admin")]
+    assert made.refused == [
+        "Resubmit is refused: the undo of charge has failed: undo the task again or settle that step first."
+    ]
+    assert [(one.turn, one.name) for one in made.acts[0].previews] == [("1", "charge"), ("2", "reserve")]
+
+
+def test_turns_count_from_the_end_of_the_task() -> None:
+    """Steps that are undone keep the turn that they had; the preview counts what is left."""
+    made = page("stuck")
+    assert {step.name: step.turn for row in made.rows for step in row.steps if step.turn} == {
+        "reserve": "3", "charge": "2", "book": "1", "pack": "1",
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize("name", names())
+def test_every_attempt_of_a_history_has_a_beginning_before_its_end(name: str) -> None:
+    """And none is counted twice: a step has no more attempts than it says."""
+    task = recorded(name)
+    made = course(task.detail, task.events, task.now)
+    for attempt in made.attempts:
+        assert attempt.ended is None or attempt.asked <= attempt.ended
+    for step in task.detail.steps:
+        assert sum(a.end != "planned" for a in made.of(step.idx)) <= step.attempt
+
+
+def test_a_drawing_shows_a_change() -> None:
+    """The texts are no empty promise: another recording draws another text."""
+    assert len({drawn(page(name)) for name in names()}) == len(names())
