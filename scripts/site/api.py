@@ -31,7 +31,21 @@ GROUPS: Mapping[str, Sequence[str]] = {
 }  # fmt: skip
 """The names of ``makegood`` by subject. Errors make the last group."""
 
-INTERNAL: Mapping[str, Sequence[str]] = {"Node": ("agents", "infos", "notifier", "scheduler")}
+INTERNAL: Mapping[str, Sequence[str]] = {
+    "Action": (
+        "decoded", "encoded", "fitted", "made_good", "policy", "prepared", "probe_fn", "probed", "template", "undo_fn", "undoable",
+    ),
+    "Agent": ("find",),
+    "App": ("addresses", "find_action", "find_workflow"),
+    "Call": ("traced",),
+    "FakeService": ("ask_now", "carried_out", "spell", "spell_ends", "take_back", "under_way"),
+    "Inbox": ("checked", "pause", "prepare", "read"),
+    "LeaseCase": ("prove",),
+    "Node": ("agents", "infos", "notifier", "scheduler"),
+    "Options": ("poll_seconds", "receivers"),
+    "Plan": ("fingerprint", "returns_type"),
+    "Workflow": ("find_action", "plan_from"),
+}  # fmt: skip
 """What other parts of makegood ask of a class, and users need not."""
 
 

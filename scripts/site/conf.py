@@ -1,9 +1,14 @@
 """How Sphinx builds the site; see ``scripts/site/__main__.py``."""
 
+import inspect
 import logging
 from importlib.metadata import version as installed
+from typing import Any
 
-from scripts.site.pages import PROJECT, SOURCE
+from sphinx.application import Sphinx
+
+from scripts.site.fields import split
+from scripts.site.pages import DOCS, PROJECT, SOURCE
 
 logging.getLogger("makegood").setLevel(logging.ERROR)  # the reference looks at old names too
 
@@ -20,7 +25,6 @@ exclude_patterns = ["extra"]
 html_css_files = ["site.css"]
 html_static_path = ["_static"]
 html_theme_options = {
-    "source_view_link": f"{SOURCE}/blob/main/docs/",
     "footer_icons": [],
     "light_css_variables": {"font-stack--monospace": "ui-monospace, 'SF Mono', Menlo, Consolas, monospace"},
 }
@@ -44,4 +48,29 @@ python_use_unqualified_type_names = True
 python_maximum_signature_line_length = 100
 toc_object_entries_show_parents = "hide"
 copybutton_exclude = ".linenos, .gp"
+highlight_language = "text"  # of a block that names none
 pygments_style, pygments_dark_style = "friendly", "github-dark"
+
+
+def with_fields(_app: Sphinx, what: str, _name: str, one: Any, _options: Any, lines: list[str]) -> None:
+    """Show what a docstring says of parameters, results and errors as fields."""
+    try:
+        parameters = [*inspect.signature(one).parameters] if what in ("class", "method", "function") else []
+    except (TypeError, ValueError):
+        parameters = []
+    lines[:] = split(lines, parameters)
+
+
+def with_source(_app: Sphinx, page: str, _template: str, context: dict[str, Any], _doctree: Any) -> None:
+    """Link each page of docs/ to its own file; generated pages have none."""
+    file = DOCS / f"{page}.md"
+    if page.endswith("/index"):
+        file = file.with_name("README.md")
+    if file.exists():
+        context["theme_source_view_link"] = f"{SOURCE}/blob/main/{file.relative_to(DOCS.parent).as_posix()}"
+
+
+def setup(app: Sphinx) -> None:
+    """Connect both."""
+    app.connect("autodoc-process-docstring", with_fields)
+    app.connect("html-page-context", with_source)

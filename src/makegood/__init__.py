@@ -1,8 +1,7 @@
-"""makegood: multi-step tasks across remote services that end whole.
+"""makegood: sagas, which are multi-step tasks across remote services that end in a known state.
 
-Every step done, or every effect undone, or in an operator's hands with the standing effects listed; never
-half done and forgotten, whatever crashes. The Scheduler-Agent-Supervisor pattern on one SQLite file or on
-PostgreSQL.
+Every step is done, or every effect is undone, or an operator has a list of the effects that are still in
+place, whatever crashes. The Scheduler-Agent-Supervisor pattern on one SQLite file or on PostgreSQL.
 
     import makegood as mg
 

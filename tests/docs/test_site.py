@@ -1,5 +1,7 @@
 """The documentation site: it builds without a warning, and its reference has every public name."""
 
+import importlib
+import inspect
 import re
 import subprocess
 import sys
@@ -9,7 +11,8 @@ import pytest
 from sphinx.util.inventory import InventoryFile
 
 import makegood as mg
-from scripts.site import api, pages
+from makegood.base.old_names import OLD
+from scripts.site import api, fields, pages
 
 LINK = re.compile(r'(?:href|src)="([^"#:]+)(?:#[^"]*)?"')
 
@@ -17,6 +20,58 @@ LINK = re.compile(r'(?:href|src)="([^"#:]+)(?:#[^"]*)?"')
 def test_each_public_name_has_one_place_in_the_reference() -> None:
     found = [name for names in api.groups().values() for name in names]
     assert sorted(found) == sorted(mg.__all__)
+
+
+def test_each_member_that_the_reference_shows_is_explained_on_a_page() -> None:
+    """What no page names is for makegood itself: the reference hides it, and hides nothing that is not there."""
+    text = "\n".join(
+        page.read_text(encoding="utf-8")
+        for folder in ("reference", "build", "operate", "learn")
+        for page in (pages.DOCS / folder).rglob("*.md")
+    )
+    code = re.findall(r"`[^`\n]+`", text) + re.findall(r"^```.*?^```", text, re.MULTILINE | re.DOTALL)
+    named = set(re.findall(r"\w+", " ".join(code)))
+    left, hidden = set(), set()
+    for module in ("makegood", "makegood.election", "makegood.testing"):
+        for name in api.exported(module):
+            one = getattr(importlib.import_module(module), name)
+            if not inspect.isclass(one) or issubclass(one, BaseException):
+                continue
+            members = {
+                member for member in dir(one) if not member.startswith("_") and not hasattr(tuple, member)
+            }
+            hidden |= {f"{name}.{member}" for member in members & {*api.INTERNAL.get(name, ())}}
+            if module != "makegood.testing":  # its docstrings are the page
+                left |= {
+                    f"{name}.{member}"
+                    for member in members - named - {*OLD.get(name, ()), *api.INTERNAL.get(name, ())}
+                }
+    assert not left, f"explain them in docs/reference, or add them to INTERNAL of scripts/site/api.py: {left}"
+    assert hidden == {f"{name}.{member}" for name, members in api.INTERNAL.items() for member in members}
+
+
+def test_prose_of_a_docstring_becomes_fields() -> None:
+    """Parameters, results and errors, each in its list; the rest of the prose and its code stay."""
+    lines = inspect.cleandoc("""Send it, such as this.
+
+        ``to``: a queue; ``tries`` is the number of tries. Not in the list. Returns its id. Raises ``A`` or ``B`` if
+        it is full, and ``C`` when closed.
+
+            send("queue:web")
+        """).splitlines()
+    assert fields.split(lines, ["to", "tries"]) == [
+        "Send it, such as this.", "", ".. code-block:: python", "", '    send("queue:web")', "",
+        ":param to: a queue", ":param tries: the number of tries. Not in the list.", ":returns: its id.",
+        ":raises A: if it is full", ":raises B: if it is full", ":raises C: when closed.",
+    ]  # fmt: skip
+    submit = fields.split(
+        (inspect.getdoc(mg.Client.submit) or "").splitlines(),
+        [*inspect.signature(mg.Client.submit).parameters],
+    )
+    assert {line.split(":")[1] for line in submit if line.startswith(":param")} == {
+        f"param {name}"
+        for name in ("workflow", "key", "priority", "correlation_id", "reply_to", "connection")
+    }
 
 
 def test_each_page_is_in_the_table_of_contents() -> None:

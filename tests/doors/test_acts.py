@@ -69,6 +69,15 @@ def test_a_stuck_undo_is_settled_by_hand(open_shop: Shop) -> None:
     assert open_shop.json("task", "show", task)["state"] == "undone"
 
 
+@pytest.mark.parametrize("flag", ["--not-done", "--failed"])
+def test_a_step_that_did_not_happen_is_settled_under_either_name(open_shop: Shop, flag: str) -> None:
+    """Python and the states of a step say failed; both flags mean it, and only one may be given with another."""
+    words = ("task", "settle", submit(open_shop, "stuck"), "--step", "reserve", "--reason", "r", flag)
+    (settled,) = open_shop.json(*words, code=4)
+    assert "it can be settled as undone" in settled["outcome"]
+    assert open_shop.call(*words, "--undone").exit_code == 2
+
+
 @pytest.mark.parametrize(
     ("words", "code", "told"),
     [

@@ -29,7 +29,7 @@ def test_open_ones_come_first_and_are_acknowledged_by_number(open_shop: Shop) ->
     assert "acknowledged by ann" in open_shop.done("alerts", "--all")
     asked = open_shop.call("alerts", "3")
     assert asked.exit_code == 2
-    assert "--ack acknowledges it" in asked.stderr
+    assert "pass --ack to acknowledge it" in asked.stderr
 
 
 def test_alerts_end_with_their_cause(open_shop: Shop) -> None:
@@ -68,7 +68,7 @@ def test_a_test_alert_goes_all_ways(shop: Shop) -> None:
         told = shop.call("alerts", "--test")
         assert told.exit_code == 0, told.output
         assert "written by one process that runs" in told.stdout
-        assert "sent and taken" in told.stdout
+        assert "sent, and accepted" in told.stdout
         assert re.search(r" test +- +- +open ", shop.done("alerts").splitlines()[1])
         code, _, err = shop.stop(served)
         assert code == 0
@@ -104,11 +104,11 @@ def test_a_webhook_that_does_not_take_an_alert_is_not_called_unset(shop: Shop) -
         url = f"http://127.0.0.1:{held.getsockname()[1]}/alerts"
         alone = shop.call("alerts", "--test", "--timeout", "1s", MAKEGOOD_ALERT_WEBHOOK=url)
         assert alone.exit_code == 1
-        assert "webhook  sent and not taken: what is shown above says why" in alone.stdout
+        assert "webhook  sent, and not accepted: see the lines above" in alone.stdout
         served = shop.serve("scheduler", MAKEGOOD_ALERTS_EVERY="100ms", MAKEGOOD_ALERT_WEBHOOK=url)
         result = shop.call("alerts", "--test", "--timeout", "10s")
         assert result.exit_code == 1
-        assert "sent and not taken: the log of the schedulers and supervisors says why" in result.stdout
+        assert "sent, and not accepted: see the log of the schedulers and supervisors" in result.stdout
         assert "alert_webhook" not in result.stdout
         _, _, log = shop.stop(served)
     assert "was not delivered" in log

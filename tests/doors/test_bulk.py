@@ -40,7 +40,7 @@ def test_it_asks_and_no_is_no(shop: Shop) -> None:
     assert "nothing was done" in asked.stderr
     unanswered = shop.call("task", "cancel", "--state", "pending", stdin="")
     assert unanswered.exit_code == 2
-    assert "give --yes in scripts; nothing was done" in unanswered.stderr
+    assert "pass --yes. Nothing was changed" in unanswered.stderr
     assert len(shop.json("task", "list", "--state", "pending")) == 2
 
 

@@ -49,7 +49,7 @@ def test_with_everything_running_it_says_who_leads(open_shop: Shop) -> None:
     seen = open_shop.json("doctor")
     ((severity, what),) = found(seen, "leader")
     assert severity == "ok"
-    assert "leads, term 1" in what
+    assert "leads in epoch 1" in what
     ((_, running),) = found(seen, "processes")
     assert "1 scheduler" in running
 
@@ -163,7 +163,7 @@ def test_clock_leader_and_latency_are_judged_at_both_sides() -> None:
     times = [findings.latency("commit", [t] * 3 + [9.0], 0.1, "mend it").severity for t in (0.01, 0.2)]
     assert times == ["ok", "warning"]
     over = LeaseView("makegood/supervisor", "ann", 3, 15.0, 0.0, -1.0)
-    assert "the lease of ann, term 3, is over" in findings.leading(over, 1).what
+    assert "the lease of ann, epoch 3, is over" in findings.leading(over, 1).what
     assert [findings.orphaned([], 9, scheduled=True).severity,
             findings.orphaned([1], 9, scheduled=False).severity,
             findings.orphaned([1], 9, scheduled=True).severity] == ["ok", "warning", "error"]  # fmt: skip
@@ -211,10 +211,10 @@ def test_a_queue_that_nobody_reads_is_told() -> None:
     )
     assert (said.check, said.severity) == ("queues", "note")
     assert "3 messages in queue jbos" in said.what
-    assert "none was ever given out" in said.what
+    assert "none was ever received" in said.what
     assert "makegood queue drop --all --waiting jbos" in said.remedy
     (gone,) = findings.unread([QueueView("jobs", 1, 0, 0, 0, 99.0)])
-    assert "ever" not in gone.what
+    assert "none was ever" not in gone.what
     assert [one.severity for one in findings.unread([])] == ["ok"]
 
 

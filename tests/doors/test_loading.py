@@ -16,7 +16,7 @@ README = Path(__file__).parents[2] / "README.md"
         ("nowhere:shop", "", 2, r"there is no module 'nowhere'"),
         ("kiosk", "", 2, r"write module:attribute; kiosk has kiosk:kiosk"),
         ("kiosk.py:kiosk", "", 2, r"write module:attribute, such as kiosk:kiosk"),
-        ("kiosk:koisk", "", 2, r"koisk is not there; kiosk has kiosk:kiosk"),
+        ("kiosk:koisk", "", 2, r"koisk does not exist; kiosk has kiosk:kiosk"),
         ("kiosk:buy", "", 2, r"buy is not an App but a Workflow; kiosk has kiosk:kiosk"),
         ("kiosk:", "", 2, r"write module:attribute"),
         (
@@ -58,11 +58,11 @@ def test_what_cannot_be_loaded_is_told_with_its_place(
 @pytest.mark.parametrize(
     ("words", "told"),
     [
-        (("check", "parcel:shop"), "shop is not there; did you mean parcel.shop:shop?"),
-        (("check", "parcel:later"), "later is not there; did you mean parcel.broken:later?"),
-        (("check", "parcel:broken"), "broken is not there; did you mean parcel.broken:broken?"),
-        (("task", "submit", "parcel:send"), "send is not there; did you mean parcel.shop:send?"),
-        (("check", "parcel:nothing"), "nothing is not there;"),
+        (("check", "parcel:shop"), "shop does not exist; did you mean parcel.shop:shop?"),
+        (("check", "parcel:later"), "later does not exist; did you mean parcel.broken:later?"),
+        (("check", "parcel:broken"), "broken does not exist; did you mean parcel.broken:broken?"),
+        (("task", "submit", "parcel:send"), "send does not exist; did you mean parcel.shop:send?"),
+        (("check", "parcel:nothing"), "nothing does not exist;"),
     ],
 )
 def test_what_a_module_of_the_package_has_is_suggested(
@@ -115,7 +115,7 @@ def test_debug_shows_where_it_arose(tmp_path: Path) -> None:
     ("words", "told"),
     [
         (("task", "list", "--limit", "0"), "makegood: --limit: '0' is not a whole number from 1 to 10,000; see `makegood task list --help`"),
-        (("task", "submit", "kiosk:koisk"), "makegood: 'kiosk:koisk': koisk is not there; kiosk has kiosk:buy"),
+        (("task", "submit", "kiosk:koisk"), "makegood: 'kiosk:koisk': koisk does not exist; kiosk has kiosk:buy"),
         (("supervisor", "--supervise-every", "-5s"), "makegood: --supervise-every='-5s' is negative: write"),
         (("task", "watch", "x", "--timeout", "soon"), "makegood: --timeout='soon' is not a duration: write seconds, or \"200ms\","),
         (("task", "list", "--limit", "x"), "makegood: --limit: 'x' is not a whole number from 1 to 10,000; see `makegood task list --help`"),

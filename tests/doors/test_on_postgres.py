@@ -43,7 +43,7 @@ def test_every_verb_works_on_postgres(shop_on_postgres: Shop) -> None:
     assert {agent["agent"] for agent in node["agents"]} == {"kiosk/stock", "kiosk/till"}
     assert shop.json("leader")["holder"] == node["name"]
     assert shop.json("check", "kiosk:kiosk")["stranded"] == []
-    assert shop.done("store", "check") == "nothing found: the store is sound\n"
+    assert shop.done("store", "check") == "nothing found: the store is intact\n"
 
 
 def test_a_password_is_never_shown(shop_on_postgres: Shop) -> None:

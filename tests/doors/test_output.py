@@ -51,10 +51,10 @@ def test_a_column_without_a_value_stands_where_it_will_stand_with_one(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     """Texts to the left; what counts, by its head, to the right."""
-    Output().table(("id", "key", "failures"), [("a", None, None)], empty="none")
-    Output().table(("id", "key", "failures"), [("a", "k", 2)], empty="none")
+    Output().table(("id", "key", "unanswered"), [("a", None, None)], empty="none")
+    Output().table(("id", "key", "unanswered"), [("a", "k", 2)], empty="none")
     without, with_one = capsys.readouterr().out.splitlines()[1::2]
-    assert (without, with_one) == ("a   -           -", "a   k           2")
+    assert (without, with_one) == ("a   -             -", "a   k             2")
 
 
 def test_an_empty_table_says_so_on_stderr_only(capsys: pytest.CaptureFixture[str]) -> None:
@@ -112,7 +112,7 @@ def test_at_80_columns_a_list_of_tasks_has_no_sliver(monkeypatch: pytest.MonkeyP
     """One line per task: with every column in use the cause is cut with an ellipsis, ids and states stay whole."""
     terminal = on_terminal(monkeypatch)
     monkeypatch.setenv("COLUMNS", "80")
-    heads = ("id", "workflow", "state", "created", "for", "key", "failures", "cause")
+    heads = ("id", "workflow", "state", "created", "took", "key", "unanswered", "cause")
     row = (
         "0akknnn0w6528",
         "orders.place_order",

@@ -39,14 +39,14 @@ def of(*steps: StepView) -> list[Preview]:
         (view(undoable=False), "nothing to undo: stays"),
         (view(no_return=True), "no way back: stays"),
         (view(state="running", doing="do", taken_by=3), "makegood waits for its answer or deadline, then undoes it"),
-        (view(state="running", doing="do"), "no process has taken it: taken back, nothing to undo"),
+        (view(state="running", doing="do"), "no process has claimed it: withdrawn, nothing to undo"),
         (view(state="ready", doubt=True), "makegood waits for its answer or deadline, then undoes it"),
         (view(state="in_doubt"), "in doubt: undone as if it were done"),
-        (view(state="in_doubt", probe=True), "in doubt: its probe is asked, then undone as if it were done"),
-        (view(state="in_doubt", probe=True, fences=True), "in doubt: its probe is asked, then undone if it happened"),
+        (view(state="in_doubt", probe=True), "in doubt: makegood asks its probe, then undone as if it were done"),
+        (view(state="in_doubt", probe=True, fences=True), "in doubt: makegood asks its probe, then undone if it happened"),
         (view(state="in_doubt", remembers=True), "in doubt: driven to a definite answer under its key, and undone if it happened"),
         (view(state="in_doubt", never=True), "in doubt, and must not be repeated: stuck until it is settled by hand"),
-        (view(state="in_doubt", never=True, probe=True, fences=True), "in doubt: its probe is asked, then undone if it happened"),
+        (view(state="in_doubt", never=True, probe=True, fences=True), "in doubt: makegood asks its probe, then undone if it happened"),
     ],
 )  # fmt: skip
 def test_what_happens_to_a_step(step: StepView, told: str) -> None:

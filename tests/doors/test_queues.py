@@ -85,7 +85,7 @@ def test_without_acknowledgement_it_comes_again_until_its_receipt_is_given(shop:
     assert again["tries"] == 2
     late = shop.call("queue", "ack", "web", receipt)
     assert late.exit_code == 4
-    assert "is not yours any more" in late.stderr
+    assert "is no longer valid" in late.stderr
     said = shop.json("queue", "ack", "web", str(again["receipt"]))
     assert said == [{"receipt": again["receipt"], "acknowledged": True}]
     assert shop.json("queue", "list") == []

@@ -115,11 +115,11 @@ def test_the_ending_says_which_undo_failed_why_and_what_stands() -> None:
     task = ids.show(incomplete().task.id)
     assert ending(incomplete()) == (
         f"task {task} is in error: charge: card refused; the undo of reserve failed: the room is locked; "
-        "standing or in doubt: reserve"
+        "in place or in doubt: reserve"
     )
     assert ending(doubtful()).endswith(
         "charge[0]: no answer by its deadline; nobody knows whether charge[0] happened; "
-        "standing or in doubt: reserve, charge[0]"
+        "in place or in doubt: reserve, charge[0]"
     )
     tried = detail(
         step(0, "reserve", "undoing", failures=2, error="locked"), state="undoing", goal="undo", cause="no"
@@ -161,7 +161,7 @@ def test_an_undo_that_fails_again_says_why_and_what_can_be_done(open_shop: Shop)
     sentence, heading, first, *_ = again.stderr.splitlines()
     assert sentence == (
         f"makegood: task {task} is in error: charge: card refused; the undo of reserve failed: the stock room is locked; "
-        "standing or in doubt: reserve"
+        "in place or in doubt: reserve"
     )
     assert heading == "what can be done:"
     assert first.startswith(f"  makegood task undo {task} ")
@@ -208,7 +208,7 @@ def test_the_failures_of_a_task_are_one_number_wherever_they_are_shown(
     raw.close()
     heads, row, *_ = open_shop.done("task", "list", "--limit", "1").splitlines()
     in_list = row[heads.index("KEY") + 3 : heads.index("CAUSE")].strip()
-    shown = re.search(r"^failures +(\d+)$", open_shop.done("task", "show", task), re.MULTILINE)
+    shown = re.search(r"^unanswered +(\d+)$", open_shop.done("task", "show", task), re.MULTILINE)
     assert in_list == (str(counted) if counted else "-")
     assert (int(shown[1]) if shown else 0) == counted
     assert open_shop.json("task", "show", task)["failure_count"] == counted

@@ -11,7 +11,7 @@ def test_it_asks_and_does_nothing_unanswered(shop: Shop) -> None:
     """Where nobody can answer that is a wrong usage; a no ends it; in both cases the generation stays."""
     silent = shop.call("store", "restored")
     assert silent.exit_code == 2
-    assert "give --yes" in silent.stderr
+    assert "pass --yes" in silent.stderr
     assert shop.call("store", "restored", stdin="n\n").exit_code == 130
     assert shop.json("audit") == []
     said = shop.done("store", "restored", stdin="y\n")

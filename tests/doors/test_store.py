@@ -38,7 +38,7 @@ def test_the_printed_sql_sets_up_a_store_by_hand(tmp_path: Path) -> None:
     by_hand.executescript(sql)
     by_hand.close()
     assert shop.json("store", "status")["missing"] == []
-    assert shop.done("store", "check") == "nothing found: the store is sound\n"
+    assert shop.done("store", "check") == "nothing found: the store is intact\n"
 
 
 def test_status_for_people_says_what_to_do(tmp_path: Path) -> None:

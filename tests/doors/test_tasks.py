@@ -133,7 +133,7 @@ def test_the_ending_of_a_task_is_told_in_one_sentence(open_shop: Shop) -> None:
     error = open_shop.call("task", "submit", "kiosk:buy", '{"id": "e", "card": "stuck"}', "--wait")
     assert error.exit_code == 6
     assert (
-        "the undo of reserve failed: the stock room is locked; standing or in doubt: reserve\n"
+        "the undo of reserve failed: the stock room is locked; in place or in doubt: reserve\n"
         in error.stderr
     )
     assert "\nwhat can be done:\n  makegood task undo " in error.stderr
@@ -151,7 +151,7 @@ def test_list_filters_and_pages(open_shop: Shop) -> None:
         view["key"] for view in open_shop.json("task", "list", "--key", "page-1", "--workflow", "buy")
     ] == ["page-1"]
     table = open_shop.done("task", "list", "--limit", "1").splitlines()
-    assert table[0].split() == ["ID", "WORKFLOW", "STATE", "CREATED", "FOR", "KEY", "FAILURES", "CAUSE"]
+    assert table[0].split() == ["ID", "WORKFLOW", "STATE", "CREATED", "TOOK", "KEY", "UNANSWERED", "CAUSE"]
     assert table[1].startswith(f"{made[2]}  kiosk.buy  processed  ")
 
 

@@ -28,7 +28,7 @@ def test_what_reads_of_it_is_shown_and_what_is_asked_of_it_is_refused(shop: Shop
     (broken,) = shown["unreadable"]
     name = shown["steps"][1]["name"]
     assert broken.startswith(
-        f"what step {name} declares (column spec of its row) does not read: JSON is malformed"
+        f"what step {name} declares (column spec of its row) is unreadable: JSON is malformed"
     )
     assert (shown["state"], shown["inputs"][0]["id"]) == ("error", "o-1")
     assert f"\nunreadable    what step {name} declares" in shop.done("task", "show", damaged)
@@ -54,7 +54,7 @@ def test_a_check_names_it_and_goes_on(shop: Shop, damaged: str) -> None:
     said = shop.call("check", "kiosk:kiosk")
     assert said.exit_code == 1
     assert "2 open tasks" in said.stdout
-    assert f"task {damaged} does not read, and its steps were not checked: what step" in said.stdout
+    assert f"task {damaged} is unreadable, so its steps were not checked: what step" in said.stdout
     assert waiting not in said.stdout
 
 
@@ -64,7 +64,7 @@ def test_inputs_and_history_that_do_not_read_are_said_too(shop: Shop, damaged: s
         raw.execute("update makegood_task set static = ?", (b"{",))
         raw.execute("update makegood_event set moves = ?", (b"[3]",))
     raw.close()
-    assert "unreadable    what the task was given (column static of its row) does not read" in shop.done(
+    assert "unreadable    what the task was given (column static of its row) is unreadable" in shop.done(
         "task", "show", damaged
     )
-    assert "this entry does not read" in shop.done("task", "history", damaged)
+    assert "this entry is unreadable" in shop.done("task", "history", damaged)

@@ -56,9 +56,9 @@ def test_a_task_going_forward_shows_what_runs_where_and_for_how_long() -> None:
     assert drawn == [
         "shop.place_order 0000010000000  processing  4.2s".replace("0000010000000", drawn[0].split()[1]),
         "  ✓ reserve  stock  done",
-        "  ▶ charge   stock  running  attempt 2, 1 failure, at web-7, 3.1s left",
+        "  ▶ charge   stock  running  attempt 2, 1 unanswered, at web-7, 3.1s left",
         "  ▶ pack     stock  running  attempt 1, waiting for an agent",
-        "  ○ email    stock  ready    attempt 2, 1 failure, again in 5s",
+        "  ○ email    stock  ready    attempt 2, 1 unanswered, again in 5s",
         "  · ship     stock  waiting",
     ]
 

@@ -117,7 +117,7 @@ async def test_scheduler_killed_with_a_request_in_memory(world: World) -> None:
         task, refs = await world.submit(fault_app.buy, "a"), ["a"]
         while not await ended_or_dead(
             world, task, first
-        ):  # its slots may be lent to a look into the store just then
+        ):  # its slots may be lent to a read of the store just then
             refs.append(f"a{len(refs)}")
             task = await world.submit(fault_app.buy, refs[-1])
         await world.dies(first, "handing")

@@ -37,7 +37,7 @@ TASKS: Mapping[str, Place] = {
     "list": ("commands.task:list_", "List tasks, newest first."),
     "show": ("commands.task:show", "Show a task with its steps."),
     "watch": ("commands.task:watch", "Follow a task live; exit with its outcome."),
-    "history": ("commands.task:history", "Show what moved when."),
+    "history": ("commands.task:history", "Show each transition with its time."),
     "cancel": ("commands.acts:cancel", "Stop tasks and undo what they did."),
     "undo": ("commands.acts:undo", "Undo tasks in error, or processed ones."),
     "resubmit": ("commands.acts:resubmit", "Start tasks in error, or undone ones, again."),
@@ -47,14 +47,14 @@ QUEUES: Mapping[str, Place] = {
     "list": ("commands.queue:list_", "List queues, their messages, or dead letters."),
     "send": ("commands.queue:send", "Put a message into a queue."),
     "receive": ("commands.queue:receive", "Receive the messages of a queue."),
-    "ack": ("commands.queue:ack", "Acknowledge what was received with --no-ack."),
-    "replay": ("commands.queue:replay", "Let dead letters be received again."),
+    "ack": ("commands.queue:ack", "Acknowledge messages received with --no-ack."),
+    "replay": ("commands.queue:replay", "Return dead letters to their queue."),
     "drop": ("commands.queue:drop", "Remove dead letters for good."),
 }
 NOTICES: Mapping[str, Place] = {
     "list": ("commands.queue:notices_list", "List undelivered webhook notifications."),
-    "retry": ("commands.queue:notices_retry", "Send again what was given up."),
-    "drop": ("commands.queue:notices_drop", "Drop what was given up."),
+    "retry": ("commands.queue:notices_retry", "Send abandoned notifications again."),
+    "drop": ("commands.queue:notices_drop", "Drop abandoned notifications."),
 }
 STORE: Mapping[str, Place] = {
     "migrate": ("commands.store:migrate", "Bring the store's schema up to date."),
@@ -74,11 +74,11 @@ OPERATING: Mapping[str, Place] = {
     "agents": ("commands.agents:agents", "Show the processes that run, and their agents."),
     "leader": ("commands.leader:leader", "Show who leads, and who led."),
     "election": ("app:election", "Run a command only while leading."),
-    "alerts": ("commands.alerts:alerts", "Show what an operator must see; acknowledge it."),
+    "alerts": ("commands.alerts:alerts", "Show what needs an operator; acknowledge it."),
     "audit": ("commands.alerts:audit", "Show what operators did."),
     "doctor": ("commands.doctor:doctor", "Examine store, clocks, leases, processes and settings."),
     "check": ("commands.check:check", "Check what APP declares, and that waiting steps can run on it."),
-    "store": ("app:store", "Look after the store."),
+    "store": ("app:store", "Set up, check and prune the store."),
 }
 
 
@@ -346,7 +346,7 @@ def notices() -> None:
 @click.group(cls=Lazy, sections={"Commands": STORE})
 @common
 def store() -> None:
-    """Look after the store."""
+    """Set up, check and prune the store."""
 
 
 @click.group(cls=Lazy, sections={"Commands": ELECTION})

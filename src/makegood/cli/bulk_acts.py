@@ -84,7 +84,9 @@ def confirmed(cli: Cli, question: str) -> bool:
     try:
         return click.confirm(question, err=True)
     except click.Abort as nobody:
-        raise click.UsageError("nobody answered: give --yes in scripts; nothing was done") from nobody
+        raise click.UsageError(
+            "cannot ask for confirmation here: pass --yes. Nothing was changed"
+        ) from nobody
     finally:
         if not sys.stdin.isatty():
             cli.note("")

@@ -129,7 +129,7 @@ def common(command: Command) -> Command:
             default=None,
             expose_value=False,
             callback=_remember,
-            help="Use no PostgreSQL server on another machine without TLS; else MAKEGOOD_REQUIRE_TLS.",
+            help="Refuse to connect to PostgreSQL on another machine without TLS; else MAKEGOOD_REQUIRE_TLS.",
         ),
         click.option(
             "--json",
@@ -153,7 +153,7 @@ def common(command: Command) -> Command:
             is_flag=True,
             expose_value=False,
             callback=_remember,
-            help="Show where an error arose.",
+            help="Show the traceback of an error.",
         ),
     )
     for option in reversed(options):

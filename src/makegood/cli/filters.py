@@ -44,7 +44,7 @@ _OPTIONS = (
         "--filter",
         "filter_",
         metavar="TEXT",
-        help=f'All in one: "state=error,undone workflow=W older=1h"; any of {", ".join(filters.NAMES)}, or a key.',
+        help=f'All filters in one text: "state=error,undone workflow=W older=1h"; any of {", ".join(filters.NAMES)}, or a key.',
     ),
     click.option(
         "--state",

@@ -39,9 +39,11 @@ def clock(skew: float, round_trip: float) -> Finding:
         )
     what = f"the store's clock is {shown(apart)} {side} this machine's{known}"
     if apart < FAR:
-        what += ": nothing is judged by it, but times in logs and in the store do not match"
+        what += ": makegood judges nothing by it, but times in logs and in the store do not match"
     else:
-        what += ": nothing is judged by it, but signed webhooks and other services' tokens will be refused"
+        what += (
+            ": makegood judges nothing by it, but signed webhooks and other services' tokens will be refused"
+        )
     return Finding(
         "clock", "warning", what, "let both machines follow a time server (chrony, systemd-timesyncd)"
     )
@@ -50,7 +52,7 @@ def clock(skew: float, round_trip: float) -> Finding:
 def latency(check: str, seconds: Sequence[float], most: float, remedy: str) -> Finding:
     """Judge how long something took, by its median."""
     middle = sorted(seconds)[len(seconds) // 2]
-    words = {"read": "a look into the store", "commit": "a durable commit"}
+    words = {"read": "a read of the store", "commit": "a durable commit"}
     what = f"{words[check]} takes {shown(middle)} (median of {len(seconds)}, slowest {shown(max(seconds))})"
     return Finding(check, "ok", what) if middle < most else Finding(check, "warning", what, remedy)
 
@@ -71,10 +73,10 @@ def schema(found: SchemaStatus) -> Finding:
 def leading(view: LeaseView | None, supervisors: int) -> Finding:
     """Judge the lease under which one Supervisor leads; ``supervisors``: how many processes run one."""
     if view is not None and view.holder and view.remaining > 0:
-        what = f"{view.holder} leads, term {view.epoch}, {shown(view.remaining)} left"
+        what = f"{view.holder} leads in epoch {view.epoch}, {shown(view.remaining)} left"
         return Finding("leader", "ok", f"{what}; {supervisors} may lead")
     if view is not None and view.holder:
-        what = f"nobody leads: the lease of {view.holder}, term {view.epoch}, is over"
+        what = f"nobody leads: the lease of {view.holder}, epoch {view.epoch}, is over"
     else:
         what = "nobody leads"
     if supervisors:
@@ -105,7 +107,7 @@ def processes(alive: Sequence[NodeView], dead: Sequence[NodeView], figures: Task
         first = ", ".join(f"{view.info.name} (pid {view.info.pid} on {view.info.host})" for view in dead[:3])
         what = f"{len(dead)} died within the last hour: {first}"
         found.append(
-            Finding("processes", "note", what, "what starts them again (systemd, Kubernetes) knows why")
+            Finding("processes", "note", what, "ask what restarts them (systemd, Kubernetes) for the reason")
         )
     return found
 
@@ -127,20 +129,20 @@ def orphaned(tasks: Sequence[int], most: int, *, scheduled: bool) -> Finding:
             what,
             "a leading supervisor frees them and a scheduler takes them: start both",
         )
-    remedy = "look again in a minute; if they are still there, `makegood task cancel ID` has each undone. Please report it"
+    remedy = "check again in a minute; if they are still there, `makegood task cancel ID` has each undone. Please report it"
     return Finding("orphans", "error", what, remedy)
 
 
 def broken(rows: Sequence[str], most: int) -> list[Finding]:
     """Judge rows that do not read."""
     remedy = (
-        "restore the row from a backup, or correct it with SQL; a task in error is then asked for again by `makegood task resubmit ID`, "
-        "a message by `makegood queue replay`"
+        "restore the row from a backup, or correct it with SQL; then send a task in error forward again with `makegood task resubmit ID`, "
+        "a message with `makegood queue replay`"
     )
     found = [Finding("rows", "error", what, remedy) for what in rows[: most - 1]]
     if len(rows) >= most:
         found.append(Finding("rows", "error", "and more; `makegood store check` names up to 100", remedy))
-    return found or [Finding("rows", "ok", "every unfinished row reads")]
+    return found or [Finding("rows", "ok", "every unfinished row is readable")]
 
 
 def unread(queues: Sequence[QueueView]) -> list[Finding]:
@@ -155,12 +157,12 @@ def unread(queues: Sequence[QueueView]) -> list[Finding]:
         waits = (
             f"{counted(view.waiting, 'message')} in queue {view.queue}, the oldest for {shown(view.oldest)}"
         )
-        what = f"{waits}, and nobody takes any" + ("" if view.read else "; none was ever given out")
-        remedy = "is the name right, and does its reader run?"
+        what = f"{waits}, and nobody receives them" + ("" if view.read else "; none was ever received")
+        remedy = "check the queue's name, and that its reader runs"
         if see := command(["queue", "list"], [view.queue]):
             remedy += f" {see}; {command(['queue', 'drop', '--all', '--waiting'], [view.queue])} removes them"
         found.append(Finding("queues", "note", what, remedy))
-    return found or [Finding("queues", "ok", "no message waits that nobody takes")]
+    return found or [Finding("queues", "ok", "no queue waits for a receiver")]
 
 
 def alerting(alerts: Mapping[str, int]) -> Finding:

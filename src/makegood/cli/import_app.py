@@ -50,7 +50,7 @@ def _load(text: str, kind: type, what: str) -> object:
         found = getattr(found, part, None)
     if not isinstance(found, kind):
         kind_found = with_article(type(found).__name__)
-        state = "is not there" if found is None else f"is not {what} but {kind_found}"
+        state = "does not exist" if found is None else f"is not {what} but {kind_found}"
         raise click.BadParameter(
             f"{text!r}: {attribute} {state}{_meant(module, attribute) or _known(module, kind, name)}"
         )

@@ -114,7 +114,7 @@ class TaskHandle(Generic[R_co]):
             if s.state == "undo_failed"
         ]
         return TaskInError(
-            f"task {self.id} needs an operator: {'; '.join([cause or 'no cause recorded', *stuck])}; standing or in doubt: "
+            f"task {self.id} needs an operator: {'; '.join([cause or 'no cause recorded', *stuck])}; in place or in doubt: "
             f"{', '.join(standing) or 'nothing'} (`makegood task show {self.id}`)",
             task_id=self.id, cause=cause, standing=standing,
         )  # fmt: skip

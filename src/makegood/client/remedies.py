@@ -22,7 +22,7 @@ MOST = 5
 _OUTCOMES: Mapping[str, tuple[tuple[str, ...], str]] = {
     "done": (("--done", "VALUE"), "it happened; VALUE is its result, as JSON"),
     "failed": (("--not-done",), "it did not happen, and certainly cannot any more"),
-    "undone": (("--undone",), "its effect was taken back by hand"),
+    "undone": (("--undone",), "somebody has undone its effect by hand"),
 }
 
 
@@ -88,7 +88,7 @@ def ending(found: TaskDetail) -> str:
         [cause, *trouble(found)] if found.task.cause or found.task.state == "error" else trouble(found)
     )
     standing = ", ".join(s.name for s in stands) or "nothing"
-    return f"task {task} is {how}{': ' if told else ''}{told}; standing or in doubt: {standing}"
+    return f"task {task} is {how}{': ' if told else ''}{told}; in place or in doubt: {standing}"
 
 
 # -- what can be done ----------------------------------------------------------------------------------------

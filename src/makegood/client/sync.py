@@ -319,7 +319,7 @@ class SyncClient:
     messages = _blocks(Client.messages)
     """Return messages that wait, or dead letters."""
     replay_messages = _blocks(Client.replay_messages)
-    """Let dead letters be received again."""
+    """Return dead letters to their queue."""
     drop_messages = _blocks(Client.drop_messages)
     """Remove dead letters, or waiting messages, for good."""
     notices = _blocks(Client.notices)

@@ -135,7 +135,7 @@ def what_happens(view: StepView) -> str:
     if not view.undoable:
         return "nothing to undo: stays"
     if view.state == "running" and view.taken_by is None and view.doing is not None and not view.doubt:
-        return "no process has taken it: taken back, nothing to undo"
+        return "no process has claimed it: withdrawn, nothing to undo"
     if view.state in ("running", "ready"):
         return "makegood waits for its answer or deadline, then undoes it"
     if view.state == "in_doubt" and policy is not None:
@@ -147,7 +147,7 @@ def what_happens(view: StepView) -> str:
 
 def _in_doubt(policy: Policy) -> str:
     """Return what an undo does with a step of which it is unknown whether it happened."""
-    probed = "in doubt: its probe is asked, then " if policy.probe else "in doubt: "
+    probed = "in doubt: makegood asks its probe, then " if policy.probe else "in doubt: "
     if policy.never and not policy.probe:
         return f"in doubt, and must not be repeated: {STUCK} until it is settled by hand"
     if policy.never:

@@ -466,7 +466,7 @@ class Agent:
         - ``retry``: tries within one attempt (``mg.Retry``; ``mg.NEVER`` for services without keys: one try,
           never again).
         - ``recover``: what follows an attempt without an answer (``mg.Recover``: threshold, waits, verdict).
-        - how it is made good: ``@the_action.undo``, or ``undo=mg.NOTHING`` (a read, a harmless effect), or
+        - how it is undone: ``@the_action.undo``, or ``undo=mg.NOTHING`` (a read, a harmless effect), or
           ``no_return=True`` (there is no way back: from there on failures are held for an operator).
         - ``remembers``: the service remembers its answer per key but knows no tokens: in doubt, ask again
           before undoing.

@@ -19,6 +19,7 @@ from makegood.actor.setbacks import Setbacks
 from makegood.base import ids
 from makegood.base.webhook_signature import TIMEOUT
 from makegood.errors import DeliveryError, StoreUnavailableError
+from makegood.model.messages import shown_kind
 from makegood.payload.codec import UNREADABLE
 from makegood.store.protocol import Store
 from makegood.store.records import Identity
@@ -105,7 +106,7 @@ class Teller(Actor):
             try:
                 write(telling)
             except UNREADABLE:
-                log.exception("alert %s does not read", telling.alert.id)
+                log.exception("alert %s is unreadable", telling.alert.id)
         return len(found) == 100
 
     async def send(self) -> bool:
@@ -139,7 +140,7 @@ class Teller(Actor):
             log.warning("alert %d was not delivered, once more in %.0f s: %s", alert.id, wait, fault)
             return wait
         except UNREADABLE:  # it can be sent neither now nor later
-            log.exception("alert %s does not read, and is not sent", alert.id)
+            log.exception("alert %s is unreadable, and is not sent", alert.id)
         except Exception:  # a defect: the other alerts that were sent with it must not be sent again for it
             log.exception("alert %d was not delivered", alert.id)
             return LONGEST_PAUSE
@@ -150,15 +151,12 @@ def write(telling: Telling) -> None:
     """Write an alert into the log: as text for people, its parts as fields for machines."""
     alert = telling.alert
     of = f" task {ids.show(alert.task)}" if alert.task else ""
+    kind = shown_kind(alert.kind, task=bool(alert.task))
     if telling.raised:
         level = logging.WARNING if alert.kind in _WARNINGS else logging.ERROR
-        log.log(
-            level, "alert %d %s%s: %s", alert.id, alert.kind, of, alert.text, extra=fields(alert, "raised")
-        )
+        log.log(level, "alert %d %s%s: %s", alert.id, kind, of, alert.text, extra=fields(alert, "raised"))
     if alert.ended is not None:
-        log.info(
-            "alert %d %s%s ended: %s", alert.id, alert.kind, of, alert.ended_why, extra=fields(alert, "ended")
-        )
+        log.info("alert %d %s%s ended: %s", alert.id, kind, of, alert.ended_why, extra=fields(alert, "ended"))
 
 
 def fields(alert: AlertView, event: str) -> dict[str, Any]:

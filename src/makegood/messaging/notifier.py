@@ -385,7 +385,7 @@ def _name(notice: Due) -> str:
     try:
         return name_of(notice.body)
     except UNREADABLE as fault:
-        raise RefusedTargetError(f"the notice itself does not read: {words(fault)}") from fault
+        raise RefusedTargetError(f"the notification itself is unreadable: {words(fault)}") from fault
 
 
 def _asked(fault: DeliveryError, now: float) -> float | None:

@@ -160,6 +160,22 @@ AlertKind = Literal[
     "test",
 ]
 
+
+def shown_kind(kind: str, *, task: bool) -> str:
+    """Return the name under which people see a kind of alert.
+
+    The store, JSON, metrics and webhooks keep the kind.
+
+    ``task``: whether the alert is about a task.
+
+    >>> shown_kind("step_failed", task=True), shown_kind("guilty", task=False), shown_kind("held", task=True)
+    ('step_gave_up', 'role_failing', 'held')
+    """
+    if kind == "guilty":
+        return "unreadable" if task else "role_failing"
+    return "step_gave_up" if kind == "step_failed" else kind
+
+
 UNTIL_SEEN: frozenset[AlertKind] = frozenset({"generation", "dead_letter", "test"})
 """Alerts about something that happened, not about a present state: they end when somebody acknowledges
 them.

@@ -312,5 +312,5 @@ def shown(to: str) -> str:
     try:
         parts = urlsplit(to)
     except ValueError:
-        return "an address that does not read"
+        return "an unreadable address"
     return f"{parts.scheme}://{parts.netloc}"

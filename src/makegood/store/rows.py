@@ -118,7 +118,7 @@ def node_info(data: bytes) -> NodeInfo:
     try:
         return _info(data)
     except UNREADABLE:
-        return NodeInfo("(its row does not read)", (), "", 0, 0.0)
+        return NodeInfo("(its row is unreadable)", (), "", 0, 0.0)
 
 
 INPUTS = "what the task was given (column static of its row)"
@@ -131,7 +131,7 @@ def seen(read: Callable[[bytes], T], data: bytes, what: str, unreadable: list[st
     try:
         return read(data)
     except UNREADABLE as fault:
-        unreadable.append(f"{what} does not read: {fault}")
+        unreadable.append(f"{what} is unreadable: {fault}")
         return None
 
 

@@ -163,7 +163,7 @@ def _step(
 ) -> StepView:
     idx, kind, name, agent, action, state, attempt, round_, failures, flags, spec, result, error = row
     if not isinstance(flags, int):  # SQLite also stores texts in number columns, if somebody writes one
-        unreadable.append(f"the row of step {name} does not read: its flags are no number")
+        unreadable.append(f"the row of step {name} is unreadable: its flags are not a number")
         flags = 0
     plan = rows.seen(plans.plan, spec, f"what step {name} declares (column spec of its row)", unreadable)
     doing, sent, taken_by, due = request or (None, None, None, None)

@@ -46,12 +46,15 @@ timeout_option = click.option(
     default="30s",
     show_default=True,
     metavar="DURATION",
-    help="For the answer, and for the end with --wait.",
+    help="How long to wait for the answer, and with --wait for the end.",
 )
 
 
-def on_tasks(command: Decorated) -> Decorated:
-    """Give an act the arguments and options that all three share: which tasks, why, and what to wait for."""
+def on_tasks(command: Decorated, *, corrects: bool = False) -> Decorated:
+    """Give an act the arguments and options that all three share: which tasks, why, and what to wait for.
+
+    ``corrects``: it has --input as well.
+    """
     options = (
         click.argument("task_ids", metavar="[ID]...", nargs=-1),
         filter_options,
@@ -59,9 +62,15 @@ def on_tasks(command: Decorated) -> Decorated:
         click.option(
             "--dry-run",
             is_flag=True,
-            help="With a filter: only count, and show some. With --input: only show what changes.",
+            help="With a filter: only count the tasks, and show some."
+            + (" With --input: only show what changes." if corrects else ""),
         ),
-        click.option("--yes", "-y", is_flag=True, help="With a filter, or with --input: do not ask."),
+        click.option(
+            "--yes",
+            "-y",
+            is_flag=True,
+            help=f"With a filter{', or with --input' if corrects else ''}: do not ask.",
+        ),
         why_option("Why, for the task and the audit."),
         who_option,
         wait_option,
@@ -96,25 +105,25 @@ def undo(cli: Cli, /, *, preview: bool, **options: Any) -> None:
 
 
 @click.command(cls=Command)
-@on_tasks
+@partial(on_tasks, corrects=True)
 @click.option("--step", metavar="NAME", help="With --input: the step whose arguments are replaced.")
 @click.option(
     "--input",
     "text",
     metavar="JSON|@FILE|-",
-    help="What replaces it: with --step an object of arguments by name, else an array of all the workflow's inputs.",
+    help="The new values: with --step an object of arguments by name, else an array of all the workflow's inputs.",
 )
 @click.option(
     "--check",
     metavar="APP",
-    help="With --input: your code, such as orders:shop. It checks what fits, and plans again what the workflow made of its inputs.",
+    help="With --input: your code, such as orders:shop, which checks the new values and plans again the steps that follow from them.",
 )
 @common
 @pass_cli
 def resubmit(cli: Cli, /, *, step: str | None, text: str | None, check: str | None, **options: Any) -> None:
     """Start tasks in error, or undone ones, again: what failed or was undone runs in a new round.
 
-    With --input it is shown first which arguments change, and a terminal is asked.
+    With --input the command first shows which arguments change; at a terminal it then asks for confirmation.
     """
     asked = RequestedAct("resubmit", "processed", corrects=text is not None, **options)
     if text is None and step is not None:
@@ -175,9 +184,12 @@ def _inputs(text: str) -> Any:
 @click.option("--step", required=True, metavar="NAME", help="The step, by its name in `task show`.")
 @click.option("--done", metavar="VALUE", help="It happened; VALUE is its result, as JSON.")
 @click.option(
-    "--not-done", is_flag=True, help="It certainly did not happen, and nothing of it can still arrive."
+    "--not-done",
+    "--failed",
+    is_flag=True,
+    help="It certainly did not happen, and nothing of it can still arrive.",
 )
-@click.option("--undone", is_flag=True, help="Its effect was taken back by hand.")
+@click.option("--undone", is_flag=True, help="Somebody has undone its effect by hand.")
 @why_option("How you know, for the task and the audit.", required=True)
 @who_option
 @click.option(

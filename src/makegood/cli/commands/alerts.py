@@ -20,7 +20,7 @@ from makegood.client.client import Client
 from makegood.errors import MakegoodError
 from makegood.messaging.alert_webhook import Webhook
 from makegood.messaging.alerts import Teller
-from makegood.model.messages import Alert
+from makegood.model.messages import Alert, shown_kind
 from makegood.store.views import AlertView, AuditView
 
 View = TypeVar("View", AlertView, AuditView)
@@ -69,9 +69,9 @@ def alerts(
     timeout: float,
     limit: int,
 ) -> None:
-    """Show what an operator must see: open alerts first, then acknowledged ones, each newest first.
+    """Show what needs an operator: open alerts first, then acknowledged ones, each newest first.
 
-    An alert ends by itself when its cause has gone; --all shows those as well.
+    An alert closes by itself when its cause has gone; --all shows closed alerts as well.
     """
     if bool(ack) + test > 1:
         raise click.UsageError("--ack or --test, not both")
@@ -81,7 +81,7 @@ def alerts(
         raise click.UsageError("--who goes with --ack or --test")
     if others and not ack:
         raise click.UsageError(
-            f"what of alert {others[0]}? --ack acknowledges it, --task ID shows those of a task"
+            f"alert {others[0]}: pass --ack to acknowledge it, or --task ID to list the alerts of a task"
         )
     if ack:
         click.get_current_context().exit(asyncio.run(_acknowledge(cli, (*ack, *others), who, why)))
@@ -92,14 +92,16 @@ def alerts(
         cli.out.document([as_json.alert(view) for view in found])
         return
     rows = [
-        (v.id, date_time(v.at), v.kind, ids.show(v.task) if v.task else None, _step(v), state_of(v), v.text)
+        (
+            v.id, date_time(v.at), kind_of(v), ids.show(v.task) if v.task else None, _step(v), state_of(v), v.text
+        )
         for v in found
-    ]
+    ]  # fmt: skip
     heads = ("id", "at", "kind", "task", "step", "state", "what")
     cli.out.table(heads, rows, empty="no alerts")
     if any(view.task and view.ended is None for view in found):
         cli.note(
-            "`makegood task show ID` says what can be done about a task, `makegood alerts --ack ID` that you do it"
+            "`makegood task show ID` lists what you can do about a task; `makegood alerts --ack ID` shows others that you work on it"
         )
 
 
@@ -127,6 +129,11 @@ def _step(view: AlertView) -> str:
     return "" if view.kind == "test" else view.step
 
 
+def kind_of(view: AlertView) -> str:
+    """Return the name of an alert's kind, as people see it."""
+    return shown_kind(view.kind, task=bool(view.task))
+
+
 def state_of(view: AlertView) -> str:
     """Return what has become of an alert, in a few words."""
     if view.ended is not None:
@@ -144,7 +151,7 @@ async def _acknowledge(cli: Cli, wanted: tuple[int, ...], who: str | None, why: 
                 codes.append(exits.DONE)
                 shown.append({**as_json.alert(view), "code": exits.DONE})
                 if not cli.json:
-                    cli.out.text(f"alert {alert} {view.kind} acknowledged by {view.acked_by}")
+                    cli.out.text(f"alert {alert} {kind_of(view)} acknowledged by {view.acked_by}")
             except MakegoodError as error:
                 if len(wanted) == 1 and not cli.json:
                     raise
@@ -197,14 +204,14 @@ def _posted(view: AlertView, limit: float, *, alone: bool, known: bool) -> str:
     ``alone``: no process reports alerts, so this command did. ``known``: it knew the address.
     """
     if view.told:
-        return "sent and taken"
+        return "sent, and accepted"
     if alone and not known:
         return _NOT_SET
-    where = "what is shown above" if alone else "the log of the schedulers and supervisors"
+    where = "the lines above" if alone else "the log of the schedulers and supervisors"
     if view.tries:
-        return f"sent and not taken: {where} says why"
+        return f"sent, and not accepted: see {where}"
     return (
-        f"not taken within {durations.shown(limit)}: either alert_webhook is not set where a scheduler or supervisor runs, or the receiver has not "
+        f"not accepted within {durations.shown(limit)}: either alert_webhook is not set where a scheduler or supervisor runs, or the receiver has not "
         f"answered yet: see {where}"
     )
 

@@ -112,7 +112,7 @@ def check(cli: Cli, /, *, app: str, limit: int) -> None:
         looked = seen.tasks
     stranded = seen.stranded
     problems += [
-        f"task {task} does not read, and its steps were not checked: {what}" for task, what in seen.unreadable
+        f"task {task} is unreadable, so its steps were not checked: {what}" for task, what in seen.unreadable
     ]
     if cli.json:
         cli.out.document(
@@ -141,7 +141,7 @@ def check(cli: Cli, /, *, app: str, limit: int) -> None:
             f"{loaded.name}: {counted(len(loaded.agents), 'agent')}, {counted(actions, 'action')}, {inboxes}"
             f"{counted(len(loaded.workflows), 'workflow')}; "
             + (
-                "no store was named, so no waiting steps were looked at"
+                "no store was named, so waiting steps were not checked"
                 if looked is None
                 else counted(looked, "open task")
                 + (", the newest ones, and perhaps there are more: raise --limit" if looked == limit else "")

@@ -20,7 +20,10 @@ from makegood.store import open_store
 @click.option("--agents", type=Whole(1), metavar="N", help="How many agent processes.")
 @click.option("--supervisors", type=Whole(1), metavar="N", help="How many supervisor processes.")
 @click.option(
-    "--seed", type=int, metavar="N", help="Decides what is ordered, fails and is killed. [default: chance]"
+    "--seed",
+    type=int,
+    metavar="N",
+    help="Decides what is ordered, what fails and what is killed. [default: random]",
 )
 @click.option("--postgres", is_flag=True, help="On a private PostgreSQL, started for the demo.")
 @click.option("--keep", is_flag=True, help="Keep the folder with the store, the books and the logs.")

@@ -40,10 +40,10 @@ _SLOW_COMMIT = "a faster disk, or a nearer standby; many tasks at once share eac
 @common
 @pass_cli
 def doctor(cli: Cli, /, *, strict: bool) -> None:
-    """Examine store, clocks, leases, processes and settings; each finding says what to do.
+    """Examine store, clocks, leases, processes and settings; each finding comes with its remedy.
 
-    Exit 0: no error; 1: an error (with --strict: or a warning); 2: --store names none, or a database or
-    folder that is not there; 8: the store cannot be reached; 9: a migration is needed.
+    Exit 0: no error; 1: an error (with --strict: or a warning); 2: --store is not a valid URL, or
+    names a database or folder that does not exist; 8: the store cannot be reached; 9: a migration is needed.
     """
     found, code = asyncio.run(examined(cli.settings.store))
     worst = max(_WEIGHTS.index(finding.severity) for finding in found)

@@ -50,7 +50,7 @@ def leader(cli: Cli, /, *, name: str | None, watch: bool, past: bool, limit: int
     election, whose leases are kept at --store.
     """
     if watch and past:
-        raise click.UsageError("--past shows what was, --watch what becomes: give one of them")
+        raise click.UsageError("--past or --watch, not both")
     with contextlib.suppress(KeyboardInterrupt):
         asyncio.run(_shown(cli, name, watch=watch, past=past, limit=limit))
 
@@ -91,7 +91,7 @@ def _verify_there(url: str) -> None:
     entered(Path(place))
     if not Path(place).exists():
         raise ConfigError(
-            f"{place}: there is no such file; nobody ever contended there, or --store names another one"
+            f"{place} does not exist: no election has used this file, or --store names another one"
         )
 
 
@@ -161,13 +161,15 @@ class Led(Command):
 @click.command("run", cls=Led)
 @click.argument("name")
 @click.argument("command", nargs=-1, required=True, type=click.UNPROCESSED, metavar="-- COMMAND...")
-@click.option("--me", metavar="NAME", help="This candidate's name. [default: host, process and chance]")
+@click.option(
+    "--me", metavar="NAME", help="This candidate's name. [default: host, process and a random part]"
+)
 @click.option(
     "--ttl",
     type=Seconds(least=0.1),
     default="15s",
     show_default=True,
-    help="How long a lease lasts unrenewed.",
+    help="How long a lease lasts if it is not renewed.",
 )
 @click.option(
     "--wind-down",
@@ -199,12 +201,12 @@ def run(
     once: bool,
 ) -> int:
     """Run COMMAND only while this process leads the election NAME, whose leases are kept at --store. When the
-    term ends, the command is ended with all that it started; then it contends again.
+    term ends, makegood stops the command and all that it started, and contends again.
 
-    It finds MAKEGOOD_ELECTION, MAKEGOOD_CANDIDATE and MAKEGOOD_EPOCH in its environment. The epoch rises with
-    every leader: write it with every change.
+    COMMAND finds MAKEGOOD_ELECTION, MAKEGOOD_CANDIDATE and MAKEGOOD_EPOCH in its environment. The epoch rises
+    with every leader: write it with every change.
 
-    Exits with COMMAND's code when that ends by itself (128 + n: by signal n); 0: stopped by SIGTERM; 4: the
+    Exits with COMMAND's code when it ends by itself (128 + n: by signal n); 0: stopped by SIGTERM; 4: the
     term was lost (--once); 7: did not lead within --wait; 8: did not lead, because the lease store could not
     be reached; 70: the keeper was killed, so the command was stopped; 126, 127: COMMAND cannot be run.
     """

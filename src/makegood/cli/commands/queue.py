@@ -46,7 +46,9 @@ limit_option = click.option(
 @click.argument("name", metavar="NAME")
 @click.argument("value", metavar="VALUE|@FILE|-")
 @click.option("--id", "id", metavar="ID", help="The message's id: the queue takes each id once.")
-@click.option("--reply-to", metavar="TO", help="Where to send what becomes of it: queue:NAME or https://…")
+@click.option(
+    "--reply-to", metavar="TO", help="Where to send the states of its task: queue:NAME or https://…"
+)
 @click.option(
     "--correlation-id",
     metavar="ID",
@@ -214,9 +216,7 @@ def ack(cli: Cli, /, *, name: str, receipts: tuple[str, ...]) -> None:
         cli.out.document([{"receipt": text, "acknowledged": ours} for text, ours in pairs])
     for text, ours in zip(receipts, said, strict=True):
         if not ours:
-            cli.note(
-                f"makegood: {text} is not yours any more: its message was acknowledged, or given out again"
-            )
+            cli.note(f"makegood: {text} is no longer valid: its message was acknowledged, or redelivered")
     click.get_current_context().exit(exits.DONE if all(said) else exits.REFUSED)
 
 
@@ -231,7 +231,7 @@ def ack(cli: Cli, /, *, name: str, receipts: tuple[str, ...]) -> None:
 @pass_cli
 def list_(cli: Cli, /, *, name: str | None, dead: bool, limit: int) -> None:
     """List the queues; with NAME the messages that wait in it, with --dead those that could not be handled.
-    Listing leases nothing.
+    Listing does not lease any message.
     """
 
     async def look() -> tuple[list[QueueView], list[MessageView]]:
@@ -302,7 +302,7 @@ def _of_many(what: str, all_of_them: str) -> Callable[[Callable[..., None]], Cal
 )
 @_of_many("ID", "All dead letters of the queue.")
 def replay(cli: Cli, /, **options: Any) -> None:
-    """Let dead letters of queue NAME be received again, and end their alerts."""
+    """Return dead letters of queue NAME to it, and close their alerts."""
     _revive(cli, **options, drop=False)
 
 
@@ -311,7 +311,7 @@ def replay(cli: Cli, /, **options: Any) -> None:
 @click.option(
     "--waiting", is_flag=True, help="Waiting messages that no receiver has, instead of dead letters."
 )
-@click.option("--yes", is_flag=True, help="With --all --waiting: do not ask.")
+@click.option("--yes", "-y", is_flag=True, help="With --all --waiting: do not ask.")
 @_of_many("ID", "All dead letters of the queue; with --waiting, all waiting messages.")
 def drop(cli: Cli, /, *, waiting: bool, yes: bool, **options: Any) -> None:
     """Remove dead letters of queue NAME for good, and end their alerts; with --waiting messages that nobody
@@ -400,7 +400,7 @@ def _said(cli: Cli, found: list[str], chosen: Sequence[str], what: str, *, drop:
 
 
 @click.command("list", cls=Command)
-@click.option("--dead", is_flag=True, help="Only those that were given up.")
+@click.option("--dead", is_flag=True, help="Only abandoned ones.")
 @limit_option
 @common
 @pass_cli
@@ -428,7 +428,7 @@ def notices_list(cli: Cli, /, *, dead: bool, limit: int) -> None:
 @click.command("retry", cls=Command)
 @_of_many("TASK", "For all tasks.")
 def notices_retry(cli: Cli, /, **options: Any) -> None:
-    """Send again what was given up of these tasks, and end its alerts."""
+    """Send the abandoned notifications of these tasks again, and close their alerts."""
     _resend(cli, **options, drop=False)
 
 

@@ -21,7 +21,7 @@ from makegood.store.views import NodeView
 
 
 @click.command(cls=Command)
-@click.option("--yes", is_flag=True, help="Do not ask.")
+@click.option("--yes", "-y", is_flag=True, help="Do not ask.")
 @by_operator
 @common
 @pass_cli
@@ -78,7 +78,9 @@ def _confirmed(cli: Cli, generation: int) -> bool:
     try:
         return click.confirm("was it restored from a backup?", err=True)
     except click.Abort as nobody:
-        raise click.UsageError("nobody answered: give --yes in scripts; nothing was done") from nobody
+        raise click.UsageError(
+            "cannot ask for confirmation here: pass --yes. Nothing was changed"
+        ) from nobody
     finally:
         if not sys.stdin.isatty():
             cli.note("")

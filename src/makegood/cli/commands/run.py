@@ -39,7 +39,7 @@ drain_option = setting(
 listen_option = setting(
     "listen",
     metavar="HOST:PORT",
-    text="Answer /livez, /readyz, /startupz and /metrics there; port 0 takes any that is free.",
+    text="Serve /livez, /readyz, /startupz and /metrics at this address; port 0 picks a free port.",
 )
 traces_option = setting(
     "traces", metavar="on|off", text="Send a span for each attempt, by OTLP. [default: off]"
@@ -111,9 +111,11 @@ def agent(cli: Cli, /, *, app: str, names: tuple[str, ...]) -> None:
     "outbox",
     metavar="URL",
     envvar="MAKEGOOD_OUTBOX",
-    help="Carry orders from the table makegood_outbox of another database into queues of the store; else MAKEGOOD_OUTBOX.",
+    help="Copy orders from the table makegood_outbox of another database into queues of the store; else MAKEGOOD_OUTBOX.",
 )
-@click.option("--ddl", is_flag=True, help="With --from: print the statement that makes that table, and end.")
+@click.option(
+    "--ddl", is_flag=True, help="With --from: print the statement that creates that table, and exit."
+)
 @drain_option
 @listen_option
 @traces_option
@@ -147,7 +149,7 @@ def inbox(cli: Cli, /, *, app: str | None, outbox: str | None, ddl: bool) -> Non
 @click.option(
     "--once",
     is_flag=True,
-    help="One pass, for cron: take the lease, wait one interval, judge what is overdue, release the lease.",
+    help="One pass, for cron: acquire the lease, wait one interval, judge what is overdue, release the lease.",
 )
 @every_option
 @listen_option

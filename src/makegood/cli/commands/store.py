@@ -171,7 +171,7 @@ def check(cli: Cli) -> None:
     if cli.json:
         cli.out.document({"store": masked(cli.settings.store), "findings": findings})
     else:
-        for line in findings or ["nothing found: the store is sound"]:
+        for line in findings or ["nothing found: the store is intact"]:
             cli.out.text(line)
     click.get_current_context().exit(exits.FAILED if findings else exits.DONE)
 

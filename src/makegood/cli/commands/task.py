@@ -31,6 +31,7 @@ from makegood.client.handle import TaskHandle
 from makegood.client.remedies import reasons
 from makegood.errors import DefinitionError, MakegoodError, PayloadError, WaitExpiredError
 from makegood.model import notices
+from makegood.model.messages import shown_kind
 from makegood.model.states import AT_REST
 from makegood.payload.codec import UNREADABLE, decode, shallow
 from makegood.store.views import Filter, TaskDetail, TaskView
@@ -43,7 +44,7 @@ timeout_option = click.option(
     "--timeout",
     type=Seconds(),
     metavar="DURATION",
-    help="Wait no longer (30, 20s, 5m); then exit 7; the task continues.",
+    help="Wait at most this long (30, 20s, 5m), then exit with 7; the task continues.",
 )
 
 
@@ -57,8 +58,8 @@ timeout_option = click.option(
 @click.option(
     "--key", metavar="KEY", help="Task key: the same key with the same inputs returns the existing task."
 )
-@click.option("--priority", type=Whole(0, 9), help="0 to 9, 9 first.")
-@click.option("--correlation-id", metavar="ID", help="Kept with the task, for you.")
+@click.option("--priority", type=Whole(0, 9), help="Priority, 0 to 9; 9 runs first.")
+@click.option("--correlation-id", metavar="ID", help="An id of your own, stored with the task.")
 @click.option("--reply-to", metavar="TO", help="Where to send its states: queue:NAME or https://…")
 @click.option(
     "--wait", is_flag=True, help="Wait for the end; write the result; exit with the task's outcome."
@@ -267,7 +268,7 @@ def list_(cli: Cli, /, *, chosen: Filter | None, before: str | None, limit: int)
         )
         for view in found
     ]  # fmt: skip
-    heads = ("id", "workflow", "state", "created", "for", "key", "failures", "cause")
+    heads = ("id", "workflow", "state", "created", "took", "key", "unanswered", "cause")
     some = chosen is not None or before is not None
     empty = "no task matches" if some else "no tasks yet: `makegood task submit` makes one"
     cli.out.table(heads, rows, empty=empty, folds=False)
@@ -317,7 +318,7 @@ def show(cli: Cli, /, *, task_id: str) -> None:
             cli.out.text(f"{'asked':<14}{no_scheduler.asked(found, one)}")
         for alert in alerts:
             over = "" if alert.open else f"({'ended' if alert.ended is not None else 'acknowledged'})"
-            words = (date_time(alert.at), alert.kind, alert.step, over, alert.text)
+            words = (date_time(alert.at), shown_kind(alert.kind, task=True), alert.step, over, alert.text)
             cli.out.text(f"{'alert':<14}{'  '.join(word for word in words if word)}")
         for line in next_commands.lines(cli, found):
             cli.out.text(line)
@@ -335,7 +336,7 @@ def _facts(found: TaskDetail) -> list[tuple[str, str]]:
         ("correlation", task.correlation_id),
         ("reply to", notices.shown(found.reply_to) if found.reply_to is not None else ""),
         ("priority", task.priority or ""),
-        ("failures", task.failure_count or ""),
+        ("unanswered", task.failure_count or ""),
         ("created", date_time(task.created)),
         ("ended", date_time(task.ended) if task.ended is not None else ""),
         ("complete by", date_time(task.complete_by) if task.complete_by is not None else ""),

@@ -100,7 +100,7 @@ def _notes(step: StepView, nodes: Mapping[int, str]) -> list[str]:
     if step.attempt > 1 or (step.doing and step.attempt):
         notes.append(f"attempt {step.attempt}")
     if step.failures:
-        notes.append(f"{step.failures} failure{'s' * (step.failures > 1)}")
+        notes.append(f"{step.failures} unanswered")
     if step.doing and step.taken_by is not None:
         notes.append(f"at {nodes.get(step.taken_by, f'node {step.taken_by}')}")
         if step.due is not None:

@@ -31,7 +31,7 @@ def is_number(text: str) -> bool:
 
 COUNTS = frozenset(
     {
-        "failures",
+        "unanswered",
         "holds",
         "calls",
         "success",
@@ -51,7 +51,7 @@ COUNTS = frozenset(
 def to_the_right(head: str, cells: Sequence[str]) -> bool:
     """Whether a column is right-aligned: numbers only. A column without any value follows its heading.
 
-    >>> to_the_right("n", ["1", "-"]), to_the_right("key", ["-"]), to_the_right("failures", ["-"])
+    >>> to_the_right("n", ["1", "-"]), to_the_right("key", ["-"]), to_the_right("unanswered", ["-"])
     (True, False, True)
     """
     known = [cell for cell in cells if cell != "-"]
