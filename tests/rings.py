@@ -10,6 +10,7 @@ RING_OF = {
     "house": CHECK,
     "actors": TEST,
     "conformance": TEST,
+    "browser": PROOF,
     "console": TEST,
     "console/test_ladder_plans.py": PROOF,
     "conformance/test_fuzzed_rows.py": PROOF,

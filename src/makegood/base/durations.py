@@ -82,6 +82,25 @@ def retry_after(value: Duration, now: float) -> float:
         return 1.0
 
 
+def brief(value: float) -> str:
+    """Return seconds as pages show them: one or two units, no more exact than an eye needs.
+
+    >>> brief(0.02), brief(4.12), brief(46.3), brief(190), brief(7142), brief(200_000)
+    ('20 ms', '4.1 s', '46 s', '3 min', '1 h 59 min', '2 d')
+    """
+    if value < 0.9995:
+        return f"{value * 1000:.0f} ms"
+    if value < 59.5:
+        return f"{value:.1f} s" if value < 9.95 else f"{value:.0f} s"
+    minutes = round(value / 60)
+    if minutes < 60:
+        return f"{minutes} min"
+    if minutes < 48 * 60:
+        hours, rest = divmod(minutes, 60)
+        return f"{hours} h {rest} min" if rest and hours < 10 else f"{hours} h"
+    return f"{minutes // 1440} d"
+
+
 def shown(value: float) -> str:
     """Return seconds as people write them, for tables and messages.
 

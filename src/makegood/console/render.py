@@ -21,7 +21,7 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined, Template
 from markupsafe import Markup
 from starlette.requests import Request
 
-from makegood.base.durations import shown
+from makegood.base.durations import brief
 from makegood.base.ids import show
 from makegood.console.redaction import Redaction
 from makegood.console.static_files import StaticFiles
@@ -114,7 +114,7 @@ class Renderer:
                 "tickword": lambda code: _TICKS[code.lstrip("~")],
                 "countwords": lambda states: _counted(state.replace("_", " ") for state in states),
                 "pipwords": lambda codes: _counted(_PIPS[code] for code in codes),
-                "duration": shown,
+                "duration": brief,
                 "task_id": show,
                 "iso": iso,
                 "payload": self._payload,
@@ -215,7 +215,7 @@ def ago(at: float, now: float) -> Markup:
     """Return how long ago something was, with the time itself on hover; the page's script keeps it up to
     date.
     """
-    text = f"{shown(max(0.0, now - at))} ago"
+    text = f"{brief(max(0.0, now - at))} ago"
     return Markup('<time datetime="{}" title="{} UTC" data-since="{}">{}</time>').format(
         iso(at), clock_time(at), round(max(0.0, now - at), 3), text
     )
@@ -223,7 +223,7 @@ def ago(at: float, now: float) -> Markup:
 
 def until(seconds: float) -> Markup:
     """Return a countdown to a moment that is so many seconds ahead; at 0 it reads "now"."""
-    text = "now" if seconds <= 0 else f"in {shown(seconds)}"
+    text = "now" if seconds <= 0 else f"in {brief(seconds)}"
     return Markup('<span class="nowrap" data-until="{}">{}</span>').format(round(max(0.0, seconds), 3), text)
 
 

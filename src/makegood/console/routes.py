@@ -1,8 +1,9 @@
 """The one list of routes. Each says who may use it; what is not in the list does not exist."""
 
+from makegood.console import exports
 from makegood.console.acts import TaskActs
 from makegood.console.login import LoginPages
-from makegood.console.pages import overview, task
+from makegood.console.pages import agents, alerts, audit, bulk, cluster, errors, overview, stores, task, tasks
 from makegood.console.static_files import StaticFiles
 from makegood.console.visits import Route, page
 
@@ -12,6 +13,17 @@ def routes(files: StaticFiles, login: LoginPages, acts: TaskActs) -> tuple[Route
     return (
         page("/", overview.context, "overview.html", here="overview"),
         page("/tasks/{id}", task.context, "task.html", here="tasks"),
+        page("/tasks", tasks.context, "tasks.html", here="tasks"),
+        page("/alerts", alerts.context, "alerts.html", here="alerts"),
+        page("/errors", errors.context, "errors.html", here="errors"),
+        page("/agents", agents.context, "agents.html", here="agents"),
+        page("/cluster", cluster.context, "cluster.html", here="cluster"),
+        page("/bulk", bulk.context, "bulk.html", here="bulk"),
+        page("/bulk/new", bulk.new, "bulk_new.html", here="bulk", role="operator"),
+        page("/bulk/{id}", bulk.detail, "bulk_act.html", here="bulk"),
+        page("/audit", audit.context, "audit.html", here="audit"),
+        page("/stores", stores.context, "stores.html", here="stores"),
+        *exports.routes(),
         *acts.routes(),
         Route(path="/login", role="everyone", kind="login", respond=login.show),
         Route(path="/login", role="everyone", kind="login", respond=login.enter, methods=("POST",)),

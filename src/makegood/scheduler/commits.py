@@ -1,7 +1,7 @@
 """One turn of a Scheduler: decide messages, commit the Decisions, bring memory up to the store, dispatch."""
 
 import logging
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from makegood import saga
@@ -42,8 +42,8 @@ class Commits:
     """Carries turns out."""
 
     def __init__(self, store: Tasks, agents: SlotPool, turns: Turns) -> None:
-        self.writing: dict[Reservation, Collection[int]] = {}
-        """The tasks of each turn that is not committed yet: their next steps may be about to run here."""
+        self.writing = 0
+        """How many turns are not committed yet."""
         self._store = store
         self._agents = agents
         self._turns = turns
@@ -54,7 +54,7 @@ class Commits:
         doubts = self._turns.doubts
         with self._agents.reserve() as slots:
             turn = _Turn(Batch(self._tasks.node, claim=claim), slots)
-            self.writing[slots] = taken
+            self.writing += 1
             try:
                 decided = self._decided(taken, turn)
                 slots.set_aside()
@@ -78,7 +78,7 @@ class Commits:
                     doubts.claimed_badly(turn.loaded, fault)
                 return
             finally:
-                del self.writing[slots]
+                self.writing -= 1
                 self._tasks.wakeups.ring()
                 turn.batch.decide = None  # it refers to the turn: both would wait for the garbage collector
             doubts.well(claimed=claim is not None, most=self._turns.claims.most)

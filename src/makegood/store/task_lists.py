@@ -84,17 +84,19 @@ class _Source:
             if value is not None:
                 values.append(value)
                 clauses.append(clause.replace("?", f"${len(values)}"))
-        inside = " and ".join(clauses) or "true"
+        where = " and ".join(clauses) or "true"
         if self.whole:
-            self.rows = "makegood.task"
+            self.table = "makegood.task"
         else:
             values.append(looked)
-            self.rows = f"(select {COLUMNS} from makegood.task where {inside} order by id desc limit ${len(values)}) t"  # noqa: S608 - our own clauses
-            inside = "true"
+            self.table = (
+                f"(select {COLUMNS} from makegood.task where {where} order by id desc limit ${len(values)}) t"  # noqa: S608 - our own clauses
+            )
+            where = "true"
         self.inner = list(values)
         """The values of the subquery."""
         matching_, self.values = matching(wanted, values)
-        self.where = f"{inside} and {matching_}"
+        self.where = f"{where} and {matching_}"
 
     @classmethod
     async def of(cls, tx: ReadTx, wanted: Filter, looked: int) -> "_Source":
@@ -116,21 +118,22 @@ async def search(tx: ReadTx, wanted: Filter, looked: int = LOOKED) -> Found:
     A page may be short although more tasks match: then the next one looks further back.
     """
     source = await _Source.of(tx, wanted, looked)
-    sql = f"select {COLUMNS} from {source.rows} where {source.where} order by id desc limit ${len(source.values) + 1}"  # noqa: S608 - our own clauses
-    found = [task_view(row) for row in await tx.rows(Sql(sql), *source.values, wanted.limit + 1)]
+    values = [*source.values, wanted.limit + 1]
+    sql = f"select {COLUMNS} from {source.table} where {source.where} order by id desc limit ${len(values)}"  # noqa: S608 - our own clauses
+    found = [task_view(row) for row in await tx.rows(Sql(sql), *values)]
     page = found[: wanted.limit]
     if len(found) > wanted.limit:
         return Found(page, page[-1].id)
     if source.whole:
         return Found(page)
-    last, count = (await tx.rows(Sql(f"select min(id), count(*) from {source.rows}"), *source.inner))[0]  # noqa: S608 - our own clauses
+    last, count = (await tx.rows(Sql(f"select min(id), count(*) from {source.table}"), *source.inner))[0]  # noqa: S608 - our own clauses
     return Found(page, last if count >= looked else None)
 
 
 async def tally(tx: ReadTx, wanted: Filter, looked: int = LOOKED) -> Tally:
     """Return how many tasks match, as far as ``looked`` tasks show it."""
     source = await _Source.of(tx, wanted, looked)
-    sql = f"select count(*), sum(case when {source.where} then 1 else 0 end) from {source.rows}"  # noqa: S608 - our own clauses
+    sql = f"select count(*), sum(case when {source.where} then 1 else 0 end) from {source.table}"  # noqa: S608 - our own clauses
     if source.whole:
         sql = f"select 0, count(*) from makegood.task where {source.where}"  # noqa: S608 - our own clauses
     seen, count = (await tx.rows(Sql(sql), *source.values))[0]

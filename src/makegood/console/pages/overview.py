@@ -1,11 +1,261 @@
 """The overview: does anything need me, and is it making good as usual?"""
 
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
+from typing import Any, Final
 
+import msgspec
+
+from makegood.console.pages import oversight
+from makegood.console.pages.agents import AgentRow, agent_rows, waiting
+from makegood.console.pages.alerts import Item, open_items
+from makegood.console.pages.cluster import LEASE, heals, leading, lease_of
+from makegood.console.pages.tasks import unended
+from makegood.console.pages.wording import PageVerdict, capped, counted, lasted, listed
 from makegood.console.reads import Reads
+from makegood.election.views import with_gaps
+from makegood.store.views import AlertView, UnendedTally
+
+MINUTES: Final = 60
+"""Minutes in the charts."""
+NEEDS: Final = 5
+"""Things in need of somebody that are named, at most."""
+FEED: Final = 10
+"""Entries of the feed."""
+CLOSE: Final = 2.0
+"""Seconds of a last minute that is too young to be drawn."""
+
+
+class Tile(msgspec.Struct, frozen=True):
+    """One figure."""
+
+    label: str
+    value: str
+    unit: str
+    note: str
+    path: str
+    q: str | None = None
+    spark: tuple[float, ...] = ()
+
+
+class Chart(msgspec.Struct, frozen=True):
+    """A drawing over the last hour. Places and heights are percentages, from the left and the top."""
+
+    top: str
+    middle: str
+    bars: tuple[tuple[float, float, float, float, bool], ...] = ()
+    """Of each minute: place, height of what was processed, of what was undone, sum, and whether tasks came
+    to error."""
+    lines: tuple[tuple[str, str, str], ...] = ()
+    """Of each line: its name, its latest value, its points."""
+    ticks: tuple[tuple[str, float], ...] = ()
+    label: str = ""
+
+
+class FeedEntry(msgspec.Struct, frozen=True):
+    """An entry of the feed."""
+
+    icon: str
+    tone: str
+    text: str
+    why: str
+    at: float
+    task: str = ""
+
+
+def _nice(value: float) -> float:
+    """Return the round number at or above a value that an axis ends with.
+
+    >>> _nice(0), _nice(3.2), _nice(406)
+    (1, 5.0, 500.0)
+    """
+    if value <= 0:
+        return 1
+    size = 10.0 ** (len(str(int(value))) - 1) if value >= 1 else 0.001
+    while size * 10 <= value:
+        size *= 10
+    return next(size * step for step in (1, 2, 5, 10) if size * step >= value)
+
+
+def by_minute(minutes: Sequence[Any], now: float) -> list[Any | None]:
+    """Return the figures of each of the last sixty minutes, oldest first; None where nobody observed."""
+    last = int(now // 60)
+    found = {int(minute.minute // 60): minute for minute in minutes}
+    return [found.get(last - MINUTES + 1 + n) for n in range(MINUTES)]
+
+
+def _ticks(now: float) -> tuple[tuple[str, float], ...]:
+    at = [(n, now - (MINUTES - n) * 60) for n in (0, 15, 30, 45)]
+    return tuple((datetime.fromtimestamp(t, UTC).strftime("%H:%M"), 100.0 * n / MINUTES) for n, t in at)
+
+
+def ended_chart(minutes: Sequence[Any | None], now: float) -> Chart:
+    """Return the chart of tasks that ended in each minute."""
+    most = _nice(max((m.processed + m.undone for m in minutes if m), default=0))
+    bars = tuple(
+        (
+            round(100.0 * n / MINUTES, 2), round(80.0 * m.processed / most, 2), round(80.0 * m.undone / most, 2),
+            round(80.0 * (m.processed + m.undone) / most, 2), m.errors > 0,
+        )
+        for n, m in enumerate(minutes)
+        if m
+    )  # fmt: skip
+    done, undone = (sum(getattr(m, name) for m in minutes if m) for name in ("processed", "undone"))
+    label = f"Tasks that ended in each minute of the last hour: {done:,} processed, {undone:,} undone"
+    return Chart(f"{most:,.0f}", f"{most / 2:,g}", bars, ticks=_ticks(now), label=label)
+
+
+def latency_chart(minutes: Sequence[Any | None], now: float) -> Chart:
+    """Return the chart of the time from submission to end."""
+    found = {
+        name: [(n, getattr(m, name)) for n, m in enumerate(minutes) if m and getattr(m, name) is not None]
+        for name in ("p50", "p95")
+    }
+    most = _nice(max((value for points in found.values() for _, value in points), default=0.0))
+    lines = tuple(
+        (
+            name,
+            lasted(points[-1][1]),
+            " ".join(
+                f"{100 * (n + 0.5) / MINUTES:.2f},{100 - 100 * value / most:.2f}" for n, value in points
+            ),
+        )
+        for name, points in found.items()
+        if points
+    )
+    return Chart(
+        lasted(most),
+        lasted(most / 2),
+        lines=lines,
+        ticks=_ticks(now),
+        label="Time from submission to end in the last hour",
+    )
+
+
+def feed(alerts: Sequence[AlertView], refusals: Sequence[Any], terms: Sequence[Any]) -> list[FeedEntry]:
+    """Return what makegood noticed last, newest first."""
+    found = [
+        FeedEntry(
+            "error" if alert.open else "bell",
+            "need" if alert.open else "idle",
+            f"Raised {alert.kind.replace('_', ' ')}",
+            alert.text,
+            alert.at,
+        )
+        for alert in alerts
+    ]
+    found += [
+        FeedEntry("done", "ok", f"Ended {a.kind.replace('_', ' ')}", a.ended_why, a.ended)
+        for a in alerts
+        if a.ended is not None
+    ]
+    found += [
+        FeedEntry("shield", "ok", "Refused by fencing", refusal.what, refusal.at) for refusal in refusals
+    ]
+    found += [
+        FeedEntry(
+            "flag",
+            "idle",
+            f"{term.holder} took the lead, term {term.epoch}",
+            "" if term.gap is None else f"{lasted(term.gap)} without a leader",
+            term.began,
+        )
+        for term in terms
+    ]
+    return sorted(found, key=lambda entry: -entry.at)[:FEED]
+
+
+def verdict(need: Sequence[Item], tally: UnendedTally, rate: float | None, *, led: bool) -> PageVerdict:
+    """Return the sentence that answers the page."""
+    pace = "" if rate is None else f", {rate:,.0f} a minute"
+    rest = f"Everything else is making good{pace}."
+    if need:
+        tasks = [item for item in need if item.task]
+        rate_of = (
+            f"{counted(len(tasks), 'task')} need{'s' if len(tasks) == 1 else ''} you"
+            if tasks
+            else f"{counted(len(need), 'alert')} need{'s' if len(need) == 1 else ''} you"
+        )
+        others = [item.title for item in need if not item.task]
+        more = f"{listed(others)}. {rest}" if tasks and others else rest
+        return PageVerdict("need", "error", rate_of, more)
+    if not led and tally.in_flight:
+        return PageVerdict(
+            "doubt",
+            "flag",
+            "Nobody leads",
+            "Silent steps and dead processes are not found until a Supervisor leads.",
+        )
+    if tally.failing or tally.doubt:
+        more = f"{counted(tally.failing, 'task')} with a failed step {'is' if tally.failing == 1 else 'are'} being retried; nothing needs you{pace and ';'}{pace.removeprefix(',')}."
+        return PageVerdict("ok", "done", "All well", more)
+    if not tally.in_flight:
+        return PageVerdict(
+            "ok", "done", "All well", f"Nothing is under way{pace and ';'}{pace.removeprefix(',')}."
+        )
+    return PageVerdict(
+        "ok", "done", "All well", f"{capped(tally.in_flight, more=tally.more)} tasks under way{pace}."
+    )
+
+
+def tiles(
+    tally: UnendedTally,
+    minutes: Sequence[Any | None],
+    rows: Sequence[AgentRow],
+    oldest: tuple[str, float],
+    within: float,
+) -> list[Tile]:
+    """Return the figures of the page."""
+    known = [m for m in minutes[:-1] if m] or [m for m in minutes if m]
+    last = known[-1] if known else None
+    undone, done = sum(m.undone for m in known), sum(m.processed for m in known)
+    shares = (
+        f"{100 * undone / (undone + done):.1f}% of what ended in the last hour"
+        if undone + done
+        else "nothing ended in the last hour"
+    )
+    agent, age = oldest
+    lost = any(row.agent == agent and row.need for row in rows)
+    return [
+        Tile("In flight", capped(tally.in_flight, more=tally.more), "", f"{tally.failing:,} failing, {tally.states.get('undoing', 0):,} undoing", "/tasks", "state:pending,processing,undoing"),
+        Tile("Processed", "–" if last is None else f"{last.processed:,}", "/min", f"{done:,} in the last hour", "/tasks", "state:processed since:1h", _line(minutes, "processed")),
+        Tile("Undone", "–" if last is None else f"{last.undone:,}", "/min", shares, "/tasks", "state:undone since:1h", _line(minutes, "undone")),
+        Tile("Oldest waiting request", lasted(age) if agent else "–", "", f"{agent}: no process takes it" if lost else agent or "no request waits", "/agents"),
+        Tile("Heals within", f"≤ {lasted(within)}" if within else "–", "", "if a process dies now", "/cluster"),
+    ]  # fmt: skip
+
+
+def _line(minutes: Sequence[Any | None], name: str) -> tuple[float, ...]:
+    return tuple(float(getattr(m, name)) for m in minutes[-20:-1] if m)
 
 
 async def context(reads: Reads, query: Mapping[str, str]) -> dict[str, Any]:  # noqa: ARG001 - every page's signature
     """Return what the page shows."""
-    return {"alerts": [alert for alert in await reads.alerts() if alert.open], "now": await reads.now()}
+    now, nodes, queues = await reads.now(), await reads.nodes(), await waiting(reads)
+    need = [item for item in await open_items(reads) if item.tone == "need" or (item.acked and item.task)]
+    tally, view = await unended(reads), await leading(reads)
+    minutes = by_minute(await oversight.minutes(reads), now)
+    rows, lease = agent_rows(nodes, queues), lease_of(view)
+    led = lease is not None and lease.look != "gone"
+    agent, (_, age) = max(queues.items(), key=lambda queue: queue[1][1], default=("", (0, 0.0)))
+    whole = [m for m in minutes[:-1] if m]
+    rate = (whole[-1].processed + whole[-1].undone) if whole else None
+    need.sort(key=lambda item: (item.acked is not None, not item.task))
+    unclaimed = [item for item in need if item.tone == "need"]
+    return {
+        "verdict": verdict(unclaimed, tally, rate, led=led),
+        "need": need[:NEEDS] if unclaimed else [],
+        "more": max(0, len(need) - NEEDS),
+        "tiles": tiles(tally, minutes, rows, (agent, age), heals(nodes, view) if led else 0.0),
+        "ended": ended_chart(minutes, now),
+        "latency": latency_chart(minutes, now),
+        "lease": lease,
+        "agents": rows[:6],
+        "agent_count": len(rows),
+        "feed": feed(
+            await reads.alerts(FEED, ended=True),
+            await oversight.refusals(reads),
+            with_gaps(await reads.past_terms(LEASE, 6))[:5],
+        ),
+        "now": now,
+    }

@@ -1,0 +1,190 @@
+"""Agents: is it makegood or the service, and who takes nothing?"""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import msgspec
+
+from makegood.base.terminal_text import command
+from makegood.console.pages.wording import PageVerdict, counted, lasted, listed, share
+from makegood.console.reads import Reads
+from makegood.store.views import AgentInfo, NodeView
+
+_WORST = ("open", "half-open", "release", "closed", "")
+"""States of a circuit, the one to show of several processes first."""
+
+
+class AgentRow(msgspec.Struct, frozen=True):
+    """An agent over all its processes."""
+
+    agent: str
+    name: str
+    app: str
+    state: str
+    """What its badge says."""
+    tone: str
+    icon: str
+    why: str
+    waiting: int
+    oldest: str
+    used: int
+    slots: int
+    full: float
+    """The share of slots in use, in percent."""
+    success: str
+    mean: str
+    rate: str
+    processes: int
+    need: bool
+
+
+class ProcessRow(msgspec.Struct, frozen=True):
+    """A process and the agents that it runs."""
+
+    name: str
+    runs: str
+    beat: str
+    light: str
+    """How its heartbeat looks: "" (alive), late, dead or gone (stopped)."""
+    used: str
+    calls: int
+    failed: int
+    mean: str
+    note: str
+
+
+def alive(node: NodeView) -> bool:
+    """Whether a process is neither stopped nor dead."""
+    return not node.stopped and not node.dead and node.remaining > 0
+
+
+def heartbeat(node: NodeView) -> tuple[str, str]:
+    """Return when a process was last heard, in words, and how its light looks."""
+    silent = max(0.0, node.info.ttl - node.remaining)
+    if node.stopped:
+        return "stopped", "gone"
+    if not alive(node):
+        return f"dead for {lasted(-min(0.0, node.remaining))}", "dead"
+    late = silent > node.info.ttl / 2
+    return f"{lasted(silent)} ago{': late' if late else ''}", "late" if late else ""
+
+
+def agent_rows(nodes: Sequence[NodeView], waiting: Mapping[str, tuple[int, float]]) -> list[AgentRow]:
+    """Return a row for each agent, those first that need somebody."""
+    infos: dict[str, list[AgentInfo]] = {agent: [] for agent in waiting}
+    for node in nodes:
+        for info in node.info.agents if alive(node) else ():
+            infos.setdefault(info.agent, []).append(info)
+    rows = [_agent(agent, found, *waiting.get(agent, (0, 0.0))) for agent, found in infos.items()]
+    order = {"need": 0, "doubt": 1, "ok": 2}
+    return sorted(rows, key=lambda row: (order[row.tone], row.agent))
+
+
+def _agent(agent: str, infos: Sequence[AgentInfo], waiting: int, oldest: float) -> AgentRow:
+    app, _, name = agent.partition("/")
+    state, tone, icon, why = _state(infos)
+    known = [info for info in infos if info.success is not None]
+    slots, used = sum(info.slots for info in infos), sum(info.used for info in infos)
+    calls = sum(info.calls for info in infos)
+    mean = sum(info.seconds * info.calls for info in infos) / calls if calls else None
+    rate = next((info.rate for info in infos if info.rate is not None), None)
+    return AgentRow(
+        agent=agent,
+        name=name,
+        app=app,
+        state=state,
+        tone=tone,
+        icon=icon,
+        why=why,
+        waiting=waiting,
+        oldest=lasted(oldest) if waiting else "",
+        used=used,
+        slots=slots,
+        full=share(used, slots),
+        success=f"{sum(info.success or 0.0 for info in known) / len(known):.0%}" if known else "–",
+        mean=lasted(mean) or "–",
+        rate="–" if rate is None else f"{rate:g}/s",
+        processes=len(infos),
+        need=tone == "need",
+    )
+
+
+def _state(infos: Sequence[AgentInfo]) -> tuple[str, str, str, str]:
+    """Return the state of an agent's service: badge, tone, icon and reason."""
+    if not infos:
+        return "no process", "need", "error", "no live process runs it"
+    worst = min(infos, key=lambda info: _WORST.index(info.circuit) if info.circuit in _WORST else 3)
+    late = sum(info.overdue for info in infos)
+    if worst.circuit == "open":
+        return "circuit open", "doubt", "waiting", f"one call asks again in {lasted(worst.reset)}"
+    if worst.circuit == "half-open":
+        return "half-open", "doubt", "waiting", "one call asks whether the service answers"
+    if worst.circuit == "release":
+        return "coming back", "doubt", "waiting", f"at most {worst.most} calls at once" if worst.most else ""
+    return "well", "ok", "done", f"{counted(late, 'call')} past the deadline" if late else ""
+
+
+def process_row(node: NodeView) -> ProcessRow:
+    """Return the row of a process that runs agents."""
+    infos, (beat, light) = node.info.agents, heartbeat(node)
+    calls, late = sum(info.calls for info in infos), sum(info.overdue for info in infos)
+    seconds = sum(info.seconds * info.calls for info in infos)
+    return ProcessRow(
+        name=node.info.name,
+        runs=", ".join(info.agent.partition("/")[2] for info in infos),
+        beat=beat,
+        light=light,
+        used="–"
+        if light in ("dead", "gone")
+        else f"{sum(i.used for i in infos)} of {sum(i.slots for i in infos)}",
+        calls=calls,
+        failed=sum(info.failed for info in infos),
+        mean=lasted(seconds / calls) if calls else "–",
+        note=f"{counted(late, 'call')} still run past their deadline" if late else "",
+    )
+
+
+def verdict(rows: Sequence[AgentRow]) -> PageVerdict:
+    """Return the sentence that answers the page."""
+    lost = [row for row in rows if row.need and row.waiting]
+    shaken = [row for row in rows if row.tone == "doubt"]
+    if lost:
+        more = "; ".join(
+            f"{counted(row.waiting, 'request')} wait for {row.name}, the oldest for {row.oldest}"
+            for row in lost[:3]
+        )
+        verb = "has" if len(lost) == 1 else "have"
+        return PageVerdict(
+            "need", "error", f"{listed([row.name for row in lost])} {verb} no process", f"{more}."
+        )
+    if shaken:
+        verb = "does" if len(shaken) == 1 else "do"
+        more = "Tasks wait; makegood asks again by itself, and no failure is counted meanwhile."
+        return PageVerdict(
+            "doubt", "waiting", f"{listed([row.name for row in shaken])} {verb} not answer well", more
+        )
+    if not rows:
+        return PageVerdict("idle", "agents", "No agent runs", "No request waits for one either.")
+    return PageVerdict(
+        "ok",
+        "done",
+        f"All {counted(len(rows), 'agent')} are well" if len(rows) > 1 else f"{rows[0].name} is well",
+    )
+
+
+async def waiting(reads: Reads) -> Mapping[str, tuple[int, float]]:
+    """Return how many requests wait for each agent, and the seconds that the oldest has waited."""
+    return await reads.shared("waiting", reads.store.nodes.waiting)
+
+
+async def context(reads: Reads, query: Mapping[str, str]) -> dict[str, Any]:  # noqa: ARG001 - every page's signature
+    """Return what the page shows."""
+    nodes = await reads.nodes()
+    rows = agent_rows(nodes, await waiting(reads))
+    lost = next((row for row in rows if row.need and row.waiting), None)
+    return {
+        "verdict": verdict(rows),
+        "agents": rows,
+        "processes": [process_row(node) for node in nodes if node.info.agents],
+        "start": "" if lost is None else command(["agent"], [f"MODULE:{lost.app}", lost.name]),
+    }

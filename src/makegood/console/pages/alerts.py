@@ -1,0 +1,184 @@
+"""Alerts: what does nobody have yet?"""
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+
+import msgspec
+
+from makegood.base import ids
+from makegood.console.pages.tasks import search
+from makegood.console.pages.wording import PageVerdict, counted, listed, name_of
+from makegood.console.reads import Reads
+from makegood.store.views import AlertView, Filter, TaskView
+
+OPEN: Final = 200
+"""Open alerts on the page, at most."""
+ENDED: Final = 100
+"""Ended alerts on the page, at most."""
+DAY: Final = 86_400.0
+
+TITLES: Final[Mapping[str, tuple[str, str]]] = {
+    "step_failed": ("Step failed", "failed"),
+    "undo_stuck": ("Undo stuck", "undofailed"),
+    "held": ("Held", "error"),
+    "undo_incomplete": ("Undo incomplete", "undofailed"),
+    "poison": ("Its Schedulers died", "error"),
+    "guilty": ("Data cannot be read", "error"),
+    "late_undo": ("Late undo", "undoing"),
+    "starved": ("No process takes requests", "agents"),
+    "circuit_open": ("Circuit open", "waiting"),
+    "outage": ("Service away for long", "agents"),
+    "no_scheduler": ("No Scheduler", "cluster"),
+    "no_leader": ("No leader", "flag"),
+    "dead_letter": ("Dead letter", "send"),
+    "generation": ("New generation", "db"),
+    "test": ("Test", "bell"),
+}
+"""The title and the icon of each kind of alert."""
+BY_THEMSELVES: Final = frozenset({"circuit_open", "late_undo"})
+"""Kinds that end without anybody's help."""
+_FIRST = ("undo_incomplete", "held", "poison", "guilty")
+"""Of several alerts about one task, these give the title."""
+
+
+class Item(msgspec.Struct, frozen=True):
+    """What is wrong with one task, agent or process: one alert or several of one task."""
+
+    ids: str
+    """The ids of its alerts, separated by commas."""
+    kinds: tuple[str, ...]
+    title: str
+    icon: str
+    tone: str
+    about: str
+    """The task's key or id, "" for an alert about something else."""
+    task: str
+    workflow: str
+    texts: tuple[str, ...]
+    at: float
+    sent: str
+    acts: tuple[str, ...]
+    acked_by: str
+    acked: float | None
+    acked_why: str
+    ended: float | None
+    ended_why: str
+
+
+def items(alerts: Sequence[AlertView], tasks: Mapping[int, TaskView]) -> list[Item]:
+    """Return alerts with those of one task joined, newest first."""
+    joined: dict[object, list[AlertView]] = {}
+    for alert in alerts:
+        joined.setdefault(("task", alert.task) if alert.task else alert.id, []).append(alert)
+    return [_item(of_one, tasks.get(of_one[0].task or 0)) for of_one in joined.values()]
+
+
+def _item(alerts: Sequence[AlertView], task: TaskView | None) -> Item:
+    order = sorted(alerts, key=lambda alert: (alert.kind not in _FIRST, -alert.id))
+    first = order[0]
+    title, icon = TITLES[first.kind]
+    name = "" if first.task is None else ids.show(first.task) if task is None else name_of(task)
+    if first.task is None and first.step:
+        title = f"{title}: {first.step}"
+    return Item(
+        ids=",".join(str(alert.id) for alert in order),
+        kinds=tuple(dict.fromkeys(alert.kind for alert in order)),
+        title=title,
+        icon=icon,
+        tone="idle" if first.acked or first.ended else "doubt" if first.kind in BY_THEMSELVES else "need",
+        about=name,
+        task="" if first.task is None else ids.show(first.task),
+        workflow="" if task is None else task.workflow,
+        texts=tuple(dict.fromkeys(alert.text for alert in order))[:3],
+        at=min(alert.at for alert in alerts),
+        sent=sent(first),
+        acts=_acts(task),
+        acked_by=first.acked_by,
+        acked=first.acked,
+        acked_why=first.acked_why,
+        ended=first.ended,
+        ended_why=first.ended_why,
+    )
+
+
+def sent(alert: AlertView) -> str:
+    """Return where an alert has been sent, in words."""
+    said = ["log"] if alert.logged else []
+    if alert.tries:
+        said.append(f"webhook refused {counted(alert.tries, 'time')}")
+    elif alert.told:
+        said.append("webhook")
+    return f"sent to: {', '.join(said)}" if said else "not sent yet"
+
+
+def _acts(task: TaskView | None) -> tuple[str, ...]:
+    """Return the acts to offer on the task of an alert."""
+    if task is None or task.state != "error":
+        return ()
+    return ("undo", "settle") if task.goal == "undo" else ("resubmit", "undo", "settle")
+
+
+def verdict(need: Sequence[Item], acked: Sequence[Item], alone: Sequence[Item]) -> PageVerdict:
+    """Return the sentence that answers the page."""
+    more = []
+    if acked:
+        who = listed(sorted({item.acked_by for item in acked}))
+        more.append(f"{who} {'has' if len({i.acked_by for i in acked}) == 1 else 'have'} {len(acked)}.")
+    if alone:
+        more.append(f"{counted(len(alone), 'alert')} {'ends' if len(alone) == 1 else 'end'} without help.")
+    if not need:
+        return PageVerdict("ok", "done", "Nothing needs you", " ".join(more) or "No alert is open.")
+    kinds = [TITLES[item.kinds[0]][0].lower() for item in need]
+    named = [f"{kind}{f' ({n})' if (n := kinds.count(kind)) > 1 else ''}" for kind in dict.fromkeys(kinds)]
+    title = f"{len(need)} need{'s' if len(need) == 1 else ''} somebody: {listed(named)}"
+    return PageVerdict("need", "error", title, " ".join(more))
+
+
+async def open_items(reads: Reads) -> list[Item]:
+    """Return what open alerts are about; two reads."""
+    return await _read(reads, OPEN, ended=False)
+
+
+async def _read(reads: Reads, limit: int, *, ended: bool) -> list[Item]:
+    alerts = await reads.alerts(limit, ended=ended)
+    wanted = Filter(ids=tuple(sorted({alert.task for alert in alerts if alert.task})), limit=limit)
+    found = (await search(reads, wanted)).tasks if wanted.ids else []
+    return items(alerts, {task.id: task for task in found})
+
+
+async def context(reads: Reads, query: Mapping[str, str]) -> dict[str, Any]:  # noqa: ARG001 - every page's signature
+    """Return what the page shows."""
+    now = await reads.now()
+    found = [item for item in await open_items(reads) if item.ended is None]
+    need = [item for item in found if item.tone == "need"]
+    acked = [item for item in found if item.acked is not None]
+    alone = [item for item in found if item.tone == "doubt"]
+    ended = [i for i in await _read(reads, ENDED, ended=True) if i.ended is not None and i.ended > now - DAY]
+    return {
+        "verdict": verdict(need, acked, alone),
+        "need": need,
+        "acked": acked,
+        "alone": alone,
+        "ended": ended,
+        "ways": ways(await reads.alerts(OPEN)),
+        "now": now,
+    }
+
+
+def ways(alerts: Sequence[AlertView]) -> list[tuple[str, str, str, str]]:
+    """Return how alerts reach people: (way, look of its badge, state, more)."""
+    logged = any(alert.logged for alert in alerts)
+    tried = max((alert.tries for alert in alerts), default=0)
+    posted = any(alert.told for alert in alerts)
+    hook = (
+        ("in_doubt", f"refused {counted(tried, 'time')}", "makegood posts them again for a day")
+        if tried
+        else ("done", "works", "the open alerts were posted")
+        if posted
+        else ("waiting", "not seen", "no open alert was posted: alert_webhook= sets where to")
+    )
+    return [
+        ("row", "done", "works", "this page, `makegood alerts`, client.alerts()"),
+        ("log", "done" if logged or not alerts else "waiting", "works" if logged or not alerts else "not yet", "the logger makegood.alerts of one of the processes"),
+        ("webhook", *hook),
+    ]  # fmt: skip

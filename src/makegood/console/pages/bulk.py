@@ -1,0 +1,235 @@
+"""Acts on many tasks: counted before they are confirmed, followed while they run, with refusals."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+
+import msgspec
+from msgspec.structs import replace
+
+from makegood.base import ids
+from makegood.console.pages import oversight
+from makegood.console.pages.cluster import leading
+from makegood.console.pages.tasks import rows_of, search
+from makegood.console.pages.wording import PageVerdict, counted, lasted, share, tallied
+from makegood.console.reads import Reads
+from makegood.errors import ConfigError, TaskNotFoundError
+from makegood.store.filters import wanted
+from makegood.store.views import Filter
+
+SAMPLE: Final = 20
+"""Tasks that are shown before an act is confirmed."""
+SELECTED: Final = 500
+"""Tasks that may be selected by hand, at most."""
+
+LOOKS: Final[Mapping[str, tuple[str, str, str]]] = {
+    "cancel": ("stop", "Cancel", "ends each task: undoes what it did"),
+    "undo": ("undoing", "Undo", "undoes what each task did"),
+    "resubmit": ("again", "Resubmit", "sends each task forward again"),
+}
+"""Icon, verb and meaning of each kind of act."""
+STATES: Final[Mapping[str, tuple[str, str, str]]] = {
+    "running": ("run", "run", "under way"),
+    "stopping": ("pause", "doubt", "stopping"),
+    "stopped": ("stop", "doubt", "stopped"),
+    "done": ("done", "ok", "done"),
+}
+
+
+class BulkRow(msgspec.Struct, frozen=True):
+    """An act on many tasks."""
+
+    id: str
+    kind: str
+    icon: str
+    state: str
+    state_icon: str
+    tone: str
+    filter: str
+    who: str
+    why: str
+    at: float
+    sent: int
+    counted: int
+    applied: int
+    noop: int
+    refused: int
+    waiting: int
+    left: int
+    took: str
+    rate: str
+    eta: str
+    parts: tuple[tuple[str, float], ...]
+    """The bar: tone and share in percent."""
+    stopped_by: str
+    running: bool
+
+
+def text_of(asked: Filter) -> str:
+    """Return a filter in the filter language."""
+    said = [f"state:{','.join(asked.states)}"] if asked.states else []
+    said += [
+        f"{name}:{_quoted(value)}"
+        for name, value in (
+            ("app", asked.app), ("workflow", asked.workflow), ("key", asked.key), ("step", asked.step),
+            ("agent", asked.agent), ("error", asked.error),
+        )
+        if value is not None
+    ]  # fmt: skip
+    said += [
+        f"{name}:{value:g}s"
+        for name, value in (("older", asked.older), ("since", asked.younger))
+        if value is not None
+    ]
+    said += [
+        f"{name}:{'yes' if value else 'no'}"
+        for name, value in (("failing", asked.failing), ("doubt", asked.doubt))
+        if value is not None
+    ]
+    for name, between in (("failures", asked.failures), ("priority", asked.priority)):
+        if between is not None:
+            low, high = between
+            said.append(f"{name}:{low}" if low == high else f"{name}:>={low}" if low else f"{name}:<={high}")
+    if asked.word is not None:
+        said.append(_quoted(asked.word))
+    if asked.ids:
+        said.append(f"{counted(len(asked.ids), 'task')} selected by hand")
+    return " ".join(said) or "all tasks"
+
+
+def _quoted(text: str) -> str:
+    return f'"{text}"' if " " in text else text
+
+
+def row(view: Any, now: float) -> BulkRow:
+    """Return an act as pages show it."""
+    icon, _, _ = LOOKS[view.kind]
+    state_icon, tone, state = STATES[view.state]
+    total = max(view.counted, view.sent, 1)
+    took = (view.ended or now) - view.at
+    running = view.state in ("running", "stopping")
+    left = max(0, view.counted - view.sent) if running else 0
+    pace = view.rate or (view.sent / took if took > 0 else 0.0)
+    tone_done = {"undo": "undo", "cancel": "undo", "resubmit": "ok"}[view.kind]
+    counts = ((tone_done, view.applied), ("run", view.waiting), ("idle", view.noop), ("fail", view.refused))
+    return BulkRow(
+        id=view.id,
+        kind=view.kind,
+        icon=icon,
+        state=state,
+        state_icon=state_icon,
+        tone=tone,
+        filter=text_of(view.wanted),
+        who=view.who,
+        why=view.why,
+        at=view.at,
+        sent=view.sent,
+        counted=view.counted,
+        applied=view.applied,
+        noop=view.noop,
+        refused=view.refused,
+        waiting=view.waiting,
+        left=left,
+        took=lasted(took),
+        rate="as fast as the leader works" if view.rate is None else f"{view.rate:g} a second at most",
+        eta=lasted(left / pace) if running and left and pace else "",
+        parts=tuple((name, share(count, total)) for name, count in counts if count),
+        stopped_by=view.stopped_by,
+        running=running,
+    )
+
+
+async def context(reads: Reads, query: Mapping[str, str]) -> dict[str, Any]:  # noqa: ARG001 - every page's signature
+    """Return what the list of acts shows."""
+    now = await reads.now()
+    rows = [row(view, now) for view in await oversight.bulk_acts(reads)]
+    running = [one for one in rows if one.running]
+    lease = await leading(reads)
+    led = lease is not None and lease.holder is not None and lease.remaining > 0
+    if running and not led:
+        verdict = PageVerdict(
+            "need",
+            "error",
+            "Nobody works on them",
+            "The leading Supervisor does: start one with `makegood supervisor`.",
+        )
+    elif running:
+        left = sum(one.left for one in running)
+        title = f"{counted(len(running), 'act')} under way, {counted(left, 'task')} to come"
+        verdict = PageVerdict(
+            "run", "run", title, "They survive a restart of any process, this one included."
+        )
+    else:
+        more = (
+            f"The last one ended {lasted(now - rows[0].at)} ago."
+            if rows
+            else "Choose tasks in the list of tasks; the act is counted before you confirm it."
+        )
+        verdict = PageVerdict("idle", "bulk", "Nothing is under way", more)
+    return {"verdict": verdict, "rows": rows, "now": now}
+
+
+async def detail(reads: Reads, query: Mapping[str, str]) -> dict[str, Any]:
+    """Return what the page of one act shows. Raises ``TaskNotFoundError`` if there is none."""
+    view = await oversight.bulk_act(reads, query["id"])
+    if view is None:
+        raise TaskNotFoundError(f"there is no bulk act {query['id']!r}", task_id=query["id"])
+    now = await reads.now()
+    one = row(view, now)
+    refusals: Sequence[Any] = await oversight.bulk_refusals(reads, view.id)
+    wanted_ids = tuple(sorted({refusal.task for refusal in refusals}))
+    tasks = (await search(reads, Filter(ids=wanted_ids, limit=len(wanted_ids)))).tasks if wanted_ids else []
+    names = {task.id: task.key for task in tasks}
+    lease = await leading(reads)
+    return {
+        "act": one,
+        "verb": LOOKS[view.kind][1],
+        "refusals": [
+            (ids.show(r.task), names.get(r.task) or ids.show(r.task), r.outcome, r.at) for r in refusals
+        ],
+        "more": max(0, one.refused - len(refusals)),
+        "led": lease is not None and lease.remaining > 0,
+        "now": now,
+    }
+
+
+def chosen(query: Mapping[str, str]) -> Filter:
+    """Return the tasks that a page asks to act on: those selected (``t-ID``, or ``ids``), else those that
+    match ``q``. Raises ``ConfigError``, ``TaskNotFoundError``.
+    """
+    names = [name[2:] for name in query if name.startswith("t-")]
+    names += [name for name in query.get("ids", "").split(",") if name]
+    if len(names) > SELECTED:
+        raise ConfigError(
+            f"{len(names)} tasks are selected: select at most {SELECTED}, or choose them by a filter"
+        )
+    if names:
+        return Filter(ids=tuple(sorted({ids.parse(name) for name in names})), limit=len(names))
+    if not query.get("q", "").strip():
+        raise ConfigError("no task is chosen: select some in the list of tasks, or filter them")
+    return wanted(query["q"])
+
+
+async def new(reads: Reads, query: Mapping[str, str]) -> dict[str, Any]:
+    """Return what is shown before an act is confirmed: how many tasks match, and some of them.
+
+    Raises ``ConfigError``, ``TaskNotFoundError``.
+    """
+    kind = query.get("kind", "")
+    if kind not in LOOKS:
+        raise ConfigError(f"kind={kind!r}: an act on many tasks is one of {', '.join(LOOKS)}")
+    asked = chosen(query)
+    tally = await reads.shared(("tally", asked), lambda: reads.store.tasks.tally(asked))
+    found = await search(reads, replace(asked, limit=SAMPLE))
+    icon, verb, means = LOOKS[kind]
+    return {
+        "kind": kind,
+        "icon": icon,
+        "verb": verb,
+        "means": means,
+        "q": "" if asked.ids else query.get("q", "").strip(),
+        "ids": ",".join(ids.show(task) for task in asked.ids),
+        "filter": text_of(asked),
+        "count": tallied(tally),
+        "none": not tally.count and not tally.more,
+        "sample": await rows_of(reads, found.tasks),
+    }

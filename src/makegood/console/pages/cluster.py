@@ -1,0 +1,179 @@
+"""The cluster: who leads until when, was there ever nobody, who died, what was refused?"""
+
+from collections.abc import Mapping, Sequence
+from math import log1p
+from typing import Any, Final
+
+import msgspec
+
+from makegood.console.pages import oversight
+from makegood.console.pages.agents import alive, heartbeat
+from makegood.console.pages.wording import PageVerdict, counted, lasted, share
+from makegood.console.reads import Reads
+from makegood.election.views import TermView, with_gaps
+from makegood.store.views import LeaseView, NodeView
+
+LEASE: Final = "makegood/supervisor"
+"""The lease of the leading Supervisor."""
+TERMS: Final = 20
+"""Past terms in the table, at most."""
+DRAWN: Final = 8
+"""Past terms in the strip, at most."""
+PASS: Final = 5.0
+"""Seconds between two passes of a Supervisor, as it is set by default."""
+LONG: Final = 5.0
+"""Seconds without a leader from which on a gap is marked."""
+
+
+class Lease(msgspec.Struct, frozen=True):
+    """The lease of the leader, running down."""
+
+    holder: str
+    epoch: int
+    since: float
+    left: float
+    ttl: float
+    share: float
+    look: str
+    """"" , low (under a third) or gone."""
+
+
+class StripPart(msgspec.Struct, frozen=True):
+    """A part of the strip of terms: a term, or a gap. Places and widths are percentages."""
+
+    x: float
+    width: float
+    gap: bool
+    epoch: int
+    text: str
+    who: str
+    now: bool
+
+
+class MemberRow(msgspec.Struct, frozen=True):
+    """A process."""
+
+    name: str
+    roles: str
+    beat: str
+    light: str
+    holds: str
+    up: str
+    host: str
+    pid: int
+
+
+def lease_of(view: LeaseView | None) -> Lease | None:
+    """Return the lease as it is drawn; None if nobody ever led."""
+    if view is None or view.holder is None:
+        return None
+    left = max(0.0, view.remaining)
+    look = "gone" if left == 0 else "low" if left < view.ttl / 3 else ""
+    return Lease(view.holder, view.epoch, view.since, left, view.ttl, share(left, view.ttl), look)
+
+
+def strip(terms: Sequence[TermView], now: float) -> list[StripPart]:
+    """Return the strip of terms (newest first), oldest at the left.
+
+    A term is as wide as the logarithm of its length, so that a short one can be seen beside a long one. A gap
+    is as wide as it lasted, up to a limit.
+    """
+    weights: list[tuple[TermView, float, bool]] = []
+    for term in reversed(terms[:DRAWN]):
+        if term.gap:
+            weights.append((term, 0.08 + min(term.gap, 60.0) / 12, True))
+        weights.append((term, 1.5 + log1p(max(0.0, (term.ended or now) - term.began) / 60), False))
+    total, at, parts = sum(weight for _, weight, _ in weights), 0.0, []
+    for term, weight, gap in weights:
+        width = share(weight, total)
+        length = term.gap if gap else (term.ended or now) - term.began
+        parts.append(
+            StripPart(
+                round(at, 2),
+                width,
+                gap,
+                term.epoch,
+                lasted(length),
+                term.holder,
+                term.ended is None and not gap,
+            )
+        )
+        at += width
+    return parts
+
+
+def process_rows(nodes: Sequence[NodeView], leader: str, now: float) -> list[MemberRow]:
+    """Return the processes: leader first, then by role and name; dead and stopped ones last."""
+    rows = []
+    for node in nodes:
+        beat, light = heartbeat(node)
+        leads = " · leads" if node.info.name == leader and alive(node) else ""
+        tasks = counted(node.info.held, "task") if "scheduler" in node.info.roles else "–"
+        rows.append(
+            MemberRow(
+                node.info.name, ", ".join(node.info.roles) + leads, beat, light, tasks if alive(node) else "–",
+                lasted(now - node.started) if alive(node) else "–", node.info.host, node.info.pid,
+            )
+        )  # fmt: skip
+    return sorted(
+        rows, key=lambda row: (row.light in ("dead", "gone"), "leads" not in row.roles, row.roles, row.name)
+    )
+
+
+def heals(nodes: Sequence[NodeView], lease: LeaseView | None) -> float:
+    """Return the seconds within which work of a process that dies now continues: its heartbeat and, if it
+    leads, its lease must run out, and a pass of the next leader finds it.
+    """
+    ttl = max((node.info.ttl for node in nodes if alive(node)), default=0.0)
+    return ttl + (0.0 if lease is None else lease.ttl) + PASS
+
+
+def verdict(lease: Lease | None, nodes: Sequence[NodeView], now: float, within: float) -> PageVerdict:
+    """Return the sentence that answers the page."""
+    dead = [node for node in nodes if not node.stopped and not alive(node)]
+    roles = {role for node in nodes if alive(node) for role in node.info.roles}
+    if not any(alive(node) for node in nodes):
+        return PageVerdict("need", "error", "No process runs", "Start one: `makegood run MODULE:APP`.")
+    if lease is None or lease.look == "gone":
+        more = "Processes that die now, and silent steps, are not found."
+        if "supervisor" not in roles:
+            more += " Start a Supervisor: `makegood supervisor`."
+        return PageVerdict("need", "error", "Nobody leads", more)
+    if "scheduler" not in roles:
+        return PageVerdict(
+            "need", "error", "No Scheduler runs", "No task is moved. Start one: `makegood scheduler`."
+        )
+    title = f"{lease.holder} has led for {lasted(now - lease.since)}"
+    if dead:
+        title += f"; {counted(len(dead), 'process', 'processes')} died in the last hour"
+    return PageVerdict(
+        "ok", "done", title, f"The work of a process that dies now continues within {lasted(within)}."
+    )
+
+
+async def leading(reads: Reads) -> LeaseView | None:
+    """Return who leads."""
+    return await reads.lease(LEASE)
+
+
+async def context(reads: Reads, query: Mapping[str, str]) -> dict[str, Any]:  # noqa: ARG001 - every page's signature
+    """Return what the page shows."""
+    now, nodes, view = await reads.now(), await reads.nodes(), await leading(reads)
+    terms, lease = with_gaps(await reads.past_terms(LEASE, TERMS)), lease_of(view)
+    within = heals(nodes, view)
+    leader = lease.holder if lease and lease.look != "gone" else ""
+    followers = [n for n in nodes if alive(n) and "supervisor" in n.info.roles and n.info.name != leader]
+    return {
+        "verdict": verdict(lease, nodes, now, within),
+        "lease": lease,
+        "leader": leader,
+        "followers": [(node.info.name, *heartbeat(node)) for node in followers],
+        "terms": terms,
+        "strip": strip(terms, now),
+        "long": LONG,
+        "processes": process_rows(nodes, leader, now),
+        "alive": sum(alive(node) for node in nodes),
+        "dead": sum(not alive(node) and not node.stopped for node in nodes),
+        "refusals": await oversight.refusals(reads),
+        "now": now,
+    }

@@ -1,0 +1,181 @@
+"""Errors: one cause or many, and does it need somebody, is it retried, or did it end by itself?"""
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+
+import msgspec
+
+from makegood.base import ids
+from makegood.console.pages import oversight
+from makegood.console.pages.wording import PageVerdict, Tab, counted, lasted
+from makegood.console.reads import Reads
+
+SPANS: Final[Mapping[str, tuple[str, float]]] = {
+    "15m": ("15 min", 900.0), "1h": ("1 h", 3600.0), "24h": ("24 h", 86_400.0), "7d": ("7 days", 604_800.0),
+}  # fmt: skip
+"""Over what time groups are shown."""
+BARS: Final = 36
+"""Bars of a group's drawing."""
+
+
+class Group(msgspec.Struct, frozen=True):
+    """Failures with one cause."""
+
+    name: str
+    count: int
+    what: str
+    """What was counted, such as "tasks in error"."""
+    parts: tuple[tuple[bool, str], ...]
+    """The message, in parts: whether a part stands for text that differs."""
+    where: str
+    frame: str
+    words: str
+    bars: tuple[int, ...]
+    fate: str
+    """need, retried or ended."""
+    acts: tuple[tuple[str, int], ...]
+    """The acts to offer, each with the number of tasks that it may concern."""
+    ids: str
+    """The ids of its tasks, separated by commas."""
+    sample: str
+
+
+def fate(states: Mapping[str, int]) -> str:
+    """Return what becomes of the tasks of a group."""
+    if states.get("error"):
+        return "need"
+    return "retried" if any(states.get(state) for state in ("pending", "processing", "undoing")) else "ended"
+
+
+def group_of(found: Any, now: float, span: float) -> Group:
+    """Return a group as the page shows it."""
+    becomes = fate(found.states)
+    tasks = sum(found.states.values()) or found.tasks
+    error, moving = (
+        found.states.get("error", 0),
+        sum(found.states.get(s, 0) for s in ("pending", "processing", "undoing")),
+    )
+    undone, done = found.states.get("undone", 0), found.states.get("processed", 0)
+    if becomes == "need":
+        count, what = error, f"task{'s' if error != 1 else ''} in error"
+    elif becomes == "retried":
+        count, what = moving, f"task{'s' if moving != 1 else ''} under way"
+    elif undone:
+        count, what = undone, f"task{'s' if undone != 1 else ''} undone"
+    else:
+        count, what = done or tasks, f"task{'s' if (done or tasks) != 1 else ''} processed since"
+    agent = found.agent.partition("/")[2] or found.agent
+    doing = {"do": "", "probe": "probe of ", "undo": "undo of "}[found.doing]
+    ends = [f"{n} {state}" for state, n in sorted(found.states.items()) if n]
+    words = (
+        f"{counted(found.tasks, 'task')}, {counted(found.attempts, 'attempt')} · first {lasted(now - found.first)} ago, "
+        f"last {lasted(now - found.last)} ago · now {', '.join(ends) or 'unknown'}"
+    )
+    acts = [("undo", error), ("resubmit", error)] if becomes == "need" else [("cancel", moving)] if moving else [("resubmit", undone)] if undone else []  # fmt: skip
+    return Group(
+        name=found.name,
+        count=count,
+        what=what,
+        parts=marked(found.message),
+        where=f"{agent} · {doing}{found.action}",
+        frame=found.frame,
+        words=words,
+        bars=bars(found.times, now, span),
+        fate=becomes,
+        acts=tuple(acts),
+        ids=",".join(ids.show(task) for task in found.ids),
+        sample=found.sample,
+    )
+
+
+def marked(message: str) -> tuple[tuple[bool, str], ...]:
+    """Return a normalised message in parts: N, ID and '...' stand for text that differs.
+
+    >>> marked("timeout of N s")
+    ((False, 'timeout of'), (True, 'N'), (False, 's'))
+    """
+    parts: list[tuple[bool, str]] = []
+    for word in message.split():
+        differs = word.strip(".,:;()[]{}") in ("N", "ID") or "'...'" in word
+        if parts and parts[-1][0] == differs:
+            parts[-1] = (differs, f"{parts[-1][1]} {word}")
+        else:
+            parts.append((differs, word))
+    return tuple(parts)
+
+
+def bars(times: Sequence[float], now: float, span: float) -> tuple[int, ...]:
+    """Return how many attempts failed in each part of the time shown.
+
+    >>> bars([9.0, 9.5, 0.5], 10.0, 10.0)[-1], sum(bars([9.0, 9.5, 0.5], 10.0, 10.0))
+    (1, 3)
+    """
+    found = [0] * BARS
+    for at in times:
+        place = int((at - (now - span)) / span * BARS)
+        if 0 <= place < BARS:
+            found[place] += 1
+    return tuple(found)
+
+
+def verdict(need: Sequence[Group], retried: Sequence[Group], ended: Sequence[Group]) -> PageVerdict:
+    """Return the sentence that answers the page."""
+    calm = (
+        f"{counted(len(ended), 'error')} ended without help: the tasks were undone, or continued."
+        if ended
+        else ""
+    )
+    if need:
+        tasks = sum(group.count for group in need)
+        title = (
+            f"{counted(len(need), 'error')} hold{'s' if len(need) == 1 else ''} up {counted(tasks, 'task')}"
+        )
+        if retried:
+            title += f"; {len(retried)} {'is' if len(retried) == 1 else 'are'} being retried"
+        return PageVerdict("need", "error", title, calm)
+    if retried:
+        tasks = sum(group.count for group in retried)
+        return PageVerdict(
+            "doubt",
+            "again",
+            f"{counted(len(retried), 'error')} being retried in {counted(tasks, 'task')}",
+            calm,
+        )
+    if ended:
+        return PageVerdict("ok", "done", "No error needs you", calm)
+    return PageVerdict("ok", "done", "No errors", "No attempt failed in this time.")
+
+
+async def context(reads: Reads, query: Mapping[str, str]) -> dict[str, Any]:
+    """Return what the page shows: ``since`` names the time, ``q`` a text to look for."""
+    asked = query.get("since", "1h")
+    since = asked if asked in SPANS else "1h"
+    text, now, span = query.get("q", "").strip(), await reads.now(), SPANS[since][1]
+    kept = await oversight.groups(reads)
+    found = [
+        group_of(group, now, span) for group in (kept.groups if kept else ()) if group.last >= now - span
+    ]
+    if text:
+        said = text.lower()
+        found = [
+            g
+            for g in found
+            if said in f"{g.where} {g.frame} {g.sample} {' '.join(part for _, part in g.parts)}".lower()
+        ]
+    by_fate = {
+        name: [group for group in found if group.fate == name] for name in ("need", "retried", "ended")
+    }
+    return {
+        "verdict": verdict(by_fate["need"], by_fate["retried"], by_fate["ended"]),
+        "q": text,
+        "since": since,
+        "spans": [Tab(label, name) for name, (label, _) in SPANS.items()],
+        "sections": [
+            ("need", "Needs you", "", by_fate["need"]),
+            ("retried", "Being retried now", "", by_fate["retried"]),
+            ("ended", "Ended without help", "nothing to do; good to know", by_fate["ended"]),
+        ],
+        "found": len(found),
+        "read": kept.read if kept else 0,
+        "capped": bool(kept and kept.capped),
+    }

@@ -1,0 +1,196 @@
+"""The list of tasks: which of them, where are they, what is each waiting for?"""
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+
+import msgspec
+from msgspec.structs import replace
+
+from makegood.base import ids
+from makegood.console.pages.wording import Tab, capped, lasted, name_of, names_of, tallied
+from makegood.console.reads import Reads
+from makegood.errors import ConfigError, TaskNotFoundError
+from makegood.store.filters import wanted
+from makegood.store.views import Filter, Found, StepBrief, Tally, TaskView, UnendedTally
+
+PAGE: Final = 50
+"""Tasks on a page."""
+PIPS: Final = 20
+"""Steps that a row draws, at most."""
+UNCLAIMED: Final = 30.0
+"""Seconds after which a request that no process has taken is worth a remark."""
+
+_PIPS = {
+    "done": "d", "running": "r", "undoing": "r", "undone": "u", "in_doubt": "?", "failed": "x", "undo_failed": "!",
+    "kept": "k", "waiting": "-", "ready": "-",
+}  # fmt: skip
+_GOING = ("pending", "processing")
+_UNDER_WAY = ("ready", "running", "in_doubt")
+
+
+class TaskRow(msgspec.Struct, frozen=True):
+    """A task in the list."""
+
+    id: str
+    name: str
+    workflow: str
+    look: str
+    """The badge: the task's state, or ``failing`` or ``waiting``, which are derived from its steps."""
+    state: str
+    said: str
+    """What the badge does not say."""
+    need: bool
+    pips: str
+    more: int
+    """Steps that are not drawn."""
+    step: str
+    age: str
+    due: str
+    held: str
+    failures: int
+
+
+def row(task: TaskView, steps: Sequence[StepBrief], names: Mapping[int, str], now: float) -> TaskRow:
+    """Return the row of a task."""
+    look, said = _look(task, steps)
+    drawn = "".join(_PIPS[step.state] for step in steps if step.kind == "action" and step.state in _PIPS)
+    left = task.complete_by - now if task.complete_by and task.state in _GOING else None
+    return TaskRow(
+        id=ids.show(task.id),
+        name=name_of(task),
+        workflow=task.workflow,
+        look=look,
+        state=task.state,
+        said=said,
+        need=task.state == "error",
+        pips=drawn[:PIPS],
+        more=max(0, len(drawn) - PIPS),
+        step=_step(task, steps, names),
+        age=lasted(now - task.created),
+        due=lasted(left) if left is not None and left > 0 else "",
+        held=names.get(task.locked_by, "") if task.locked_by is not None else "",
+        failures=task.failure_count,
+    )
+
+
+def _look(task: TaskView, steps: Sequence[StepBrief]) -> tuple[str, str]:
+    """Return the badge of a task, and what to say beside it."""
+    if task.state == "error":
+        stuck = task.goal == "undo" or any(step.state == "undo_failed" for step in steps)
+        return "error", "undo incomplete" if stuck else "held"
+    if task.state not in ("pending", "processing"):
+        return task.state, ""
+    if failing := [step for step in steps if step.failures and step.state in _UNDER_WAY]:
+        attempt = max(step.attempt + (step.doing == "timer") for step in failing)
+        return "failing", f"attempt {attempt} · failing"
+    if any(_unclaimed(step) for step in steps):
+        return "waiting", "no process takes it"
+    moving = [step for step in steps if step.doing is not None]
+    if moving and all(step.doing == "timer" for step in moving):
+        return "waiting", "asked to come back later"
+    return task.state, ""
+
+
+def _unclaimed(step: StepBrief) -> bool:
+    return step.doing not in (None, "timer") and step.taken_by is None and (step.waited or 0.0) > UNCLAIMED
+
+
+def _step(task: TaskView, steps: Sequence[StepBrief], names: Mapping[int, str]) -> str:
+    """Return what a task does now, or how it ended."""
+    for step in steps:
+        if step.state == "undo_failed":
+            return f"undo of {step.name} failed: {step.error or 'no reason recorded'}"
+    if task.state in ("error", "undone"):
+        return task.cause
+    said = [text for step in steps if (text := _moving(step, names))]
+    return " · ".join(said[:2]) + (f" and {len(said) - 2} more" if len(said) > 2 else "")
+
+
+def _moving(step: StepBrief, names: Mapping[int, str]) -> str:
+    """Return what a step under way does, "" for any other."""
+    at = f" at {names[taken]}" if (taken := step.taken_by or 0) in names else ""
+    if step.doing == "timer":
+        return f"{step.name}{' in doubt' if step.state == 'in_doubt' else ''}, again in {lasted(step.due)}"
+    if _unclaimed(step):
+        return f"{step.name}: no process has taken it for {lasted(step.waited)}"
+    if step.state == "undoing":
+        return f"undo of {step.name}, attempt {step.attempt}{at}"
+    if step.doing == "probe":
+        return f"{step.name} in doubt, being probed{at}"
+    if step.state == "in_doubt":
+        return f"{step.name} in doubt{at}"
+    return f"{step.name}{at}" if step.state == "running" else ""
+
+
+def tabs(unended: UnendedTally, lately: Mapping[str, int], *, more: bool) -> list[Tab]:
+    """Return the filters that are often asked for, each with its count."""
+    cut = unended.more
+    return [
+        Tab("All", ""),
+        Tab("Last hour", "since:1h", capped(sum(lately.values()), more=more)),
+        Tab("Need you", "state:error", capped(unended.states.get("error", 0), more=cut), need=True),
+        Tab("Failing", "failing:yes", capped(unended.failing, more=cut)),
+        Tab("In doubt", "doubt:yes state:pending,processing,undoing,error", capped(unended.doubt, more=cut)),
+        Tab("Undoing", "state:undoing", capped(unended.states.get("undoing", 0), more=cut)),
+        Tab("In flight", "state:pending,processing,undoing", capped(unended.in_flight, more=cut)),
+        Tab("Undone", "state:undone since:1h", capped(lately.get("undone", 0), more=more)),
+    ]
+
+
+def lawful(rows: Sequence[TaskRow]) -> list[tuple[str, str]]:
+    """Return the acts that make sense for the states in view: (kind, icon)."""
+    states = {row.state for row in rows}
+    acts = (
+        ("cancel", "stop", {"pending", "processing"}),
+        ("undo", "undoing", {"processed", "error"}),
+        ("resubmit", "again", {"error", "undone"}),
+    )
+    return [(kind, icon) for kind, icon, fit in acts if states & fit]
+
+
+async def rows_of(reads: Reads, tasks: Sequence[TaskView]) -> list[TaskRow]:
+    """Return the rows of tasks; three reads, whatever their number."""
+    found = tuple(task.id for task in tasks)
+    briefs = await reads.shared(("briefs", found), lambda: reads.store.tasks.briefs(found))
+    names, now = names_of(await reads.nodes()), await reads.now()
+    return [row(task, briefs.get(task.id, []), names, now) for task in tasks]
+
+
+async def search(reads: Reads, asked: Filter) -> Found:
+    """Return a page of tasks."""
+    return await reads.shared(("search", asked), lambda: reads.store.tasks.search(asked))
+
+
+async def unended(reads: Reads) -> UnendedTally:
+    """Return how many tasks have not ended."""
+    return await reads.shared("unended", reads.store.tasks.unended)
+
+
+async def context(reads: Reads, query: Mapping[str, str]) -> dict[str, Any]:
+    """Return what the page shows: ``q`` is the filter, ``before`` the id below which the page begins."""
+    text, refused = query.get("q", "").strip(), ""
+    found, tally = Found([]), Tally(0)
+    try:
+        before = ids.parse(query["before"]) if query.get("before") else None
+        asked = replace(wanted(text), limit=PAGE, before=before)
+        found = await search(reads, asked)
+        whole = replace(asked, before=None)
+        tally = await reads.shared(("tally", whole), lambda: reads.store.tasks.tally(whole))
+    except (ConfigError, TaskNotFoundError) as wrong:
+        refused = str(wrong)
+    tasks = found.tasks
+    if not text and not query.get("before"):  # those that need somebody come first
+        need = (await search(reads, Filter(states=("error",), limit=10))).tasks
+        tasks = [*need, *(task for task in tasks if task.state != "error")]
+    lately, more = await reads.shared(("lately", 3600), lambda: reads.store.tasks.lately(3600.0))
+    rows = await rows_of(reads, tasks)
+    return {
+        "q": text,
+        "refused": refused,
+        "rows": rows,
+        "count": tallied(tally),
+        "older": None if found.older is None else ids.show(found.older),
+        "first": not query.get("before"),
+        "tabs": tabs(await unended(reads), lately, more=more),
+        "acts": lawful(rows),
+    }

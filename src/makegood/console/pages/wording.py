@@ -1,0 +1,91 @@
+"""Words and small figures that several pages share, and the sentence that each page begins with."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Final, Literal
+
+import msgspec
+
+from makegood.base import ids
+from makegood.base.durations import brief
+from makegood.store.views import NodeView, Tally, TaskView
+
+Tone = Literal["idle", "run", "ok", "undo", "doubt", "fail", "need"]
+
+MOST_COUNTED: Final = 10_000
+"""Where counts end: above it, pages say "10,000+"."""
+
+
+class PageVerdict(msgspec.Struct, frozen=True):
+    """The sentence that answers a page."""
+
+    tone: Tone
+    icon: str
+    title: str
+    more: str = ""
+
+
+class Tab(msgspec.Struct, frozen=True):
+    """A filter that is often asked for."""
+
+    label: str
+    query: str
+    count: str = ""
+    need: bool = False
+
+
+def counted(number: int, noun: str, plural: str = "") -> str:
+    """Return a number of things in words.
+
+    >>> counted(1, "task"), counted(1200, "task"), counted(2, "process", "processes")
+    ('1 task', '1,200 tasks', '2 processes')
+    """
+    return f"{number:,} {noun if number == 1 else plural or noun + 's'}"
+
+
+def capped(count: int, *, more: bool = False) -> str:
+    """Return a count as pages show it.
+
+    >>> capped(1200), capped(9000, more=True), capped(10_000, more=True)
+    ('1,200', '9,000+', '10,000+')
+    """
+    return f"{min(count, MOST_COUNTED):,}{'+' if more or count > MOST_COUNTED else ''}"
+
+
+def tallied(tally: Tally) -> str:
+    """Return a tally as pages show it."""
+    return capped(tally.count, more=tally.more)
+
+
+def listed(words: Sequence[str], most: int = 3) -> str:
+    """Return words as a list in a sentence.
+
+    >>> listed(["a"]), listed(["a", "b", "c"]), listed(["a", "b", "c", "d", "e"])
+    ('a', 'a, b and c', 'a, b, c and 2 more')
+    """
+    if len(words) > most:
+        return f"{', '.join(words[:most])} and {len(words) - most} more"
+    return " and ".join(filter(None, (", ".join(words[:-1]), *words[-1:])))
+
+
+def name_of(task: TaskView) -> str:
+    """Return what people call a task: its key, or else its id."""
+    return task.key or ids.show(task.id)
+
+
+def names_of(nodes: Iterable[NodeView]) -> Mapping[int, str]:
+    """Return the names of processes by their numbers."""
+    return {node.id: node.info.name for node in nodes}
+
+
+def share(part: float, whole: float) -> float:
+    """Return a part of a whole in percent, from 0 to 100.
+
+    >>> share(1, 4), share(5, 4), share(1, 0)
+    (25.0, 100.0, 0.0)
+    """
+    return round(max(0.0, min(100.0, 100.0 * part / whole)), 2) if whole > 0 else 0.0
+
+
+def lasted(seconds: float | None) -> str:
+    """Return a length of time, "" for None."""
+    return "" if seconds is None else brief(max(0.0, seconds))

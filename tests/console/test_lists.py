@@ -1,0 +1,273 @@
+"""The pages of lists: what their rows say, tried without HTTP; and on both stores, that ended tasks cost nothing."""
+
+import csv
+import io
+from typing import Any
+
+import msgspec
+import pytest
+
+import makegood as mg
+from makegood.base.clock import SystemClock
+from makegood.client.client import Client
+from makegood.console.pages import agents, alerts, audit, bulk, cluster, errors, overview, stores, tasks
+from makegood.console.reads import Reads
+from makegood.election.views import TermView
+from makegood.model.states import StepState
+from makegood.store.protocol import Store
+from makegood.store.views import (
+    AgentInfo,
+    AlertView,
+    AuditView,
+    Filter,
+    LeaseView,
+    NodeInfo,
+    NodeView,
+    StepBrief,
+    TaskView,
+    UnendedTally,
+)
+from tests.browser.sample import fill
+from tests.conformance.ended import many_ended
+from tests.conformance.worlds import Counts, World
+
+NOW = 1_800_000_000.0
+
+
+def task(state: Any = "processing", **changes: Any) -> TaskView:
+    """Return a task, one minute old."""
+    fields: dict[str, Any] = {
+        "id": 1, "app": "shop", "workflow": "place_order", "key": "o-1", "state": state, "goal": "forward", "submission": 1, "priority": 0,
+        "cause": "", "failure_count": 0, "locked_by": 7, "epoch": 1, "correlation_id": None, "created": NOW - 60, "ended": None,
+        "complete_by": NOW + 60,
+    }  # fmt: skip
+    return TaskView(**(fields | changes))
+
+
+def step(name: str, state: StepState, **changes: Any) -> StepBrief:
+    """Return an action step."""
+    fields: dict[str, Any] = {
+        "idx": 0, "kind": "action", "name": name, "agent": "payments", "state": state, "attempt": 1, "round": 1, "failures": 0, "error": None,
+    }  # fmt: skip
+    return StepBrief(**(fields | changes))
+
+
+def node(name: str, roles: tuple[str, ...], *infos: AgentInfo, left: float = 4.0, **changes: Any) -> NodeView:
+    """Return a process whose heartbeat lasts five seconds."""
+    fields: dict[str, Any] = {
+        "id": 7, "info": NodeInfo(name, roles, "host", 1, 5.0, infos), "started": NOW - 3600, "remaining": left, "stopped": False,
+        "dead": False,
+    }  # fmt: skip
+    return NodeView(**(fields | changes))
+
+
+def alert(number: int, kind: Any, about: int | None = None, **changes: Any) -> AlertView:
+    """Return an open alert."""
+    return msgspec.structs.replace(
+        AlertView(number, kind, about, "", f"text {number}", NOW - number), **changes
+    )
+
+
+@pytest.mark.parametrize(
+    ("found", "steps", "look", "said", "now"),
+    [
+        (task(), [step("charge", "running", taken_by=7, doing="do")], "processing", "", "charge at a-1"),
+        (
+            task(),
+            [step("charge", "in_doubt", attempt=3, failures=2, doing="timer", due=4.1)],
+            "failing",
+            "attempt 4 · failing",
+            "charge in doubt, again in 4.1 s",
+        ),
+        (task(), [step("charge", "running", attempt=2, failures=1, doing="probe")], "failing", "attempt 2 · failing", "charge in doubt, being probed"),
+        (task(), [step("charge", "done", failures=2), step("ship", "running", doing="do", taken_by=7)], "processing", "", "ship at a-1"),
+        (task(), [step("label", "running", doing="do", waited=840.0)], "waiting", "no process takes it", "label: no process has taken it for 14 min"),
+        (task(), [step("ship", "ready", doing="timer", due=30.0)], "waiting", "asked to come back later", "ship, again in 30 s"),
+        (task("undoing", goal="undo"), [step("book", "undoing", attempt=2, taken_by=7, doing="undo")], "undoing", "", "undo of book, attempt 2 at a-1"),
+        (task("error", goal="undo"), [step("charge", "undo_failed", error="closed")], "error", "undo incomplete", "undo of charge failed: closed"),
+        (task("error", goal="hold", cause="no card"), [step("charge", "failed")], "error", "held", "no card"),
+        (task("undone", cause="no card"), [step("charge", "undone")], "undone", "", "no card"),
+        (task("pending"), [step("charge", "waiting")], "pending", "", ""),
+    ],
+)  # fmt: skip
+def test_a_row_says_what_a_task_waits_for(
+    found: TaskView, steps: list[StepBrief], look: str, said: str, now: str
+) -> None:
+    row = tasks.row(found, steps, {7: "a-1"}, NOW)
+    assert (row.look, row.said, row.step) == (look, said, now)
+    assert row.need == (found.state == "error")
+
+
+def test_a_row_draws_its_first_steps_and_counts_the_others() -> None:
+    row = tasks.row(task(), [step("s", "done")] * 30 + [step("w", "skipped", kind="when")], {}, NOW)
+    assert (row.pips, row.more, row.held, row.age, row.due) == ("d" * 20, 10, "", "1 min", "1 min")
+
+
+def test_only_acts_that_fit_a_state_in_view_are_offered() -> None:
+    rows = [tasks.row(task(state), [], {}, NOW) for state in ("pending", "undone")]
+    assert [kind for kind, _ in tasks.lawful(rows)] == ["cancel", "resubmit"]
+
+
+def test_alerts_of_one_task_are_one_item_and_name_the_worst() -> None:
+    found = alerts.items(
+        [alert(3, "undo_stuck", 1), alert(2, "undo_incomplete", 1), alert(1, "starved")],
+        {1: task("error", goal="undo")},
+    )
+    assert [(item.ids, item.title, item.about, item.acts) for item in found] == [
+        ("2,3", "Undo incomplete", "o-1", ("undo", "settle")), ("1", "No process takes requests", "", ()),
+    ]  # fmt: skip
+
+
+def test_the_verdict_of_alerts_says_who_has_the_others() -> None:
+    def of(*views: AlertView) -> list[alerts.Item]:
+        return alerts.items(views, {})
+
+    acked = of(alert(2, "held", 1, acked=NOW, acked_by="bob"))
+    said = alerts.verdict(of(alert(1, "undo_incomplete", 5)), acked, of(alert(3, "circuit_open")))
+    assert (said.tone, said.title) == ("need", "1 needs somebody: undo incomplete")
+    assert said.more == "bob has 1. 1 alert ends without help."
+    assert alerts.verdict([], [], []).title == "Nothing needs you"
+    assert acked[0].tone == "idle"
+
+
+def test_an_agent_without_a_process_needs_somebody() -> None:
+    well = AgentInfo("shop/stock", 10, used=7, calls=10, seconds=0.5, success=1.0, circuit="closed")
+    open_ = AgentInfo("shop/payments", 10, circuit="open", reset=2.4, success=0.5)
+    gone = AgentInfo("shop/label", 10)
+    nodes = [
+        node("a", ("agent",), well),
+        node("b", ("agent",), open_, well),
+        node("c", ("agent",), gone, left=-3.0),
+    ]
+    rows = agents.agent_rows(nodes, {"shop/label": (14, 840.0), "shop/stock": (1, 0.1)})
+    assert [(row.name, row.state, row.used, row.slots, row.processes) for row in rows] == [
+        ("label", "no process", 0, 0, 0), ("payments", "circuit open", 0, 10, 1), ("stock", "well", 14, 20, 2),
+    ]  # fmt: skip
+    said = agents.verdict(rows)
+    assert (said.title, said.more) == (
+        "label has no process",
+        "14 requests wait for label, the oldest for 14 min.",
+    )
+    assert agents.verdict(rows[1:]).title == "payments does not answer well"
+    assert agents.verdict(rows[2:]).title == "stock is well"
+    assert agents.heartbeat(nodes[2]) == ("dead for 3.0 s", "dead")
+    assert agents.heartbeat(node("d", (), left=1.0)) == ("4.0 s ago: late", "late")
+
+
+def test_the_strip_of_terms_fills_its_width() -> None:
+    """The latest is at the right; a gap of seconds is seen beside a term of hours."""
+    terms = [
+        TermView(3, "c", NOW - 7200, None, False, 17.2),
+        TermView(2, "b", NOW - 9000, NOW - 7217.2, True, 0.2),
+        TermView(1, "a", NOW - 90_000, NOW - 9000.2, False, None),
+    ]
+    parts = cluster.strip(terms, NOW)
+    assert [(part.epoch, part.gap, part.now) for part in parts] == [
+        (1, False, False), (2, True, False), (2, False, False), (3, True, False), (3, False, True),
+    ]  # fmt: skip
+    assert parts[-1].x + parts[-1].width == pytest.approx(100.0, abs=0.1)
+    assert parts[1].width < parts[3].width < parts[0].width
+    assert (parts[0].text, parts[3].text) == ("22 h", "17 s")
+    assert cluster.strip([], NOW) == []
+
+
+@pytest.mark.parametrize(
+    ("left", "roles", "title"),
+    [
+        (9.6, ("scheduler", "supervisor"), "c has led for 2 h"),
+        (-1.0, ("scheduler", "supervisor"), "Nobody leads"),
+        (9.6, ("supervisor",), "No Scheduler runs"),
+        (9.6, (), "No process runs"),
+    ],
+)
+def test_the_cluster_says_what_is_missing(left: float, roles: tuple[str, ...], title: str) -> None:
+    view = LeaseView("makegood/supervisor", "c", 14, 15.0, NOW - 7200, left)
+    nodes = [node("c", roles)] if roles else []
+    said = cluster.verdict(cluster.lease_of(view), nodes, NOW, cluster.heals(nodes, view))
+    assert said.title == title
+    assert cluster.heals([node("c", ())], view) == 25.0
+
+
+def test_a_formula_in_the_audit_stays_text() -> None:
+    """Files of a spreadsheet: who and why were written by people."""
+    view = AuditView(
+        "a-1", 5, "undo", "=cmd()", 'he said "no",\nthen left', "applied", "undone", "undoing", NOW
+    )
+    rows = list(csv.reader(io.StringIO(audit.as_csv([view]))))
+    assert rows[0] == list(audit.COLUMNS)
+    assert (rows[1][1], rows[1][4], len(rows)) == ("'=cmd()", 'he said "no",\nthen left', 2)
+    (line,) = audit.as_json_lines([view]).splitlines()
+    assert msgspec.json.decode(line)["who"] == "=cmd()"
+
+
+@pytest.mark.parametrize(
+    ("states", "fate"),
+    [
+        ({"error": 2, "undone": 1}, "need"),
+        ({"processing": 1}, "retried"),
+        ({"undone": 3}, "ended"),
+        ({}, "ended"),
+    ],
+)
+def test_a_group_of_errors_goes_by_what_became_of_its_tasks(states: dict[str, int], fate: str) -> None:
+    assert errors.fate(states) == fate
+
+
+def test_the_tasks_of_an_act_are_those_selected_or_those_of_the_filter() -> None:
+    assert bulk.chosen({"t-0000000000001": "on", "ids": "0000000000002", "q": "state:error"}) == Filter(
+        ids=(1, 2), limit=2
+    )
+    assert bulk.chosen({"q": "state:error"}) == Filter(states=("error",))
+    with pytest.raises(mg.ConfigError, match="no task is chosen"):
+        bulk.chosen({"q": " "})
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "state:error,undone app:shop",
+        'error:"card refused" failing:yes',
+        "failures:>=3 priority:<=5",
+        "older:60s o-1",
+    ],
+)
+def test_a_filter_is_written_as_it_is_read(text: str) -> None:
+    assert bulk.chosen({"q": bulk.text_of(bulk.chosen({"q": text}))}) == bulk.chosen({"q": text})
+
+
+def test_the_overview_asks_first_whether_anything_needs_somebody() -> None:
+    item = alerts.items([alert(1, "undo_incomplete", 5)], {})
+    assert overview.verdict(item, UnendedTally({}), 406, led=True).title == "1 task needs you"
+    calm = overview.verdict([], UnendedTally({"processing": 128}), 406, led=True)
+    assert (calm.tone, calm.title, calm.more) == ("ok", "All well", "128 tasks under way, 406 a minute.")
+    assert overview.verdict([], UnendedTally({"pending": 1}), None, led=False).title == "Nobody leads"
+
+
+PAGES = {
+    "overview": overview.context, "tasks": tasks.context, "alerts": alerts.context, "errors": errors.context, "agents": agents.context,
+    "cluster": cluster.context, "audit": audit.context, "bulk": bulk.context, "stores": stores.context,
+}  # fmt: skip
+
+
+async def test_a_page_costs_the_same_beside_any_number_of_ended_tasks(
+    counted: Store, counts: Counts, world: World
+) -> None:
+    """Statements with a few and with 20,000 ended tasks."""
+    await fill(counted)
+    client = Client(counted)
+    await client.open()
+    costs: list[dict[str, int]] = []
+    for first, count in (
+        (1, 100),
+        (1000, 1),
+        (2000, 20_000),
+    ):  # the first statements of a connection cost more
+        like = (await counted.tasks.search(Filter(states=("processed",), limit=1))).tasks[0].id
+        await many_ended(world, count, like=like, first=first)
+        costs.append({})
+        for name, context in PAGES.items():
+            await counts.reset()
+            await context(Reads(client, SystemClock()), {})
+            costs[-1][name] = counts.statements
+    assert costs[1] == costs[2]
+    assert max(costs[1].values()) <= 40, costs[1]
