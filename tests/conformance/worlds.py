@@ -31,6 +31,9 @@ TIMES = {
     "listener": ("due_at",),
     "node": ("started_at", "alive_until", "stopped_at"),
     "lease": ("expires_at", "taken_at"),
+    "refusal": ("at",),
+    "bulk_act": ("at", "free_at", "ended_at"),
+    "bulk_item": ("at",),
 }
 
 

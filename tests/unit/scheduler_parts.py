@@ -33,6 +33,7 @@ class Answers:
         self.loads: list[Sequence[int]] = []
         self.meanwhile: Callable[[], object] = lambda: None
         self.put: list[tuple[int, str]] = []
+        self.refused: list[tuple[int, int, int]] = []
 
     def subscribe(self, _topic: str, _ring: Callable[[], None]) -> Callable[[], None]:
         """Ring for nothing."""
@@ -58,6 +59,10 @@ class Answers:
         """Note it."""
         self.put.append((task, reason))
 
+    async def overtaken(self, node: int, lost: Sequence[tuple[int, int]]) -> None:
+        """Note which Decisions were refused."""
+        self.refused += [(node, *each) for each in lost]
+
 
 class Parts:
     """A Scheduler's parts. ``slots``: free slots of its agents."""
@@ -72,7 +77,7 @@ class Parts:
         self.tasks.node = MINE
         self.claims = Claims(self.tasks, hold=10, most=5)
         self.turns = Turns(self.tasks, self.claims, Listeners(defect=self.defects.append), abreast=2)
-        self.commits = Commits(cast("Any", self.store), self.pool, self.turns)
+        self.commits = Commits(cast("Any", self.store), cast("Any", self.store), self.pool, self.turns)
         self.reader = StoreReader(cast("Any", self.store), self.pool, self.turns)
 
     def hold(self, task: int, *plans: StepPlan) -> None:

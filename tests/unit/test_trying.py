@@ -67,7 +67,9 @@ async def test_a_result_is_the_answer_to_this_attempt() -> None:
 
 async def test_after_its_tries_it_gave_up_and_an_earlier_one_is_unanswered() -> None:
     said = await answer(b'{"cents":0}')
-    assert said == TaskMessage("gave_up", 2, "do", 3, error="ConnectionError: gone")
+    assert said == TaskMessage(
+        "gave_up", 2, "do", 3, error="ConnectionError: gone", frame="test_trying.py:25 in charge"
+    )
     assert tries == ["charge"] * 3
 
 

@@ -14,6 +14,8 @@ import logging
 import random
 from collections.abc import Callable, Container, Mapping
 
+from msgspec.structs import replace
+
 from makegood.actor.actor import Actor
 from makegood.actor.setbacks import Setbacks
 from makegood.actor.slot_pool import Reservation
@@ -141,8 +143,10 @@ class Agents(Actor):
     def _answered(self, attempt: Attempt, message: TaskMessage, now: float) -> None:
         """Give an answer to this process's Scheduler if it comes in time for it, else to the store."""
         node, task = attempt.node, attempt.request.task
+        if message.error is not None:
+            message = replace(message, took=round(now - attempt.began, 6))
         if now > attempt.deadline or node != self.node or not self.deliver(task, message, node):
-            self.resend(node, task, message)
+            self.resend(node, task, replace(message, took=round(now - attempt.began, 6), node=node))
 
     # -- life ------------------------------------------------------------------------------------------------
 

@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextvars import copy_context
 from typing import Any
 
+from makegood.agent.own_frame import own_frame
 from makegood.base.clock import Clock
 from makegood.base.daemon_threads import DaemonThreads
 from makegood.base.durations import retry_after
@@ -100,9 +101,9 @@ class AttemptRunner:
         if isinstance(said, CompleteByPassed):
             return None
         if isinstance(said, Permanent):
-            return _message(request, "permanent", error=words(said), unclear=attempt.retries > 0)
+            return _message(request, "permanent", error=words(said), frame=own_frame(said), unclear=attempt.retries > 0)
         if isinstance(said, Refused):
-            return _message(request, "refused", error=words(said))
+            return _message(request, "refused", error=words(said), frame=own_frame(said))
         if isinstance(said, Later):
             wait = retry_after(said.wait, self._clock.wall())
             return _message(request, "later", error=words(said), wait=wait, unclear=attempt.retries > 0)
@@ -115,7 +116,7 @@ def gave_up(request: Request, failed: BaseException) -> TaskMessage:
     task, attempt = show(request.task), request.attempt
     about = {"task": task, "step": request.step, "attempt": attempt}
     log.info("step %s of task %s, attempt %d: %s", request.step, task, attempt, text, extra=about)
-    return _message(request, "gave_up", error=text)
+    return _message(request, "gave_up", error=text, frame=own_frame(failed))
 
 
 def _answered(attempt: Attempt, action: Action[..., Any], value: object) -> TaskMessage:

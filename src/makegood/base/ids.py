@@ -79,6 +79,15 @@ def drawn_at(task_id: int) -> float:
     return (task_id >> _RANDOM_BITS) / 1000 + _EPOCH_2024
 
 
+def first_of(moment: float) -> int:
+    """Return the lowest id that can be drawn at a moment (seconds since 1970) or later.
+
+    >>> drawn_at(first_of(1_800_000_000.0))
+    1800000000.0
+    """
+    return round((moment - _EPOCH_2024) * 1000) << _RANDOM_BITS
+
+
 def parse(text: str) -> int:
     """Return the task id that ``show`` wrote as ``text``; a plain decimal of 14 or more digits is accepted
     too.

@@ -11,6 +11,7 @@ from typing import Any, Final
 
 import msgspec
 
+from makegood.model.attempt_end import AttemptEnd
 from makegood.model.messages import Alert, Answer, Request, TaskMessage
 from makegood.model.notices import Notice
 from makegood.model.shape import ShapeStep
@@ -88,6 +89,8 @@ class Decision(msgspec.Struct):
     """Those of ``requests`` that its Scheduler hands over in memory: their rows are inserted as already
     taken, without a body.
     """
+    attempts: Sequence[AttemptEnd] = ()
+    """How attempts ended, for the history: those that failed or were answered through the store."""
     shape_step: ShapeStep | None = None
     """What this Decision shares with those of other tasks that have the very same ``ShapeStep``: all but
     task, result, arguments and ``seqs``.
@@ -113,3 +116,4 @@ class OpenDecision(Decision):
     eased: list[str] = []
     rewritten: list[int] = []
     notices: list[Notice] = []
+    attempts: list[AttemptEnd] = []

@@ -10,6 +10,7 @@ from typing import Final, Literal, get_args
 
 import msgspec
 
+from makegood.model.attempt_end import AttemptEnd
 from makegood.model.task import Doing
 
 Outcome = Literal["done", "permanent", "refused", "later", "gave_up", "happened", "not_happened"]
@@ -119,8 +120,20 @@ class TaskMessage(msgspec.Struct, frozen=True, omit_defaults=True):
     act: Act | None = None
     seq: int = 0
     """Row in the task's inbox; 0 if handed over in memory."""
+    took: float = 0.0
+    """Seconds from the taking of the request to the answer; 0 if unknown."""
+    frame: str | None = None
+    """With an error: the innermost line of the user's own code."""
     node: int = 0
-    """With ``expired``: the process that ran the attempt. Written last, where the stores look for it."""
+    """The process that ran the attempt, with ``expired`` and with replies through the store. Written last,
+    where the stores look for it.
+    """
+
+
+def attempt_end(message: TaskMessage) -> AttemptEnd:
+    """Return how the attempt ended that a reply or ``expired`` is about."""
+    m = message
+    return AttemptEnd(m.idx, m.attempt, m.doing, m.kind, m.node or None, m.took or None, m.error, m.frame)
 
 
 class Answer(msgspec.Struct, frozen=True, omit_defaults=True):

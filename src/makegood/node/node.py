@@ -342,6 +342,7 @@ class Node:
             self.options.number("dead_after"),
             self.infos(),
             0 if scheduler is None else scheduler.held(),
+            None if scheduler is None else scheduler.tally(),
         )
 
     def _renumbered(self, number: int) -> None:

@@ -33,6 +33,7 @@ from makegood.node.heartbeat import Heartbeat
 from makegood.options import Options
 from makegood.scheduler.scheduler import Scheduler
 from makegood.store import Store
+from makegood.supervisor.chores import Chores
 from makegood.supervisor.janitor import Janitor
 from makegood.supervisor.supervisor import LEASE, Supervisor
 from makegood.telemetry.hooks import Observer
@@ -76,6 +77,7 @@ def actors_of(parts: Parts, heartbeat: Heartbeat) -> list[Actor]:
         _notifier(parts),
         supervisor,
         _janitor(parts, supervisor),
+        _chores(parts, supervisor),
         _teller(parts),
         _leader_watch(parts),
     )
@@ -181,6 +183,13 @@ def _janitor(parts: Parts, supervisor: Supervisor | None) -> Janitor | None:
         leads=lambda: supervisor.leading is not None,
         rng=parts.rng,
     )
+
+
+def _chores(parts: Parts, supervisor: Supervisor | None) -> Chores | None:
+    """Return the actor that works off acts on many tasks, as long as this process leads."""
+    if supervisor is None:
+        return None
+    return Chores(parts.store, leads=lambda: supervisor.leading is not None, rng=parts.rng)
 
 
 def _teller(parts: Parts) -> Teller | None:

@@ -18,7 +18,7 @@ from msgspec.structs import astuple, replace
 
 from makegood.errors import MissingValueError
 from makegood.model.decision import Decision, Move
-from makegood.model.messages import Request, TaskMessage
+from makegood.model.messages import Request, TaskMessage, attempt_end
 from makegood.model.plan import Ref
 from makegood.model.shape import HeldTask, Shape, ShapeRequest, ShapeStep
 from makegood.model.task import Step, TaskRecord
@@ -80,6 +80,7 @@ def _decide_alone(held: HeldTask, message: TaskMessage) -> Decision | None:
     return Decision(
         held.task, task, steps, consumed=[(idx, message.attempt)], requests=requests, moves=moves,
         seqs=[message.seq] if message.seq else [], release=held.left == 1,
+        attempts=[attempt_end(message)] if message.seq else [],
     )  # fmt: skip
 
 
@@ -285,6 +286,7 @@ def _take(held: HeldTask, message: TaskMessage, known: ShapeStep) -> Decision | 
     return Decision(
         held.task, task, changed, consumed=known.consumed, requests=requests, moves=moves,
         seqs=[message.seq] if message.seq else [], release=ends, shape_step=known if whole else None,
+        attempts=[attempt_end(message)] if message.seq else [],
     )  # fmt: skip
 
 

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from msgspec.structs import replace
 
 from makegood.errors import IllegalTransitionError
-from makegood.model.messages import REPLIES, TaskMessage
+from makegood.model.messages import REPLIES, TaskMessage, attempt_end
 from makegood.model.states import StepState
 from makegood.model.task import Step
 from makegood.saga import rules
@@ -39,10 +39,20 @@ def reply(work: DecisionBuilder, message: TaskMessage) -> None:
         )
     if kind in REPLIES:
         work.use(message)
+    if kind == "expired" or message.seq or message.error is not None:
+        _note_end(work, message)
     work.agenda.touched.append(message.idx)
     answers[kind](work, replace(step, doing=None), message)
     if step.again and message.doing != "undo":
         work.put(replace(work.step(message.idx), again=False))
+
+
+def _note_end(work: DecisionBuilder, message: TaskMessage) -> None:
+    """Note how an attempt ended, for the history; a request that was withdrawn was no attempt."""
+    if message.kind == "expired":
+        work.out.attempts.append(attempt_end(replace(message, error=_text(message))))
+    elif message.kind in REPLIES:
+        work.out.attempts.append(attempt_end(message))
 
 
 def late(work: DecisionBuilder, message: TaskMessage) -> None:

@@ -15,9 +15,10 @@ from makegood.model.shape import HeldTask
 from makegood.model.states import AT_REST
 from makegood.scheduler.doubts import guilty, unfit
 from makegood.scheduler.store_reader import restored
+from makegood.scheduler.tallies import Tallies
 from makegood.scheduler.task_memory import weigh, weigh_added
 from makegood.scheduler.turns import Turns
-from makegood.store.protocol import Tasks
+from makegood.store.protocol import Oversight, Tasks
 from makegood.store.records import Batch, Claim, Committed, Loaded
 
 log = logging.getLogger("makegood.scheduler")
@@ -41,10 +42,13 @@ class _Turn:
 class Commits:
     """Carries turns out."""
 
-    def __init__(self, store: Tasks, agents: SlotPool, turns: Turns) -> None:
+    def __init__(self, store: Tasks, oversight: Oversight, agents: SlotPool, turns: Turns) -> None:
         self.writing = 0
         """How many turns are not committed yet."""
+        self.tallies = Tallies(turns.tasks.clock)
+        """What was done."""
         self._store = store
+        self._oversight = oversight
         self._agents = agents
         self._turns = turns
         self._tasks = turns.tasks
@@ -85,7 +89,17 @@ class Commits:
             if self._turns.listeners.watch is not None:
                 self._turns.listeners.watch.decided(taken | turn.heard, decided, committed)
             self._settle(decided, committed, turn)
+            if committed.lost:
+                await self._report(turn.batch, committed.lost)
             resend(self._agents, self._tasks.node, {task: taken.get(task, ()) for task in committed.lost})
+
+    async def _report(self, batch: Batch, lost: Collection[int]) -> None:
+        """Record for people that Decisions were refused."""
+        refused = [(d.task.id, d.before.epoch) for d in batch.decisions if d.task.id in lost]
+        try:
+            await self._oversight.overtaken(batch.node, refused)
+        except StoreUnavailableError as away:
+            log.info("the store is away, and does not know of %d refused decisions: %s", len(refused), away)
 
     # -- deciding --------------------------------------------------------------------------------------------
 
@@ -149,8 +163,10 @@ class Commits:
             log.error("task %s: the store refuses its data: %s", shown, reason, extra={"task": shown})
             tasks.forget(task)
             self._turns.doubts.unclaimable.pop(task, None)
+        self.tallies.add(committed.claimed)
         if gone := committed.lost | {task for task, _ in committed.guilty}:
             decided = [each for each in decided if each[0].task.id not in gone]
+        self.tallies.add(decided)
         begun: list[Decision] = []
         for held, decision in decided:
             try:

@@ -85,7 +85,7 @@ class Scheduler(Actor):
         self.turns = turns = Turns(tasks, claims, Listeners(ended, watch), store.abreast)
         self._agents = agents = agents or NoAgents()
         self._reader = StoreReader(store.tasks, agents, turns)
-        self._commits = Commits(store.tasks, agents, turns)
+        self._commits = Commits(store.tasks, store.oversight, agents, turns)
         self._eager = EagerSubmissions(store.tasks, agents, claims)
         self._clock = clock
         self._setbacks = Setbacks("scheduler", store.alerts, rng, most=_IN_VAIN)
@@ -112,6 +112,10 @@ class Scheduler(Actor):
     def holds(self, task: int) -> bool:
         """Return whether this Scheduler holds a task, and so reports its end."""
         return task in self.tasks.held
+
+    def tally(self) -> Tally:
+        """Return what it has done since the process started."""
+        return self._commits.tallies.total()
 
     def idle(self) -> bool:
         """Return whether no task is held, and no commit or submission under way can bring one."""

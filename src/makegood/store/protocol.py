@@ -12,6 +12,14 @@ from typing import Any, Protocol, TypeVar
 from makegood.election.protocol import Grant, LeaseView, PastTerm
 from makegood.model.messages import Act, Alert, Answer, TaskMessage
 from makegood.store.notice_records import Due, HostDue, ListenerView, Sending
+from makegood.store.oversight_records import (
+    BulkKind,
+    BulkRefusal,
+    BulkView,
+    ErrorGroups,
+    MinuteFigures,
+    Refusal,
+)
 from makegood.store.queue_records import Handed, MessageView, Outgoing, QueueView, Receipt, Returned, Sent
 from makegood.store.records import (
     NO_LIMIT,
@@ -534,6 +542,93 @@ class Admin(Protocol):
         """
 
 
+class Oversight(Protocol):
+    """What people look back on, and acts on many tasks and on the leader.
+
+    Each reading is bounded, and costs the same beside many ended tasks.
+    """
+
+    async def error_groups(self, limit: int = 100) -> ErrorGroups:
+        """Return failed attempts of the latest tasks, grouped by what failed and why, the latest first."""
+        ...
+
+    async def refusals(self, limit: int = 100, task: int | None = None) -> list[Refusal]:
+        """Return writes that a fence refused, newest first; ``task``: only of this task."""
+        ...
+
+    async def refused(self, found: Sequence[Refusal]) -> None:
+        """Record writes that a fence refused."""
+        ...
+
+    async def overtaken(self, node: int, lost: Sequence[tuple[int, int]]) -> None:
+        """Record that Decisions of ``node`` were lost: the task, and the epoch under which ``node`` decided,
+        of each.
+        """
+        ...
+
+    async def minutes(self, since: float = 3600.0) -> list[MinuteFigures]:
+        """Return the figures of each minute of the last ``since`` seconds, oldest first.
+
+        Of a minute in which nobody led, there are none. They are kept for a day.
+        """
+        ...
+
+    async def add_minute(self, minute: int, seen: float, tally: Tally) -> None:
+        """Add to the figures of a minute (counted since 1970), of which ``seen`` seconds were observed; remove
+        old ones.
+        """
+        ...
+
+    async def bulk(
+        self, act: Act, kind: BulkKind, wanted: Filter, most: int | None = None, rate: float | None = None
+    ) -> BulkView:
+        """Request an act on all tasks that match now, and audit it.
+
+        The leading Supervisor sends each task an ordinary operator command, newest task first: ``most`` tasks
+        at most, ``rate`` a second at most. The id of ``act`` names it.
+        """
+        ...
+
+    async def stop_bulk(self, id: str, act: Act) -> BulkView | None:  # noqa: A002 - what it is
+        """Let an act send no more commands, and audit it. Returns it as it is now, None if it does not
+        exist.
+        """
+        ...
+
+    async def bulk_acts(self, limit: int = 50) -> list[BulkView]:
+        """Return the latest acts on many tasks, newest first."""
+        ...
+
+    async def bulk_act(self, id: str) -> BulkView | None:  # noqa: A002 - what it is
+        """Return an act on many tasks, None if it does not exist."""
+        ...
+
+    async def bulk_refusals(self, id: str, limit: int = 100) -> list[BulkRefusal]:  # noqa: A002 - what it is
+        """Return tasks that refused the command of an act: of the first thousand, the newest ``limit``."""
+        ...
+
+    async def open_bulk_acts(self, limit: int) -> list[str]:
+        """Return the acts that have not ended, oldest first."""
+        ...
+
+    async def advance_bulk(self, id: str, most: int) -> int | None:  # noqa: A002 - what it is
+        """Count what became of an act's commands and send at most ``most`` more, in one commit.
+
+        Returns how many were sent, None if the act has ended. Two callers never send a task the same command.
+        """
+        ...
+
+    async def ask_step_down(self, name: str, epoch: int, act: Act) -> str | None:
+        """Ask the leader of this epoch to step down, and audit it. Returns its name, None if it leads no
+        more.
+        """
+        ...
+
+    async def asked_to_step_down(self, name: str, epoch: int) -> bool:
+        """Return whether an operator asked the leader of this epoch to step down."""
+        ...
+
+
 class Store(Protocol):
     """The state store, in slices, as ``open_store`` returns it. Opening, closing, clock and wake-ups
     are on the store itself.
@@ -577,6 +672,11 @@ class Store(Protocol):
     @property
     def admin(self) -> Admin:
         """The store as a whole."""
+
+    @property
+    def oversight(self) -> Oversight:
+        """What people look back on, and acts on many tasks and on the leader."""
+        ...
 
     @property
     def identity(self) -> Identity:

@@ -14,6 +14,7 @@ import msgspec
 from makegood.base.durations import shown
 from makegood.base.ids import show
 from makegood.base.sizes import MIB
+from makegood.model.attempt_end import AttemptEnd
 from makegood.model.breaker import SHUT
 from makegood.model.decision import Decision, Move
 from makegood.model.messages import ACTS, Act, Alert, Answer, Request, TaskMessage
@@ -68,6 +69,7 @@ _plan = msgspec.json.Decoder(StepPlan).decode
 _message = msgspec.json.Decoder(TaskMessage).decode
 _request = msgspec.json.Decoder(Request).decode
 _moves = msgspec.json.Decoder(list[Move]).decode
+_attempts = msgspec.json.Decoder(tuple[AttemptEnd, ...]).decode
 _static = msgspec.json.Decoder(Static).decode
 _info = msgspec.json.Decoder(NodeInfo).decode
 
@@ -136,11 +138,26 @@ def seen(read: Callable[[bytes], T], data: bytes, what: str, unreadable: list[st
 
 
 def event(row: Iterable[Any]) -> EventView:
-    """Return a row of a task's history (seq, task, at, node, moves, note) as people see it."""
-    seq, task, at, node, moved, note = row
+    """Return a row of a task's history (seq, task, at, node, moves, note, attempts) as people see it."""
+    seq, task, at, node, moved, note, ends = row
     notes = [note] if note else []
     found = seen(read_moves, moved, "this entry", notes)
-    return EventView(seq, task, at, node, found or [], "; ".join(notes))
+    return EventView(seq, task, at, node, found or [], "; ".join(notes), read_attempts(ends))
+
+
+def attempts(ends: Sequence[AttemptEnd]) -> bytes:
+    """Return how attempts ended as JSON; empty for none."""
+    return _encode(ends) if ends else b""
+
+
+def read_attempts(data: bytes | None) -> tuple[AttemptEnd, ...] | None:
+    """Return what ``attempts`` wrote; None for the row of an older version, and for an unreadable one."""
+    if not data:
+        return None if data is None else ()
+    try:
+        return _attempts(data)
+    except UNREADABLE:
+        return None
 
 
 _GOALS = frozenset(get_args(Goal))

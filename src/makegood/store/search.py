@@ -36,7 +36,7 @@ _ASKED = Sql(f"""
 select at, body from makegood.inbox where task = $1 and kind in ({rows.KINDS_OF_ACTS}) order by seq
 """)  # noqa: S608 - our own kinds
 _HISTORY = Sql(
-    "select seq, task, at, node, moves, note from makegood.event where task = $1 and seq > $2 order by seq"
+    "select seq, task, at, node, moves, note, attempts from makegood.event where task = $1 and seq > $2 order by seq"
 )
 
 

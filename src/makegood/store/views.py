@@ -9,6 +9,7 @@ from makegood.election.protocol import Grant as Grant  # noqa: PLC0414 - re-expo
 from makegood.election.protocol import LeaseView as LeaseView  # noqa: PLC0414 - re-exported: a record like the others
 from makegood.election.protocol import PastTerm as PastTerm  # noqa: PLC0414 - re-exported: a record like the others
 from makegood.errors import ConfigError
+from makegood.model.attempt_end import AttemptEnd
 from makegood.model.decision import Move
 from makegood.model.messages import Act, AlertKind, MessageKind
 from makegood.model.plan import StepPlan, Template
@@ -67,6 +68,19 @@ class AgentInfo(msgspec.Struct, frozen=True):
     """Seconds since the service last answered this process, as far as a breaker records it; None: never."""
 
 
+class Tally(msgspec.Struct, frozen=True, omit_defaults=True):
+    """What a Scheduler has done since its process started."""
+
+    processed: int = 0
+    undone: int = 0
+    errors: int = 0
+    """Tasks that came to rest in error."""
+    steps: int = 0
+    """Answers of agents that it used."""
+    latencies: tuple[int, ...] = ()
+    """A sample of the times from submission to end, in the buckets of ``oversight_records``."""
+
+
 class NodeInfo(msgspec.Struct, frozen=True):
     """What a process publishes about itself."""
 
@@ -78,6 +92,8 @@ class NodeInfo(msgspec.Struct, frozen=True):
     """Seconds after a heartbeat until the process counts as dead."""
     agents: tuple[AgentInfo, ...] = ()
     held: int = 0
+    tally: Tally | None = None
+    """What its Scheduler has done; None without one, and from an older version."""
 
 
 class NodeView(msgspec.Struct, frozen=True):
@@ -235,6 +251,11 @@ class EventView(msgspec.Struct, frozen=True):
     moves: list[Move]
     note: str = ""
     """Late replies and operator commands."""
+    attempts: tuple[AttemptEnd, ...] | None = None
+    """How attempts ended that the commit used; None: an older version wrote the row.
+
+    An attempt that was answered in memory and did not fail is not listed: the process of this row ran it.
+    """
 
 
 class AlertView(msgspec.Struct, frozen=True):

@@ -26,6 +26,7 @@ from makegood.base.clock import Clock
 from makegood.election import Election, Term
 from makegood.errors import FencedOffError, StoreUnavailableError
 from makegood.options import Options
+from makegood.store.oversight_records import Refusal
 from makegood.store.protocol import Store
 
 log = logging.getLogger("makegood.supervisor")
@@ -95,8 +96,21 @@ class Supervisor(Actor):
                     await self.lead(term)
                 except FencedOffError as over:
                     log.warning("the term %d is over: %s", term.epoch, over)
+                    await self._report(term, over)
                 finally:
                     self.leading = None
+
+    async def _report(self, term: Term, over: FencedOffError) -> None:
+        """Record for people that a write of a term that is over was refused."""
+        try:
+            now = await self._store.leases.read(LEASE)
+            holds = None if now is None else now.epoch
+            refused = Refusal(
+                "term", str(over), term.grant.holder, epoch=term.epoch, against=holds
+            )
+            await self._store.oversight.refused([refused])
+        except StoreUnavailableError as away:
+            log.info("the store is away, and does not know of a refused write: %s", away)
 
     async def single(self, wait: float) -> Pass | None:
         """Take the lease, watch for one interval, make one pass, and release the lease: for cron.
@@ -140,9 +154,23 @@ class Supervisor(Actor):
                 if passes is not None:
                     raise
                 await asyncio.sleep(await setbacks.met(defect))
+            if passes is None:
+                await self._step_down_if_asked(term)
             if passes is None or len(done) < passes:
                 await asyncio.sleep(rest * self._rng.uniform(0.9, 1.1))
         return done
+
+    async def _step_down_if_asked(self, term: Term) -> None:
+        """Step down if an operator asked for it, and rest, so that another instance leads. Then it does not
+        return.
+        """
+        try:
+            asked = await self._store.oversight.asked_to_step_down(LEASE, term.epoch)
+        except StoreUnavailableError:
+            return
+        if asked:
+            log.warning("an operator asked the leader of term %d to step down", term.epoch)
+            await self._election.step_down()
 
     async def _rest(self, last: Pass) -> float:
         """Return in how many seconds to make another pass.

@@ -209,11 +209,12 @@ class WatchedStore:
         self.supervision = _WatchedSupervision(inner.supervision, meter)
         self.leases = _WatchedLeases(inner.leases, meter)
         self.nodes = _WatchedNodes(inner.nodes, meter)
-        self.alerts, self.queues, self.notices, self.admin = (
+        self.alerts, self.queues, self.notices, self.admin, self.oversight = (
             inner.alerts,
             inner.queues,
             inner.notices,
             inner.admin,
+            inner.oversight,
         )
         self.open, self.close, self.now = inner.open, inner.close, inner.now
         self.subscribe, self.joined, self.transact = inner.subscribe, inner.joined, inner.transact

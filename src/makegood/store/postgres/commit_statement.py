@@ -280,15 +280,22 @@ on conflict do nothing
     "event": Part(
         (_TASK, ("what", "int")),
         """
-insert into makegood.event (task, at, node, moves, note)
-select x.task, at.now, $5, @moves[x.what], '' from at cross join @rows where at.ok
+insert into makegood.event (task, at, node, moves, note, attempts)
+select x.task, at.now, $5, @moves[x.what], '', ''::bytea from at cross join @rows where at.ok
+""",
+    ),
+    "ended": Part(
+        (_TASK, ("what", "int"), ("attempts", "bytea")),
+        """
+insert into makegood.event (task, at, node, moves, note, attempts)
+select x.task, at.now, $5, @moves[x.what], '', x.attempts from at cross join @rows where at.ok
 """,
     ),
     "noted": Part(
-        (_TASK, ("moves", "bytea"), ("note", "text")),
+        (_TASK, ("moves", "bytea"), ("note", "text"), ("attempts", "bytea")),
         """
-insert into makegood.event (task, at, node, moves, note)
-select x.task, at.now, $5, x.moves, x.note from at cross join @rows where at.ok
+insert into makegood.event (task, at, node, moves, note, attempts)
+select x.task, at.now, $5, x.moves, x.note, x.attempts from at cross join @rows where at.ok
 """,
     ),
     "notice": Part(
@@ -466,7 +473,7 @@ def statement(names: tuple[str, ...], *, looks: bool) -> str:
     if "handed" in names or "sent" in names:
         shared = {f"@{name}[": f"(${n}::{kind}[])[" for n, (name, kind) in enumerate(KINDS, first)}
         first += len(KINDS)
-    if "event" in names:
+    if "event" in names or "ended" in names:
         shared["@moves["] = f"(${first}::bytea[])["
         first += 1
     for name in names:

@@ -76,7 +76,12 @@ class Writing:
         self.fences += [(d.before.id, d.before.epoch) for d in of]
         self.consumed += [(id_, done) for id_ in ids]
         parts["done"] += [(d.before.id, done, d.steps[idx].result) for d in of]
-        parts["event"] += [(id_, moves) for id_ in ids]
+        read = [(seq, d.before.id) for d in of for seq in d.seqs]
+        if read:
+            parts["read"] += read
+            parts["ended"] += [(d.before.id, moves, rows.attempts(d.attempts)) for d in of]
+        else:
+            parts["event"] += [(id_, moves) for id_ in ids]
         for n, r in enumerate(first.requests):
             where, what = place(r.idx, r.attempt), self._kind(r)
             if here:
@@ -84,8 +89,6 @@ class Writing:
             else:
                 parts["sent"] += [(d.before.id, where, what, rows.request(d.requests[n])) for d in of]
                 self.topics.add(f"agent:{ids_.address(r.app, r.agent)}")
-        if read := [(seq, d.before.id) for d in of for seq in d.seqs]:
-            parts["read"] += read
         if first.release:
             parts["processed"] += [(d.before.id, d.task.result) for d in of]
             parts["rested"] += [(id_,) for id_ in ids]
@@ -126,9 +129,9 @@ class Writing:
                 self._request(id_, request, handed=(request.idx, request.attempt) in here)
             for idx, wait in decision.timers.items():
                 self._add("timer", id_, idx, wait)
-        if decision.stale or decision.answers:
+        if decision.stale or decision.answers or decision.attempts:
             note = rows.note(decision.stale, decision.answers)
-            self._add("noted", id_, rows.moves(decision.moves), note)
+            self._add("noted", id_, rows.moves(decision.moves), note, rows.attempts(decision.attempts))
         elif decision.moves:
             self.parts["event"].append((id_, self._moved(decision.moves)))
         for seq in decision.seqs:

@@ -8,7 +8,7 @@ from makegood.errors import TaskNotFoundError
 from makegood.model.messages import Act, Answer, TaskMessage
 from makegood.model.states import ENDED
 from makegood.payload.codec import UNREADABLE
-from makegood.store import rows
+from makegood.store import refusals, rows
 from makegood.store.postgres.connection import Connection
 from makegood.store.postgres.decision_rows import columns
 from makegood.store.postgres.scan_floors import Floors
@@ -217,6 +217,7 @@ async def late(tx: WriteTransaction, node: int, replies: Sequence[IncomingReply]
         return verdicts
     notes = [rows.note([r.message]) for r in left]
     await tx.run(_LATE, [r.task for r in left], node, rows.moves([]), notes)
+    await refusals.refused(tx, [refusals.late(node, r.task, r.message) for r in left])
     states = {row["id"]: row["state"] for row in await tx.rows(_STATES, [r.task for r in left])}
     await leave(
         tx,

@@ -9,6 +9,7 @@ import asyncpg
 from makegood.base.clock import Clock, SystemClock
 from makegood.store import records
 from makegood.store.alerts import AlertVerbs
+from makegood.store.oversight import OversightVerbs
 from makegood.store.postgres import slices, upkeep
 from makegood.store.postgres.connection import Address, Connection, Dialer, Driver
 from makegood.store.postgres.database import Database
@@ -59,6 +60,7 @@ class PostgresStore:
         self.leases = slices.LeaseSlice(database)
         self.nodes = slices.NodeSlice(database)
         self.admin = slices.AdminSlice(database)
+        self.oversight = OversightVerbs(database)
 
     @property
     def identity(self) -> records.Identity:

@@ -71,8 +71,13 @@ select cast(x.key as integer), ?3, ?4, 'do', ?5, ?6, ?7, 0, 0, ?8, null, ?9, nul
 delete from makegood_inbox where (seq, task) in (select cast(x.key as integer), x.value from json_each(?1) x)
 """,
     "moved": """
-insert into makegood_event (task, at, node, moves, note) select x.value, ?3, ?4, ?5, '' from json_each(?1) x
+insert into makegood_event (task, at, node, moves, note, attempts) select x.value, ?3, ?4, ?5, '', x'' from json_each(?1) x
 """,
+    # The same, of attempts that were answered through the store.
+    "ended": f"""
+insert into makegood_event (task, at, node, moves, note, attempts)
+select cast(x.key as integer), ?3, ?4, ?5, '', {SPAN} from json_each(?1) x
+""",  # noqa: S608
     # Steps of many tasks of one shape.
     "step": """
 insert into makegood_step (task, idx, kind, name, agent, action, state, attempt, round, failure_count, asked, deaths, flags,
@@ -148,6 +153,7 @@ insert into makegood_audit (act, task, kind, who, why, verdict, reason, state, c
 on conflict do nothing
 """
 EVENT = "insert into makegood_event (task, at, node, moves, note) values (?, ?, ?, ?, ?)"
+_NOTED = "insert into makegood_event (task, at, node, moves, note, attempts) values (?, ?, ?, ?, ?, ?)"
 _REWRITE = "update makegood_step set spec = ? where task = ? and idx = ?"
 _INPUTS = "update makegood_task set static = ? where id = ?"
 READY = "update makegood_ready set last = max(last + ?, ?) returning last"
@@ -257,9 +263,10 @@ class Writing:
                 self._step(d, idx, s)
         if d.requests:
             self._requests(d)
-        if d.stale or d.answers:
+        if d.stale or d.answers or d.attempts:
             note = rows.note(d.stale, d.answers)
-            self.events.append((id_, self.tx.now, self.node, encoded(*d.moves), note))
+            ends = rows.attempts(d.attempts)
+            self.events.append((id_, self.tx.now, self.node, encoded(*d.moves), note, ends))
         elif d.moves:
             self.moved[self.tx.now, self.node, encoded(*d.moves)].append(id_)
         if d.seqs:
@@ -446,7 +453,7 @@ class Writing:
         tx.many(EASE, self.eased)
         tx.many(alerts.RAISE.sqlite, self.alerts)
         tx.many(_AUDIT, self.audits)
-        tx.many(EVENT, self.events)
+        tx.many(_NOTED, self.events)
         if self.notices:
             notices.write(tx, self.notices)
         if self.audits:

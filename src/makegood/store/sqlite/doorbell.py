@@ -29,6 +29,7 @@ KINDS = {
     "answers": "w",
     "queue": "q",
     "notice": "n",
+    "bulk": "b",
 }
 _MOST_PATH = 100  # sun_path holds 108 bytes on Linux, 104 elsewhere
 _NAME_ROOM = 24

@@ -8,7 +8,7 @@ from makegood.errors import TaskNotFoundError
 from makegood.model.messages import Act, Answer, TaskMessage
 from makegood.model.states import ENDED
 from makegood.payload.codec import UNREADABLE
-from makegood.store import rows
+from makegood.store import refusals, rows
 from makegood.store.records import TaskMessages
 from makegood.store.sqlite.decision_rows import EVENT
 from makegood.store.sqlite.transaction import Row, WriteTransaction, are_values
@@ -171,6 +171,7 @@ def _late(tx: WriteTransaction, replies: Sequence[IncomingReply]) -> list[Row]:
             if r.task in states
         ],
     )
+    tx.do(refusals.refused, [refusals.late(r.node, r.task, r.message) for r in replies])
     left: list[Row] = []
     for reply in replies:
         m = reply.message

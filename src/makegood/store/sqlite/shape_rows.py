@@ -61,8 +61,11 @@ class ShapeRows:
             given = tasks(ids)
             ((idx, attempt),) = known.consumed
             yield "consumed", given, UNUSED, idx, attempt, len(of)
+            moved, ended = given, list[Decision]()
             if read := {seq: d.before.id for d in of for seq in d.seqs}:
                 yield "read", tasks(read)
+                ended = [d for d in of if d.attempts]
+                moved = tasks([d.before.id for d in of if not d.attempts])
             if release:
                 self.tx.topics.add("ended")
                 yield "rested", given
@@ -76,7 +79,12 @@ class ShapeRows:
                     sent, given, priority, ids, None if here else [d.requests[n] for d in of]
                 )
             moves = known.ending if release else known.moves
-            yield "moved", given, UNUSED, self.tx.now, self.node, encoded(*moves)
+            if len(ended) < len(of):
+                yield "moved", moved, UNUSED, self.tx.now, self.node, encoded(*moves)
+            if ended:
+                ends = [rows.attempts(d.attempts) for d in ended]
+                for places, data in spans([d.before.id for d in ended], ends):
+                    yield "ended", places, data, self.tx.now, self.node, encoded(*moves)
 
     def _asked(
         self,

@@ -9,6 +9,7 @@ from typing import Any, TypeVar
 from makegood.base.clock import Clock, SystemClock
 from makegood.store import records
 from makegood.store.alerts import AlertVerbs
+from makegood.store.oversight import OversightVerbs
 from makegood.store.priority_ageing import Ageing
 from makegood.store.sqlite import slices
 from makegood.store.sqlite.connection import Connect, connect
@@ -62,6 +63,7 @@ class SQLiteStore:
         self.leases = slices.LeaseSlice(database)
         self.nodes = slices.NodeSlice(database)
         self.admin = slices.AdminSlice(database)
+        self.oversight = OversightVerbs(database)
 
     @property
     def identity(self) -> records.Identity:

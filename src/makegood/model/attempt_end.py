@@ -1,0 +1,22 @@
+"""How an attempt ended: a line of a task's history."""
+
+import msgspec
+
+
+class AttemptEnd(msgspec.Struct, frozen=True, array_like=True, omit_defaults=True):
+    """How an attempt ended that a commit used."""
+
+    idx: int
+    """Its step."""
+    attempt: int
+    doing: str
+    """do, probe or undo."""
+    kind: str
+    """The answer, or "expired"."""
+    node: int | None = None
+    """The process that ran it; None: the one that wrote the history, or unknown."""
+    took: float | None = None
+    """Seconds from its taking to its answer."""
+    error: str | None = None
+    frame: str | None = None
+    """The innermost line of the user's own code, such as "orders.py:42 in charge"."""

@@ -1,0 +1,231 @@
+"""Acts on many tasks: rows that the leading Supervisor works off in batches of ordinary operator commands.
+
+One transaction reads what became of the commands sent before, sends the next, and moves the cursor. So an act
+continues where it was after a restart or a change of leader, and sends each task one command. It begins with
+the newest task that was there when it was requested.
+"""
+
+from collections.abc import Sequence
+from typing import Any
+
+import msgspec
+from msgspec.structs import replace
+
+from makegood.base.ids import show
+from makegood.model.messages import Act, TaskMessage
+from makegood.store import alerts, rows, search
+from makegood.store.oversight_records import BulkKind, BulkRefusal, BulkView
+from makegood.store.transaction import ReadTx, Sql, Tx, for_each
+from makegood.store.views import Filter
+
+OUTSTANDING = 200
+"""Undecided commands that an act may have."""
+
+KEPT_REFUSALS = 1000
+"""Refusals of an act that are kept one by one."""
+
+KEPT_ACTS = 1000
+"""Ended acts that are kept."""
+
+_filter = msgspec.json.Decoder(Filter).decode
+_COLUMNS = (
+    "id, kind, wanted, who, why, counted, most, rate, state, at, ended_at, sent, applied, noop, refused, stopped_by"
+)
+_REQUESTED = """
+insert into makegood.bulk_act (id, kind, wanted, who, why, db_user, counted, most, rate, state, at, cursor, free_at, sent, applied,
+    noop, refused, stopped_by)
+select $1::text, $2::text, $3::bytea, $4::text, $5::text, {login}, $6::bigint, $7::bigint, $8::float8, 'running', {now},
+    coalesce(max(id), 0) + 1, 0, 0, 0, 0, 0, '' from makegood.task
+"""
+_REQUEST = Sql(_REQUESTED.replace("{login}", "session_user"), _REQUESTED.replace("{login}", "null"))
+_OLDEST_KEPT = Sql("select at from makegood.bulk_act order by at desc limit 1 offset $1::bigint")
+_FORGET_ITEMS = Sql("""
+delete from makegood.bulk_item where bulk in (select id from makegood.bulk_act where at <= $1::float8 and ended_at is not null)
+""")
+_FORGET = Sql("delete from makegood.bulk_act where at <= $1::float8 and ended_at is not null")
+_VIEW = Sql(f"select {_COLUMNS} from makegood.bulk_act where id = $1")  # noqa: S608 - our own columns
+_VIEWS = Sql(f"select {_COLUMNS} from makegood.bulk_act order by at desc, id limit $1")  # noqa: S608 - our own columns
+_REFUSALS = Sql("""
+select task, outcome, at from makegood.bulk_item where bulk = $1 and outcome is not null order by task desc limit $2
+""")
+_STOP = Sql("""
+update makegood.bulk_act set state = 'stopping', stopped_by = $2 where id = $1 and state = 'running' returning id
+""")
+_OPEN = Sql("select id from makegood.bulk_act where ended_at is null order by at, id limit $1")
+_LOCKED = Sql("""
+select kind, wanted, who, why, db_user, most, rate, state, {now} - at, cursor, greatest(free_at - {now}, -1), sent, applied, noop, refused
+from makegood.bulk_act where id = $1 and ended_at is null for update
+""")
+_DECIDED = Sql("""
+select i.task, a.verdict, a.reason, t.id from makegood.bulk_item i
+    left join makegood.audit a on a.act = i.act left join makegood.task t on t.id = i.task
+where i.bulk = $1 and i.outcome is null
+""")
+_SETTLED = Sql("delete from makegood.bulk_item where bulk = $1 and task = any ($2::bigint[])")
+_REFUSED = for_each(
+    "update makegood.bulk_item set outcome = x.outcome, at = {now} {rows} where makegood.bulk_item.bulk = x.bulk and makegood.bulk_item.task = x.task",
+    bulk="text", task="bigint", outcome="text",
+)  # fmt: skip
+_ITEM = for_each(
+    "insert into makegood.bulk_item (bulk, task, act, at) select x.bulk, x.task, x.act, {now} {rows}",
+    bulk="text", task="bigint", act="text",
+)  # fmt: skip
+_POST = for_each(
+    "insert into makegood.inbox (task, kind, at, body, db_user) select x.task, x.kind, {now}, x.body, x.db_user {rows}",
+    task="bigint", kind="text", body="bytea", db_user="text",
+)  # fmt: skip
+_MOVED = Sql("""
+update makegood.bulk_act set cursor = $2, free_at = {now} + $3::float8, sent = $4, applied = $5, noop = $6, refused = $7, state = $8,
+    ended_at = case when $9::boolean then {now} end
+where id = $1
+""")
+
+
+async def bulk(
+    tx: Tx, act: Act, kind: BulkKind, wanted: Filter, most: int | None = None, rate: float | None = None
+) -> BulkView:
+    """Request an act on all tasks that match, and audit it. Its id is that of ``act``."""
+    counted = await search.count(tx, wanted)
+    counted = counted if most is None else min(counted, most)
+    await tx.run(
+        _REQUEST, act.id, kind, msgspec.json.encode(wanted), act.who, act.why, counted, most, rate
+    )
+    await alerts.acted(
+        tx, [(act.id, 0, f"bulk {kind}", act.who, act.why, f"{counted} tasks match: {told(wanted)}", "running")]
+    )
+    for (at,) in await tx.rows(_OLDEST_KEPT, KEPT_ACTS):
+        await tx.run(_FORGET_ITEMS, at)
+        await tx.run(_FORGET, at)
+    tx.topics.add("bulk")
+    (row,) = await tx.rows(_VIEW, act.id)
+    return _view(row)
+
+
+def told(wanted: Filter) -> str:
+    """Return a filter in words.
+
+    >>> told(Filter(states=("error",), workflow="place_order")), told(Filter())
+    ('state=error workflow=place_order', 'all tasks')
+    """
+    parts = [f"state={','.join(wanted.states)}"] if wanted.states else []
+    parts += [f"{name}={value}" for name in ("app", "workflow", "key") if (value := getattr(wanted, name))]
+    parts += [f"{len(wanted.ids)} ids"] if wanted.ids else []
+    parts += [f"older={wanted.older:g}s"] if wanted.older is not None else []
+    parts += [f"since={wanted.younger:g}s"] if wanted.younger is not None else []
+    return " ".join(parts) or "all tasks"
+
+
+async def stop_bulk(tx: Tx, id: str, act: Act) -> BulkView | None:  # noqa: A002 - what it is
+    """Let an act send nothing more; return it as it is now, None if it does not exist."""
+    if await tx.rows(_STOP, id, act.who):
+        await alerts.acted(tx, [(act.id, 0, "bulk stop", act.who, act.why, f"bulk act {id} stops", "stopping")])
+        tx.topics.add("bulk")
+    return await bulk_act(tx, id)
+
+
+async def bulk_acts(tx: ReadTx, limit: int = 50) -> list[BulkView]:
+    """Return the latest acts on many tasks, newest first."""
+    return [_view(row) for row in await tx.rows(_VIEWS, limit)]
+
+
+async def bulk_act(tx: ReadTx, id: str) -> BulkView | None:  # noqa: A002 - what it is
+    """Return an act on many tasks, None if it does not exist."""
+    for row in await tx.rows(_VIEW, id):
+        return _view(row)
+    return None
+
+
+def _view(row: Sequence[Any]) -> BulkView:
+    id_, kind, wanted, *rest = row
+    return BulkView(id_, kind, _filter(wanted), *rest)
+
+
+async def bulk_refusals(tx: ReadTx, id: str, limit: int = 100) -> list[BulkRefusal]:  # noqa: A002 - what it is
+    """Return tasks that refused the command of an act, newest first."""
+    return [BulkRefusal(*row) for row in await tx.rows(_REFUSALS, id, limit)]
+
+
+async def open_bulk_acts(tx: ReadTx, limit: int) -> list[str]:
+    """Return the acts that have not ended, oldest first."""
+    return [id_ for (id_,) in await tx.rows(_OPEN, limit)]
+
+
+async def advance_bulk(tx: Tx, id: str, most: int) -> int | None:  # noqa: A002 - what it is
+    """Read what became of an act's commands, and send at most ``most`` more.
+
+    Returns how many it sent, or None if the act has ended.
+    """
+    found = await tx.rows(_LOCKED, id)
+    if not found:
+        return None
+    kind, wanted, who, why, login, limit, rate, state, age, cursor, wait, sent, *counts = found[0]
+    undecided, counts = await _decided(tx, id, counts)
+    room = min(most, OUTSTANDING - undecided, most if limit is None else limit - sent)
+    if rate is not None:
+        room = min(room, int(-wait * rate) + 1 if wait <= 0 else 0)
+    page = 0
+    if state == "running" and room > 0:
+        page, last = await _send(tx, Act(id, who, why, login or ""), kind, _later(_filter(wanted), age, cursor), room)
+        sent, undecided = sent + page, undecided + page
+        cursor = last if page == room else 0
+    if state == "running" and (cursor == 0 or sent == limit):
+        cursor, state = 0, "done"
+    elif state == "stopping":
+        cursor = 0
+    ended = cursor == 0 and not undecided
+    shown = "running" if state == "done" and not ended else "stopped" if state == "stopping" and ended else state
+    free = 0.0 if rate is None else max(wait, -1.0) + page / rate
+    if (cursor, shown, sent, *counts) != (*found[0][9:10], found[0][7], *found[0][11:]) or ended:
+        await tx.run(_MOVED, id, cursor, free, sent, *counts, shown, ended)
+    if ended or page:
+        tx.topics.add("bulk")
+    return None if ended else page
+
+
+def _later(wanted: Filter, age: float, cursor: int) -> Filter:
+    """Return what is left of a filter: ages are those at the request, ``age`` seconds ago."""
+    older = None if wanted.older is None else wanted.older + age
+    younger = None if wanted.younger is None else wanted.younger + age
+    before = cursor if wanted.before is None else min(cursor, wanted.before)
+    return replace(wanted, older=older, younger=younger, before=before)
+
+
+async def _decided(tx: Tx, id_: str, counts: Sequence[int]) -> tuple[int, list[int]]:
+    """Count the commands that were decided.
+
+    Returns how many are undecided, and the new numbers of applied, noop and refused.
+    """
+    applied, noop, refused = counts
+    undecided = 0
+    settled: list[int] = []
+    kept: list[tuple[str, int, str]] = []
+    for task, verdict, reason, there in await tx.rows(_DECIDED, id_):
+        if verdict is None and there is not None:
+            undecided += 1
+            continue
+        applied += verdict == "applied"
+        noop += verdict == "noop"
+        if verdict in ("applied", "noop") or refused >= KEPT_REFUSALS:
+            settled.append(task)
+        else:
+            kept.append((id_, task, reason if verdict else "the task was removed"))
+        refused += verdict not in ("applied", "noop")
+    if settled:
+        await tx.run(_SETTLED, id_, settled)
+    await tx.many(_REFUSED, kept)
+    return undecided, [applied, noop, refused]
+
+
+async def _send(tx: Tx, act: Act, kind: BulkKind, wanted: Filter, room: int) -> tuple[int, int]:
+    """Send a command to each of the next tasks. Returns how many, and the last task's id."""
+    page = await search.find(tx, replace(wanted, limit=room))
+    names = [f"{act.id}/{show(view.id)}" for view in page]
+    await tx.many(_ITEM, [(act.id, view.id, name) for view, name in zip(page, names, strict=True)])
+    posted = [
+        (view.id, kind, rows.message(TaskMessage(kind, act=Act(name, act.who, act.why))), act.db_user or None)
+        for view, name in zip(page, names, strict=True)
+    ]
+    await tx.many(_POST, posted)
+    if page:
+        tx.topics.add("inbox")
+    return len(page), page[-1].id if page else 0

@@ -1,0 +1,130 @@
+"""Failed attempts, grouped by what failed and why.
+
+They are read from the history of a bounded number of tasks: the newest in error, those under way that had
+failures, and the newest of all that had any. So the history costs no write, and the reading costs the same
+beside many ended tasks. Rows of an older version do not list attempts; the steps' last errors stand in.
+"""
+
+import re
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from makegood.base.ids import address
+from makegood.store import rows
+from makegood.store.oversight_records import ErrorGroup, ErrorGroups
+from makegood.store.transaction import ReadTx, Sql
+
+MOST_TASKS = 500
+"""Tasks that are read of each kind."""
+
+LATEST = 2000
+"""Tasks, the newest of all, among which those are looked for that had failures."""
+
+MOST_EVENTS = 20_000
+"""Entries of their history that are read."""
+
+_IDS, _TIMES = 100, 200
+_TROUBLED = "(failure_count > 0 or cause <> '')"
+_TASKS = Sql(f"""
+select id, app, state, coalesce(ended_at, created_at) from (
+    select * from (select id, app, state, ended_at, created_at from makegood.task where state = 'error' order by id desc limit $1) e
+    union
+    select * from (
+        select id, app, state, ended_at, created_at
+        from (select * from makegood.task where locked_by is not null order by locked_by desc limit $2) held
+        where {_TROUBLED} order by id desc limit $1
+    ) h
+    union
+    select * from (
+        select id, app, state, ended_at, created_at from (select * from makegood.task order by id desc limit $2) latest
+        where {_TROUBLED} order by id desc limit $1
+    ) l
+) t order by id desc
+""")  # noqa: S608 - our own text
+_STEPS = Sql("""
+select task, idx, agent, action, error, failure_count from makegood.step where task = any ($1::bigint[]) and kind = 'action'
+""")
+_ENDS = Sql("""
+select task, at, attempts from makegood.event where task = any ($1::bigint[]) and attempts is not null and octet_length(attempts) > 0
+order by task desc, seq desc limit $2
+""")
+
+_PLACES = (
+    (re.compile(r"'[^']*'|\"[^\"]*\"|`[^`]*`"), "'…'"),
+    (re.compile(r"\b[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}\b", re.IGNORECASE), "ID"),
+    (re.compile(r"\b(?=[0-9a-z]*[0-9])(?=[0-9a-z]*[a-z])[0-9a-z]{8,}\b", re.IGNORECASE), "ID"),
+    (re.compile(r"\b\w+[_-](?=\w*\d)[\w-]{4,}\b"), "ID"),
+    (re.compile(r"\d+(?:\.\d+)*"), "N"),
+)
+_LONGEST = 300
+
+
+def normalised(message: str) -> str:
+    """Return an error's message without what differs from one failure to the next.
+
+    >>> normalised("HTTPError: 503 for order 'A-17' after 2.5 s (req_8f3a9c21)")
+    "HTTPError: N for order '…' after N s (ID)"
+    """
+    text = message[: 4 * _LONGEST]
+    for pattern, instead in _PLACES:
+        text = pattern.sub(instead, text)
+    return " ".join(text.split())[:_LONGEST]
+
+
+@dataclass(slots=True)
+class _Group:
+    times: list[float] = field(default_factory=list)
+    attempts: int = 0
+    sample: tuple[float, str] = (0.0, "")
+    tasks: dict[int, str] = field(default_factory=dict)
+
+    def add(self, task: int, state: str, at: float, message: str, attempts: int = 1) -> None:
+        self.times.append(at)
+        self.attempts += attempts
+        self.sample = max(self.sample, (at, message))
+        self.tasks[task] = state
+
+
+_Key = tuple[str, str, str, str, str]
+
+
+async def error_groups(tx: ReadTx, limit: int = 100) -> ErrorGroups:
+    """Return the groups of failed attempts, the latest first."""
+    tasks = {id_: (app, state, at) for id_, app, state, at in await tx.rows(_TASKS, MOST_TASKS, LATEST)}
+    ids = list(tasks)
+    steps = {(task, idx): rest for task, idx, *rest in await tx.rows(_STEPS, ids)} if ids else {}
+    ends = await tx.rows(_ENDS, ids, MOST_EVENTS) if ids else []
+    found: defaultdict[_Key, _Group] = defaultdict(_Group)
+    listed: set[tuple[int, int]] = set()
+    for task, at, data in ends:
+        for end in rows.read_attempts(data) or ():
+            listed.add((task, end.idx))
+            step = steps.get((task, end.idx))
+            if end.error is None or step is None:
+                continue
+            app, state, _ = tasks[task]
+            key = (address(app, step[0]), step[1], end.doing, normalised(end.error), end.frame or "")
+            found[key].add(task, state, at, end.error)
+    for (task, idx), (agent, action, error, failures) in steps.items():
+        if error and (task, idx) not in listed:
+            app, state, at = tasks[task]
+            key = (address(app, agent), action, "do", normalised(error), "")
+            found[key].add(task, state, at, error, max(1, failures))
+    groups = sorted(_groups(found.items()), key=lambda group: group.last, reverse=True)
+    return ErrorGroups(groups[:limit], len(ids), len(ids) >= MOST_TASKS or len(ends) == MOST_EVENTS)
+
+
+def _groups(found: Iterable[tuple[_Key, _Group]]) -> Sequence[ErrorGroup]:
+    made: list[ErrorGroup] = []
+    for key, group in found:
+        times = sorted(group.times, reverse=True)
+        ids = tuple(sorted(group.tasks, reverse=True)[:_IDS])
+        states: dict[str, Any] = dict(Counter(group.tasks.values()))
+        made.append(
+            ErrorGroup(
+                *key, group.attempts, len(group.tasks), times[-1], times[0], group.sample[1], ids, states, tuple(times[:_TIMES])
+            )
+        )  # fmt: skip
+    return made

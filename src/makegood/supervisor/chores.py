@@ -1,0 +1,137 @@
+"""The chores of the leader: acts on many tasks, and the figures of each minute.
+
+Acts are rows. The leader sends their commands in bounded batches, and continues where the leader before it
+was. Figures are sums of what Schedulers publish with their heartbeats: what one has counted since the last
+look belongs to the minute of that look. Where nobody leads, acts wait, and minutes have no figures.
+"""
+
+import asyncio
+import logging
+import random
+from collections.abc import Callable, Iterable, Mapping
+
+from makegood.actor.actor import Actor
+from makegood.actor.setbacks import Setbacks
+from makegood.base.pacing import rung
+from makegood.errors import StoreUnavailableError
+from makegood.store.protocol import Store
+from makegood.store.views import NodeView, Tally
+
+log = logging.getLogger("makegood.supervisor")
+
+AT_ONCE = 100
+"""Commands in one transaction."""
+
+MOST_ACTS = 20
+"""Acts that are worked off side by side."""
+
+POLL = 5.0
+"""Seconds at most between two looks for acts."""
+
+ANSWERS_POLL = 0.5
+"""The same while commands of an act are undecided."""
+
+MINUTE = 60.0
+
+_Process = tuple[str, str, int]
+
+
+class Chores(Actor):
+    """Works off acts on many tasks and keeps the figures of each minute, while ``leads`` says yes."""
+
+    def __init__(self, store: Store, *, leads: Callable[[], bool], rng: random.Random) -> None:
+        self._store = store
+        self._leads = leads
+        self._rng = rng
+        self._seen: tuple[float, Mapping[_Process, Tally]] | None = None
+        """When the tallies of all processes were read last, and what they were."""
+
+    async def run(self) -> None:
+        """Do what there is, until cancelled."""
+        ring, setbacks = asyncio.Event(), Setbacks("chores", None, self._rng)
+        ends = [self._store.subscribe(topic, ring.set) for topic in ("bulk", "answers")]
+        try:
+            while True:
+                rest = POLL
+                ring.clear()
+                try:
+                    rest = await self.once() if self._leads() else self._idle()
+                    await setbacks.over()
+                except StoreUnavailableError as away:
+                    log.warning("the store is away; acts on many tasks wait: %s", away)
+                    self._idle()
+                except Exception as defect:  # noqa: BLE001 - the leader's other work must go on
+                    rest = await setbacks.met(defect)
+                await rung(ring, rest)
+        finally:
+            for end in ends:
+                end()
+
+    def _idle(self) -> float:
+        self._seen = None
+        return POLL
+
+    async def once(self) -> float:
+        """Do what is due; return in how many seconds there may be more."""
+        rests = [await self.minute()]
+        for id_ in await self._store.oversight.open_bulk_acts(MOST_ACTS):
+            sent = await self._store.oversight.advance_bulk(id_, AT_ONCE)
+            if sent is not None:
+                rests.append(0.0 if sent == AT_ONCE else ANSWERS_POLL)
+        return min(rests)
+
+    async def minute(self) -> float:
+        """Write the figures of the minute that has ended; return in how many seconds to look again."""
+        now = await self._store.now()
+        if self._seen is not None and now // MINUTE == self._seen[0] // MINUTE:
+            return min(POLL, MINUTE - now % MINUTE)
+        nodes = await self._store.nodes.views()
+        tallies = _tallies(nodes)
+        if self._seen is not None:
+            since, before = self._seen
+            fresh = {_process(view) for view in nodes if view.started >= since}
+            done = [
+                _less(tally, before.get(process, Tally() if process in fresh else tally))
+                for process, tally in tallies.items()
+            ]
+            seen = min(MINUTE, now - since)
+            await self._store.oversight.add_minute(int((since + now) / 2 // MINUTE), seen, _sum(done))
+        self._seen = now, tallies
+        return min(POLL, MINUTE - now % MINUTE)
+
+
+def _process(view: NodeView) -> _Process:
+    """Return what a process keeps when it is registered again."""
+    return view.info.name, view.info.host, view.info.pid
+
+
+def _tallies(nodes: Iterable[NodeView]) -> dict[_Process, Tally]:
+    """Return the latest tally of each process."""
+    return {_process(view): view.info.tally for view in nodes if view.info.tally is not None}
+
+
+def _less(tally: Tally, before: Tally) -> Tally:
+    """Return what was done since ``before``."""
+    older = [*before.latencies, *[0] * (len(tally.latencies) - len(before.latencies))]
+    return Tally(
+        max(0, tally.processed - before.processed),
+        max(0, tally.undone - before.undone),
+        max(0, tally.errors - before.errors),
+        max(0, tally.steps - before.steps),
+        tuple(max(0, now - was) for now, was in zip(tally.latencies, older, strict=False)),
+    )
+
+
+def _sum(tallies: Iterable[Tally]) -> Tally:
+    total = Tally()
+    for each in tallies:
+        longest = max(len(total.latencies), len(each.latencies))
+        one, other = ([*t.latencies, *[0] * (longest - len(t.latencies))] for t in (total, each))
+        total = Tally(
+            total.processed + each.processed,
+            total.undone + each.undone,
+            total.errors + each.errors,
+            total.steps + each.steps,
+            tuple(a + b for a, b in zip(one, other, strict=True)),
+        )
+    return total

@@ -1,0 +1,321 @@
+"""What people look back on: attempts, error groups, refusals, figures per minute; and acts on many tasks and on the leader."""
+
+import msgspec
+import pytest
+
+from makegood.base.ids import first_of, show
+from makegood.model.attempt_end import AttemptEnd
+from makegood.model.messages import Act, Answer
+from makegood.store.bulk_acts import KEPT_REFUSALS, OUTSTANDING
+from makegood.store.oversight_records import BulkView, Refusal
+from makegood.store.protocol import Store
+from makegood.store.views import Filter, Tally
+from tests.conformance.builders import (
+    Hand,
+    agent,
+    begin,
+    done,
+    draft,
+    hand,
+    info,
+    offer,
+    reply,
+    running,
+    to_state,
+    unchanged,
+)
+from tests.conformance.worlds import Counts, World
+
+ANN = Act("act-1", "ann", "wrong price")
+
+
+# Past attempts
+
+
+async def test_how_attempts_ended_is_in_the_row_that_is_written_anyway(store: Store) -> None:
+    scheduler = await running(store, 1)
+    bank = await agent(store)
+    await store.requests.take(bank, [offer()])
+    decision = done(scheduler[1], 0)
+    decision.attempts = [AttemptEnd(0, 1, "do", "done", bank, 1.25)]
+    await scheduler.commit(decision)
+    *_, last = await store.tasks.history(1)
+    assert last.attempts == (AttemptEnd(0, 1, "do", "done", bank, 1.25),)
+    assert last.moves[0][0] == "s0"
+
+
+async def test_a_commit_that_used_no_such_attempt_lists_none(store: Store) -> None:
+    """An attempt in memory is not listed: the process of the row ran it. A row of an older version says nothing."""
+    scheduler = await running(store, 1, local=True)
+    await scheduler.commit(done(scheduler[1], 0))
+    assert [event.attempts for event in await store.tasks.history(1)][-1] == ()
+
+
+# Error groups
+
+
+async def failed(store: Store, *ids: int, error: str = "HTTPError: 503 for order 'A-1'", **ends: str) -> Hand:
+    """Tasks in error, each after one attempt that failed."""
+    scheduler = await running(store, *ids, local=True)
+    for id_ in ids:
+        decision = to_state(scheduler[id_], "error", done(scheduler[id_], 0), cause="s0: it failed")
+        decision.attempts = [AttemptEnd(0, 1, "do", "gave_up", error=error.replace("1", str(id_)), **ends)]
+        await scheduler.commit(decision)
+    return scheduler
+
+
+async def test_failures_with_one_cause_are_one_group(store: Store) -> None:
+    await failed(store, 1, 2, frame="orders.py:42 in charge")
+    await failed(store, 3, frame="orders.py:60 in refund")
+    found = await store.oversight.error_groups()
+    assert (found.read, found.capped) == (3, False)
+    by_frame = {group.frame: group for group in found.groups}
+    both = by_frame["orders.py:42 in charge"]
+    assert (both.agent, both.action, both.doing) == ("shop/payments", "act0", "do")
+    assert (both.attempts, both.tasks, both.ids, both.states) == (2, 2, (2, 1), {"error": 2})
+    assert both.message == "HTTPError: N for order '…'"
+    assert both.sample == "HTTPError: 503 for order 'A-2'"
+    assert both.first <= both.last
+    assert by_frame["orders.py:60 in refund"].ids == (3,)
+    assert both.name != by_frame["orders.py:60 in refund"].name
+
+
+async def test_tasks_of_an_older_version_are_grouped_by_the_last_error_of_a_step(store: Store) -> None:
+    scheduler = await running(store, 1, local=True)
+    decision = to_state(scheduler[1], "error", done(scheduler[1], 0), cause="s0: it failed")
+    decision.steps[0] = msgspec.structs.replace(decision.steps[0], error="card 17 refused")
+    await scheduler.commit(decision)
+    (group,) = (await store.oversight.error_groups()).groups
+    assert (group.message, group.attempts, group.frame) == ("card N refused", 1, "")
+
+
+async def test_grouping_costs_the_same_beside_many_ended_tasks(counting: tuple[Store, Counts]) -> None:
+    store, counts = counting
+    await failed(store, 1, 2)
+    await store.oversight.error_groups()
+    costs = []
+    for many in (range(10, 12), range(100, 160)):
+        await store.tasks.submit([draft(id_) for id_ in many])
+        await counts.reset()
+        await store.oversight.error_groups()
+        costs.append((counts.statements, await counts.commits()))
+    assert costs[0] == costs[1]
+    assert costs[0][1] == 0
+
+
+# Refusals
+
+
+async def test_a_decision_under_an_old_epoch_leaves_a_refusal(store: Store) -> None:
+    scheduler = await running(store, 1)
+    await store.oversight.overtaken(scheduler.node, [(1, 0), (77, 3)])
+    gone, found = await store.oversight.refusals()
+    assert (found.kind, found.who, found.node, found.task, found.epoch, found.against) == (
+        "decision", "scheduler", scheduler.node, 1, 0, 1,
+    )  # fmt: skip
+    assert f"process {scheduler.node} holds the task under epoch 1" in found.what
+    assert (gone.task, gone.against) == (77, None)
+    assert await store.oversight.refusals(task=1) == [found]
+
+
+async def test_a_late_reply_leaves_a_refusal_and_one_in_time_leaves_none(store: Store, world: World) -> None:
+    await running(store, 1, 2)
+    bank = await agent(store)
+    first, second = await store.requests.take(bank, [offer()])
+    assert await store.requests.answer(bank, [reply(first)]) == [True]
+    await world.elapse(31)
+    assert await store.requests.answer(bank, [reply(second)]) == [False]
+    (found,) = await store.oversight.refusals()
+    assert (found.kind, found.who, found.task, found.step, found.attempt) == ("reply", "agent", second.task, "0", 1)
+
+
+async def test_a_former_leader_s_write_leaves_a_refusal(store: Store) -> None:
+    await store.oversight.refused([Refusal("term", "its term was over", "sup-1", epoch=3, against=4)])
+    (found,) = await store.oversight.refusals()
+    assert (found.kind, found.who, found.epoch, found.against) == ("term", "sup-1", 3, 4)
+
+
+# Figures per minute
+
+
+async def test_a_minute_adds_up_what_several_leaders_saw(store: Store, world: World) -> None:
+    now = await store.now()
+    minute = int(now // 60)
+    await store.tasks.submit([draft(first_of(minute * 60) + n) for n in range(3)])
+    await store.oversight.add_minute(minute, 20.0, Tally(5, 1, 1, 12, (0, 4, 1)))
+    await store.oversight.add_minute(minute, 15.0, Tally(2, 0, 0, 3, (1,)))
+    (found,) = await store.oversight.minutes()
+    assert (found.minute, found.seen) == (minute * 60, 35.0)
+    assert (found.submitted, found.processed, found.undone, found.errors, found.steps) == (3, 7, 1, 1, 15)
+    assert found.p50 is not None
+    assert found.p95 is not None
+    assert 0.001 <= found.p50 <= found.p95 < 0.01
+
+
+async def test_figures_are_kept_for_a_day(store: Store) -> None:
+    now = int(await store.now() // 60)
+    for minute in (now - 1500, now - 100, now):
+        await store.oversight.add_minute(minute, 60.0, Tally(1))
+    assert [round(m.minute) // 60 for m in await store.oversight.minutes(86_400 * 2)] == [now - 100, now]
+    assert [round(m.minute) // 60 for m in await store.oversight.minutes()] == [now]
+
+
+# Acts on many tasks
+
+
+async def requested(store: Store, *ids: int, **options: object) -> BulkView:
+    """An undo of tasks in error."""
+    await failed(store, *ids)
+    return await store.oversight.bulk(ANN, "undo", Filter(states=("error",)), **options)  # type: ignore[arg-type]
+
+
+async def decide_all(store: Store, verdict: str = "applied") -> int:
+    """Answer every operator command that waits, as a Scheduler would."""
+    scheduler = await hand(store)
+    resting = (await store.tasks.inbox(scheduler.node, 1000)).at_rest
+
+    def answered(memory: object) -> object:
+        decision = unchanged(memory)  # type: ignore[arg-type]
+        for message in memory.messages:  # type: ignore[attr-defined]
+            decision.answers.append(Answer(message.act, message.kind, verdict, "it was so", "error"))  # type: ignore[arg-type]
+            decision.seqs.append(message.seq)
+        decision.release = True
+        return decision
+
+    if resting:
+        await scheduler.claim(0, answered, at_rest=resting)  # type: ignore[arg-type]
+    return len(resting)
+
+
+async def test_an_act_on_many_sends_each_task_one_ordinary_command(store: Store, other: Store) -> None:
+    made = await requested(store, 1, 2, 3)
+    assert (made.counted, made.state, made.who, made.why, made.sent) == (3, "running", "ann", "wrong price", 0)
+    (audit,) = await store.admin.audit()
+    assert (audit.kind, audit.who, audit.why, audit.verdict, audit.state) == (
+        "bulk undo", "ann", "wrong price", "applied", "running",
+    )  # fmt: skip
+    assert "3 tasks match: state=error" in audit.outcome
+    assert await store.oversight.open_bulk_acts(10) == ["act-1"]
+    await failed(store, 9)  # submitted later: not meant
+    assert await store.oversight.advance_bulk("act-1", 2) == 2
+    assert await other.oversight.advance_bulk("act-1", 2) == 1  # another leader continues
+    assert await other.oversight.advance_bulk("act-1", 2) == 0
+    asked = {id_: (await store.tasks.detail(id_, asked=True)).asked for id_ in (1, 2, 3, 9)}  # type: ignore[union-attr]
+    assert [[(a.kind, a.act.id, a.act.who, a.act.why) for a in asked[id_]] for id_ in (1, 2, 3)] == [
+        [("undo", f"act-1/{show(id_)}", "ann", "wrong price")] for id_ in (1, 2, 3)
+    ]
+    assert asked[9] == ()
+    view = await store.oversight.bulk_act("act-1")
+    assert view is not None
+    assert (view.sent, view.waiting, view.state, view.progress) == (3, 3, "running", 0.0)
+    assert await decide_all(store) == 3
+    assert await store.oversight.advance_bulk("act-1", 2) is None
+    view = await store.oversight.bulk_act("act-1")
+    assert view is not None
+    assert (view.state, view.applied, view.waiting, view.progress) == ("done", 3, 0, 1.0)
+    assert view.ended is not None
+    assert await store.oversight.open_bulk_acts(10) == []
+    assert await store.oversight.advance_bulk("act-1", 2) is None
+
+
+async def test_refusals_of_an_act_are_kept_one_by_one(store: Store) -> None:
+    await requested(store, 1, 2)
+    await store.oversight.advance_bulk("act-1", 100)
+    await decide_all(store, "refused")
+    assert await store.oversight.advance_bulk("act-1", 100) is None
+    view = await store.oversight.bulk_act("act-1")
+    assert view is not None
+    assert (view.refused, view.applied, view.noop) == (2, 0, 0)
+    assert [(r.task, r.outcome) for r in await store.oversight.bulk_refusals("act-1")] == [
+        (2, "it was so"), (1, "it was so"),
+    ]  # fmt: skip
+    assert KEPT_REFUSALS >= OUTSTANDING
+
+
+async def test_a_stopped_act_sends_nothing_more_and_ends_when_all_is_decided(store: Store) -> None:
+    await requested(store, 1, 2, 3)
+    await store.oversight.advance_bulk("act-1", 1)
+    stopped = await store.oversight.stop_bulk("act-1", Act("act-2", "bob", "enough"))
+    assert stopped is not None
+    assert (stopped.state, stopped.stopped_by, stopped.sent) == ("stopping", "bob", 1)
+    assert await store.oversight.advance_bulk("act-1", 100) == 0
+    await decide_all(store)
+    assert await store.oversight.advance_bulk("act-1", 100) is None
+    view = await store.oversight.bulk_act("act-1")
+    assert view is not None
+    assert (view.state, view.sent, view.applied) == ("stopped", 1, 1)
+    assert {a.kind for a in await store.admin.audit()} >= {"bulk stop", "bulk undo"}
+    again = await store.oversight.stop_bulk("act-1", Act("act-3", "bob"))
+    assert again == view
+    assert await store.oversight.stop_bulk("no such", ANN) is None
+
+
+async def test_an_act_keeps_to_its_limit_and_its_rate(store: Store, world: World) -> None:
+    made = await requested(store, 1, 2, 3, 4, most=3, rate=1.0)
+    assert (made.counted, made.limit, made.rate) == (3, 3, 1.0)
+    assert await store.oversight.advance_bulk("act-1", 100) == 2  # what a second allows, and the first
+    assert await store.oversight.advance_bulk("act-1", 100) == 0
+    await world.elapse(5)
+    assert await store.oversight.advance_bulk("act-1", 100) == 1
+    await decide_all(store)
+    assert await store.oversight.advance_bulk("act-1", 100) is None
+
+
+async def test_a_task_that_was_removed_does_not_hold_an_act_up(store: Store, world: World) -> None:
+    await requested(store, 1)
+    await store.oversight.advance_bulk("act-1", 100)
+    async with world.raw() as raw:
+        await raw.run("delete from {inbox}")
+        await raw.run("delete from {task}")
+    assert await store.oversight.advance_bulk("act-1", 100) is None
+    assert [r.outcome for r in await store.oversight.bulk_refusals("act-1")] == ["the task was removed"]
+
+
+async def test_an_act_that_waits_for_answers_writes_nothing(counting: tuple[Store, Counts]) -> None:
+    store, counts = counting
+    await requested(store, 1)
+    await store.oversight.advance_bulk("act-1", 100)
+    await store.oversight.advance_bulk("act-1", 100)
+    await counts.reset()
+    assert await store.oversight.advance_bulk("act-1", 100) == 0
+    assert await counts.commits() == 0
+
+
+# The leader
+
+
+async def test_the_leader_of_an_epoch_is_asked_to_step_down(store: Store) -> None:
+    first = await store.leases.acquire("supervisor", "sup-1", "one", 60.0)
+    assert first is not None
+    assert await store.oversight.ask_step_down("supervisor", first.epoch + 1, ANN) is None
+    assert not await store.oversight.asked_to_step_down("supervisor", first.epoch)
+    assert await store.oversight.ask_step_down("supervisor", first.epoch, ANN) == "sup-1"
+    assert await store.oversight.asked_to_step_down("supervisor", first.epoch)
+    (audit,) = await store.admin.audit()
+    assert (audit.kind, audit.who, audit.task) == ("step_down", "ann", None)
+    await store.leases.release(first)
+    second = await store.leases.acquire("supervisor", "sup-2", "two", 60.0)
+    assert second is not None
+    assert not await store.oversight.asked_to_step_down("supervisor", second.epoch)
+
+
+async def test_a_process_publishes_what_its_scheduler_has_done(store: Store) -> None:
+    await store.nodes.register(info("one", tally=Tally(3, 1, 0, 9, (1, 2))))
+    (view,) = await store.nodes.views()
+    assert view.info.tally == Tally(3, 1, 0, 9, (1, 2))
+
+
+@pytest.mark.parametrize("kind", ["cancel", "resubmit"])
+async def test_other_acts_send_their_own_command(store: Store, kind: str) -> None:
+    await failed(store, 1)
+    await store.oversight.bulk(ANN, kind, Filter(ids=(1,)))  # type: ignore[arg-type]
+    await store.oversight.advance_bulk("act-1", 1)
+    detail = await store.tasks.detail(1, asked=True)
+    assert detail is not None
+    assert [a.kind for a in detail.asked] == [kind]
+
+
+async def test_a_step_that_begins_lists_no_attempt(store: Store) -> None:
+    scheduler = await running(store, 1, local=True)
+    await scheduler.commit(begin(scheduler[1], 1, done(scheduler[1], 0)))
+    assert all(not event.attempts for event in await store.tasks.history(1))
