@@ -9,7 +9,7 @@ from makegood.model.messages import Act, Answer
 from makegood.store.bulk_acts import KEPT_REFUSALS, OUTSTANDING
 from makegood.store.oversight_records import BulkView, Refusal
 from makegood.store.protocol import Store
-from makegood.store.views import Filter, Tally
+from makegood.store.views import Filter, SchedulerTally
 from tests.conformance.builders import (
     Hand,
     agent,
@@ -54,12 +54,16 @@ async def test_a_commit_that_used_no_such_attempt_lists_none(store: Store) -> No
 # Error groups
 
 
-async def failed(store: Store, *ids: int, error: str = "HTTPError: 503 for order 'A-1'", **ends: str) -> Hand:
+async def failed(
+    store: Store, *ids: int, error: str = "HTTPError: 503 for order 'A-1'", frame: str | None = None
+) -> Hand:
     """Tasks in error, each after one attempt that failed."""
     scheduler = await running(store, *ids, local=True)
     for id_ in ids:
         decision = to_state(scheduler[id_], "error", done(scheduler[id_], 0), cause="s0: it failed")
-        decision.attempts = [AttemptEnd(0, 1, "do", "gave_up", error=error.replace("1", str(id_)), **ends)]
+        decision.attempts = [
+            AttemptEnd(0, 1, "do", "gave_up", error=error.replace("1", str(id_)), frame=frame)
+        ]
         await scheduler.commit(decision)
     return scheduler
 
@@ -126,7 +130,13 @@ async def test_a_late_reply_leaves_a_refusal_and_one_in_time_leaves_none(store: 
     await world.elapse(31)
     assert await store.requests.answer(bank, [reply(second)]) == [False]
     (found,) = await store.oversight.refusals()
-    assert (found.kind, found.who, found.task, found.step, found.attempt) == ("reply", "agent", second.task, "0", 1)
+    assert (found.kind, found.who, found.task, found.step, found.attempt) == (
+        "reply",
+        "agent",
+        second.task,
+        "0",
+        1,
+    )
 
 
 async def test_a_former_leader_s_write_leaves_a_refusal(store: Store) -> None:
@@ -142,8 +152,8 @@ async def test_a_minute_adds_up_what_several_leaders_saw(store: Store, world: Wo
     now = await store.now()
     minute = int(now // 60)
     await store.tasks.submit([draft(first_of(minute * 60) + n) for n in range(3)])
-    await store.oversight.add_minute(minute, 20.0, Tally(5, 1, 1, 12, (0, 4, 1)))
-    await store.oversight.add_minute(minute, 15.0, Tally(2, 0, 0, 3, (1,)))
+    await store.oversight.add_minute(minute, 20.0, SchedulerTally(5, 1, 1, 12, (0, 4, 1)))
+    await store.oversight.add_minute(minute, 15.0, SchedulerTally(2, 0, 0, 3, (1,)))
     (found,) = await store.oversight.minutes()
     assert (found.minute, found.seen) == (minute * 60, 35.0)
     assert (found.submitted, found.processed, found.undone, found.errors, found.steps) == (3, 7, 1, 1, 15)
@@ -155,7 +165,7 @@ async def test_a_minute_adds_up_what_several_leaders_saw(store: Store, world: Wo
 async def test_figures_are_kept_for_a_day(store: Store) -> None:
     now = int(await store.now() // 60)
     for minute in (now - 1500, now - 100, now):
-        await store.oversight.add_minute(minute, 60.0, Tally(1))
+        await store.oversight.add_minute(minute, 60.0, SchedulerTally(1))
     assert [round(m.minute) // 60 for m in await store.oversight.minutes(86_400 * 2)] == [now - 100, now]
     assert [round(m.minute) // 60 for m in await store.oversight.minutes()] == [now]
 
@@ -189,7 +199,13 @@ async def decide_all(store: Store, verdict: str = "applied") -> int:
 
 async def test_an_act_on_many_sends_each_task_one_ordinary_command(store: Store, other: Store) -> None:
     made = await requested(store, 1, 2, 3)
-    assert (made.counted, made.state, made.who, made.why, made.sent) == (3, "running", "ann", "wrong price", 0)
+    assert (made.counted, made.state, made.who, made.why, made.sent) == (
+        3,
+        "running",
+        "ann",
+        "wrong price",
+        0,
+    )
     (audit,) = await store.admin.audit()
     assert (audit.kind, audit.who, audit.why, audit.verdict, audit.state) == (
         "bulk undo", "ann", "wrong price", "applied", "running",
@@ -300,9 +316,9 @@ async def test_the_leader_of_an_epoch_is_asked_to_step_down(store: Store) -> Non
 
 
 async def test_a_process_publishes_what_its_scheduler_has_done(store: Store) -> None:
-    await store.nodes.register(info("one", tally=Tally(3, 1, 0, 9, (1, 2))))
+    await store.nodes.register(info("one", tally=SchedulerTally(3, 1, 0, 9, (1, 2))))
     (view,) = await store.nodes.views()
-    assert view.info.tally == Tally(3, 1, 0, 9, (1, 2))
+    assert view.info.tally == SchedulerTally(3, 1, 0, 9, (1, 2))
 
 
 @pytest.mark.parametrize("kind", ["cancel", "resubmit"])

@@ -368,6 +368,12 @@ BARRED = [
         "operator",
         "insert into makegood.audit (act, task, kind, who, why, verdict, reason, state, at, db_user) values ('a', 1, '', '', '', '', '', '', 0, 'anna')",
     ),
+    ("console", "update makegood.task set state = 'processed' returning 1"),
+    ("console", "select 1 from makegood.task where false for update"),
+    ("console", "delete from makegood.message"),
+    ("console", "update makegood.bulk_act set sent = 0 returning 1"),
+    ("supervisor", "insert into makegood.bulk_act select * from makegood.bulk_act"),
+    ("supervisor", "update makegood.bulk_act set db_user = 'anna' returning 1"),
     ("reader", "update makegood.alert set acked_at = 0 returning 1"),
     ("reader", "insert into makegood.writer values (1, 1, null, 0)"),
     *(
@@ -386,7 +392,7 @@ def test_a_leaked_credential_does_not_do_what_is_not_its_work(leaked: Guarded, k
 
 
 @pytest.mark.parametrize(
-    "kind", [kind for kind in ROLES if kind not in ("owner", "agent", "operator")] + [STOCK]
+    "kind", [kind for kind in ROLES if kind not in ("owner", "agent", "operator", "console")] + [STOCK]
 )
 @pytest.mark.parametrize("as_kind", ["cancel", "done", "expired"])
 def test_nobody_but_an_operator_leaves_an_operators_act(leaked: Guarded, kind: str, as_kind: str) -> None:
@@ -402,6 +408,32 @@ def test_an_operator_leaves_acts_under_the_own_login_alone(leaked: Guarded) -> N
     with pytest.raises(asyncpg.InsufficientPrivilegeError):
         leaked.sql(LEAVE.format(more=", db_user", value=", session_user"), "operator", "done", _reply(0))
     leaked.sql(LEAVE.format(more=", db_user", value=", session_user"), "operator", "cancel", CANCEL)
+
+
+def test_a_supervisor_leaves_the_acts_that_an_operator_requested_for_many_tasks(leaked: Guarded) -> None:
+    """And of those nothing but what was requested: not another command, login or operator."""
+    bulk = """insert into makegood.bulk_act (id, kind, wanted, who, why, db_user, counted, state, at, cursor, free_at, sent, applied, noop,
+        refused, stopped_by, more) values ('b', 'cancel', '{}', 'anna', '', @login, 1, 'running', 0, 9, 0, 0, 0, 0, 0, '', false)"""
+    with pytest.raises(asyncpg.InsufficientPrivilegeError):
+        leaked.sql(bulk.replace("@login", "'anna'"), "console")
+    leaked.sql(bulk.replace("@login", "session_user"), "console")
+    leaked.sql("insert into makegood.bulk_item (bulk, task, act, at) values ('b', 1, 'b/1', 0)", "supervisor")
+    login = f"{leaked.prefix}console"
+    left = LEAVE.format(more=", db_user", value=f", '{login}'")
+
+    def command(kind: str = "cancel", act: str = "b/1", who: str = "anna") -> bytes:
+        return rows.message(TaskMessage(kind, act=Act(act, who)))  # type: ignore[arg-type]
+
+    for kind, body in (
+        ("undo", command("undo")),
+        ("cancel", command(act="b/2")),
+        ("cancel", command(who="eve")),
+    ):
+        with pytest.raises(asyncpg.InsufficientPrivilegeError):
+            leaked.sql(left, "supervisor", kind, body)
+    with pytest.raises(asyncpg.InsufficientPrivilegeError):
+        leaked.sql(LEFT, "supervisor", "cancel", command())
+    leaked.sql(left, "supervisor", "cancel", command())
 
 
 def test_an_agent_meets_its_own_requests_and_answers_them_alone(leaked: Guarded) -> None:

@@ -101,7 +101,9 @@ class AttemptRunner:
         if isinstance(said, CompleteByPassed):
             return None
         if isinstance(said, Permanent):
-            return _message(request, "permanent", error=words(said), frame=own_frame(said), unclear=attempt.retries > 0)
+            return _message(
+                request, "permanent", error=words(said), frame=own_frame(said), unclear=attempt.retries > 0
+            )
         if isinstance(said, Refused):
             return _message(request, "refused", error=words(said), frame=own_frame(said))
         if isinstance(said, Later):

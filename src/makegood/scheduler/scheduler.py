@@ -45,6 +45,7 @@ from makegood.scheduler.turns import Listeners, Turns
 from makegood.scheduler.wakeups import Wakeups
 from makegood.store.protocol import Store
 from makegood.store.records import Submission, Submitted
+from makegood.store.views import SchedulerTally
 from makegood.telemetry.hooks import Watch
 
 log = logging.getLogger("makegood.scheduler")
@@ -113,7 +114,7 @@ class Scheduler(Actor):
         """Return whether this Scheduler holds a task, and so reports its end."""
         return task in self.tasks.held
 
-    def tally(self) -> Tally:
+    def tally(self) -> SchedulerTally:
         """Return what it has done since the process started."""
         return self._commits.tallies.total()
 

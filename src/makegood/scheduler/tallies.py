@@ -8,7 +8,7 @@ from makegood.base.ids import drawn_at
 from makegood.model.decision import Decision
 from makegood.model.shape import HeldTask
 from makegood.store.oversight_records import BUCKETS, bucket_end
-from makegood.store.views import Tally
+from makegood.store.views import SchedulerTally
 
 _ENDS = [bucket_end(n) for n in range(BUCKETS - 1)]
 _SAMPLED = 10
@@ -48,9 +48,9 @@ class Tallies:
     def _measure(self, task: int) -> None:
         self._latencies[bisect_left(_ENDS, self._clock.wall() - drawn_at(task))] += 1
 
-    def total(self) -> Tally:
+    def total(self) -> SchedulerTally:
         """Return what was counted since the process started."""
         latencies = self._latencies
         while latencies and not latencies[-1]:
             latencies = latencies[:-1]
-        return Tally(self._processed, self._undone, self._errors, self._steps, tuple(latencies))
+        return SchedulerTally(self._processed, self._undone, self._errors, self._steps, tuple(latencies))

@@ -13,7 +13,7 @@ from msgspec.structs import replace
 
 from makegood.base.ids import show
 from makegood.model.messages import Act, TaskMessage
-from makegood.store import alerts, rows, search
+from makegood.store import alerts, rows, task_lists
 from makegood.store.oversight_records import BulkKind, BulkRefusal, BulkView
 from makegood.store.transaction import ReadTx, Sql, Tx, for_each
 from makegood.store.views import Filter
@@ -28,14 +28,12 @@ KEPT_ACTS = 1000
 """Ended acts that are kept."""
 
 _filter = msgspec.json.Decoder(Filter).decode
-_COLUMNS = (
-    "id, kind, wanted, who, why, counted, most, rate, state, at, ended_at, sent, applied, noop, refused, stopped_by"
-)
+_COLUMNS = "id, kind, wanted, who, why, counted, most, rate, state, at, ended_at, sent, applied, noop, refused, stopped_by, more"
 _REQUESTED = """
 insert into makegood.bulk_act (id, kind, wanted, who, why, db_user, counted, most, rate, state, at, cursor, free_at, sent, applied,
-    noop, refused, stopped_by)
+    noop, refused, stopped_by, more)
 select $1::text, $2::text, $3::bytea, $4::text, $5::text, {login}, $6::bigint, $7::bigint, $8::float8, 'running', {now},
-    coalesce(max(id), 0) + 1, 0, 0, 0, 0, 0, '' from makegood.task
+    coalesce(max(id), 0) + 1, 0, 0, 0, 0, 0, '', $9::boolean from makegood.task
 """
 _REQUEST = Sql(_REQUESTED.replace("{login}", "session_user"), _REQUESTED.replace("{login}", "null"))
 _OLDEST_KEPT = Sql("select at from makegood.bulk_act order by at desc limit 1 offset $1::bigint")
@@ -82,16 +80,28 @@ where id = $1
 
 
 async def bulk(
-    tx: Tx, act: Act, kind: BulkKind, wanted: Filter, most: int | None = None, rate: float | None = None
+    tx: Tx, act: Act, kind: BulkKind, wanted: Filter, *, most: int | None = None, rate: float | None = None
 ) -> BulkView:
     """Request an act on all tasks that match, and audit it. Its id is that of ``act``."""
-    counted = await search.count(tx, wanted)
-    counted = counted if most is None else min(counted, most)
+    matching = await task_lists.tally(tx, wanted)
+    counted = matching.count if most is None else min(matching.count, most)
+    more = matching.more and (most is None or counted < most)
     await tx.run(
-        _REQUEST, act.id, kind, msgspec.json.encode(wanted), act.who, act.why, counted, most, rate
+        _REQUEST, act.id, kind, msgspec.json.encode(wanted), act.who, act.why, counted, most, rate, more
     )
     await alerts.acted(
-        tx, [(act.id, 0, f"bulk {kind}", act.who, act.why, f"{counted} tasks match: {told(wanted)}", "running")]
+        tx,
+        [
+            (
+                act.id,
+                0,
+                f"bulk {kind}",
+                act.who,
+                act.why,
+                f"{counted} tasks match{', perhaps more' if more else ''}: {told(wanted)}",
+                "running",
+            )
+        ],
     )
     for (at,) in await tx.rows(_OLDEST_KEPT, KEPT_ACTS):
         await tx.run(_FORGET_ITEMS, at)
@@ -110,15 +120,20 @@ def told(wanted: Filter) -> str:
     parts = [f"state={','.join(wanted.states)}"] if wanted.states else []
     parts += [f"{name}={value}" for name in ("app", "workflow", "key") if (value := getattr(wanted, name))]
     parts += [f"{len(wanted.ids)} ids"] if wanted.ids else []
-    parts += [f"older={wanted.older:g}s"] if wanted.older is not None else []
-    parts += [f"since={wanted.younger:g}s"] if wanted.younger is not None else []
+    for name, value in (("older", wanted.older), ("since", wanted.younger)):
+        parts += [f"{name}={value:g}s"] if value is not None else []
+    for name in ("word", "step", "agent", "error", "failing", "doubt", "failures", "priority"):
+        value = getattr(wanted, name)
+        parts += [f"{name}={value}"] if value is not None else []
     return " ".join(parts) or "all tasks"
 
 
 async def stop_bulk(tx: Tx, id: str, act: Act) -> BulkView | None:  # noqa: A002 - what it is
     """Let an act send nothing more; return it as it is now, None if it does not exist."""
     if await tx.rows(_STOP, id, act.who):
-        await alerts.acted(tx, [(act.id, 0, "bulk stop", act.who, act.why, f"bulk act {id} stops", "stopping")])
+        await alerts.acted(
+            tx, [(act.id, 0, "bulk stop", act.who, act.why, f"bulk act {id} stops", "stopping")]
+        )
         tx.topics.add("bulk")
     return await bulk_act(tx, id)
 
@@ -137,7 +152,8 @@ async def bulk_act(tx: ReadTx, id: str) -> BulkView | None:  # noqa: A002 - what
 
 def _view(row: Sequence[Any]) -> BulkView:
     id_, kind, wanted, *rest = row
-    return BulkView(id_, kind, _filter(wanted), *rest)
+    *rest, more = rest
+    return BulkView(id_, kind, _filter(wanted), *rest, bool(more))  # type: ignore[call-arg]  # a row's columns
 
 
 async def bulk_refusals(tx: ReadTx, id: str, limit: int = 100) -> list[BulkRefusal]:  # noqa: A002 - what it is
@@ -165,15 +181,18 @@ async def advance_bulk(tx: Tx, id: str, most: int) -> int | None:  # noqa: A002 
         room = min(room, int(-wait * rate) + 1 if wait <= 0 else 0)
     page = 0
     if state == "running" and room > 0:
-        page, last = await _send(tx, Act(id, who, why, login or ""), kind, _later(_filter(wanted), age, cursor), room)
+        page, cursor = await _send(
+            tx, Act(id, who, why, login or ""), kind, _later(_filter(wanted), age, cursor), room
+        )
         sent, undecided = sent + page, undecided + page
-        cursor = last if page == room else 0
     if state == "running" and (cursor == 0 or sent == limit):
         cursor, state = 0, "done"
     elif state == "stopping":
         cursor = 0
     ended = cursor == 0 and not undecided
-    shown = "running" if state == "done" and not ended else "stopped" if state == "stopping" and ended else state
+    shown = (
+        "running" if state == "done" and not ended else "stopped" if state == "stopping" and ended else state
+    )
     free = 0.0 if rate is None else max(wait, -1.0) + page / rate
     if (cursor, shown, sent, *counts) != (*found[0][9:10], found[0][7], *found[0][11:]) or ended:
         await tx.run(_MOVED, id, cursor, free, sent, *counts, shown, ended)
@@ -217,8 +236,12 @@ async def _decided(tx: Tx, id_: str, counts: Sequence[int]) -> tuple[int, list[i
 
 
 async def _send(tx: Tx, act: Act, kind: BulkKind, wanted: Filter, room: int) -> tuple[int, int]:
-    """Send a command to each of the next tasks. Returns how many, and the last task's id."""
-    page = await search.find(tx, replace(wanted, limit=room))
+    """Send a command to each of the next tasks. Returns how many, and where to continue; 0: nowhere.
+
+    It looks at a limited number of tasks, and may find none of them to match.
+    """
+    found = await task_lists.search(tx, replace(wanted, limit=room))
+    page = found.tasks
     names = [f"{act.id}/{show(view.id)}" for view in page]
     await tx.many(_ITEM, [(act.id, view.id, name) for view, name in zip(page, names, strict=True)])
     posted = [
@@ -228,4 +251,4 @@ async def _send(tx: Tx, act: Act, kind: BulkKind, wanted: Filter, room: int) -> 
     await tx.many(_POST, posted)
     if page:
         tx.topics.add("inbox")
-    return len(page), page[-1].id if page else 0
+    return len(page), found.older or 0

@@ -18,7 +18,17 @@ from makegood.errors import ConfigError
 from makegood.model.messages import ACTS, Outcome
 from makegood.store.migrations import needed
 
-ROLES: Final = ("owner", "scheduler", "supervisor", "inbox", "agent", "submitter", "operator", "reader")
+ROLES: Final = (
+    "owner",
+    "scheduler",
+    "supervisor",
+    "inbox",
+    "agent",
+    "submitter",
+    "operator",
+    "console",
+    "reader",
+)
 """The kinds of roles. The owner migrates; there is one ``agent`` role for each agent."""
 
 _LONGEST = 56
@@ -34,6 +44,11 @@ _QUEUES = (
     ("select, insert, update (text)", "alert"),  # a dead letter raises an alert
 )
 _SUBMITS = (("select, insert", "task, step, listener, notice"),)
+_BULK = (
+    ("insert, update (state, stopped_by)", "bulk_act"),
+    ("delete", "bulk_act, bulk_item"),
+    ("update (step_down)", "lease"),
+)
 _GRANTS: Final[dict[str, tuple[tuple[str, str], ...]]] = {
     "scheduler": (
         ("select", _ALL),
@@ -42,7 +57,7 @@ _GRANTS: Final[dict[str, tuple[tuple[str, str], ...]]] = {
         ("update", "task"),
         ("insert, update, delete", "step, request, inbox, notice, listener"),
         ("insert, update", "alert"),
-        ("insert", "audit, event, message"),
+        ("insert", "audit, event, message, refusal"),
     ),
     "supervisor": (
         ("select", _ALL),
@@ -51,6 +66,9 @@ _GRANTS: Final[dict[str, tuple[tuple[str, str], ...]]] = {
         ("update, delete", "task, step, request, message"),
         ("delete", "notice, listener"),
         ("update", "generation"),
+        ("insert, delete", "refusal"),
+        ("insert, update, delete", "minute, bulk_item"),
+        ("update (state, cursor, free_at, sent, applied, noop, refused, ended_at)", "bulk_act"),
     ),
     "inbox": (*_BASE, *_BEATS, *_SUBMITS, *_QUEUES),
     "agent": (
@@ -61,7 +79,7 @@ _GRANTS: Final[dict[str, tuple[tuple[str, str], ...]]] = {
         ("select (id, app, state)", "task"),
         ("select (task, idx, agent)", "step"),
         ("select (task, kind, body), insert (task, kind, at, body)", "inbox"),
-        ("insert", "event"),
+        ("insert", "event, refusal"),
     ),
     "submitter": (*_BASE, *_SUBMITS, *_QUEUES, ("select", "request, inbox, audit, event")),
     "operator": (
@@ -71,12 +89,14 @@ _GRANTS: Final[dict[str, tuple[tuple[str, str], ...]]] = {
         ("insert, update", "alert"),
         ("insert, update, delete", "message"),
         ("update, delete", "listener, notice"),
+        *_BULK,
     ),
+    "console": (("select", _ALL), *_BASE, ("insert", "inbox, audit"), ("insert, update", "alert"), *_BULK),
     "reader": (("select", _ALL),),
 }
 _SEES_ALL = frozenset(role for role, grants in _GRANTS.items() if ("select", _ALL) in grants)
 
-_GUARDED: Final = ("request", "inbox", "event", "audit", "node", "rate")
+_GUARDED: Final = ("request", "inbox", "event", "audit", "node", "rate", "bulk_act")
 """The tables in which row level security separates the roles."""
 
 
@@ -92,6 +112,10 @@ _IS_REPLY = f"kind in ({_listed((*get_args(Outcome), 'late'))})"
 _OWN_STEP = """exists (select 1 from makegood.step s join makegood.task t on t.id = s.task
     where s.task = inbox.task and t.app = @app and s.agent = @agent@more)"""
 _OWN_LOGIN = "db_user = session_user"
+_OF_BULK = f"""{_IS_ACT} and {_HONEST} and exists (select 1 from makegood.bulk_item i join makegood.bulk_act b on b.id = i.bulk
+    where i.task = inbox.task and i.act = {_JSON} -> 'act' ->> 'id' and b.kind = inbox.kind and b.db_user = inbox.db_user
+        and b.who = {_JSON} -> 'act' ->> 'who')"""  # noqa: S608 - our own text
+"""A command of an act on many tasks that an operator requested."""
 
 
 Policy = tuple[str, str, str]
@@ -104,8 +128,15 @@ def policies(kind: str, address: str = "") -> dict[str, list[Policy]]:
     made: dict[str, list[Policy]] = {table: [("all", "true", "true")] for table in _GUARDED}
     if kind in ("scheduler", "supervisor"):
         not_acts = f"not ({_IS_ACT}) and {_HONEST}"
-        made["inbox"] = [read, ("update", "true", "true"), ("delete", "true", ""), ("insert", "", not_acts)]
-    elif kind == "operator":
+        insert = f"({not_acts}) or ({_OF_BULK})" if kind == "supervisor" else not_acts
+        made["inbox"] = [read, ("update", "true", "true"), ("delete", "true", ""), ("insert", "", insert)]
+    elif kind in ("operator", "console"):
+        made["bulk_act"] = [
+            read,
+            ("insert", "", _OWN_LOGIN),
+            ("update", "true", "true"),
+            ("delete", "ended_at is not null", ""),
+        ]
         made["inbox"] = [read, ("insert", "", f"{_IS_ACT} and {_HONEST} and {_OWN_LOGIN}")]
         made["audit"] = [read, ("insert", "", _OWN_LOGIN)]
     elif kind == "inbox":

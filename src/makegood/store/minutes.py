@@ -8,7 +8,7 @@ from makegood.base.ids import first_of
 from makegood.store.oversight_records import BUCKETS, MinuteFigures, bucket_end
 from makegood.store.refusals import trim_refusals
 from makegood.store.transaction import ReadTx, Sql, Tx
-from makegood.store.views import Tally
+from makegood.store.views import SchedulerTally
 
 MINUTE = 60.0
 KEPT = 86_400.0
@@ -19,7 +19,9 @@ MOST_SUBMITTED = 1_000_000
 
 _COLUMNS = "minute, seen, submitted, processed, undone, errors, steps, latencies"
 _ONE = Sql(f"select {_COLUMNS} from makegood.minute where minute = $1")  # noqa: S608 - our own columns
-_SINCE = Sql(f"select {_COLUMNS} from makegood.minute where minute > ({{now}} - $1::float8) / 60 - 1 order by minute limit 1440")  # noqa: S608 - our own columns
+_SINCE = Sql(f"""
+select {_COLUMNS} from makegood.minute where minute > ({{now}} - $1::float8) / 60 - 1 order by minute limit 1440
+""")  # noqa: S608 - our own columns
 _SUBMITTED = Sql("""
 select count(*) from (select 1 from makegood.task where id >= $1 and id < $2 limit $3) t
 """)
@@ -32,7 +34,7 @@ _TRIM = Sql("delete from makegood.minute where minute < ({now} - $1::float8) / 6
 _read = msgspec.json.Decoder(tuple[int, ...]).decode
 
 
-async def add_minute(tx: Tx, minute: int, seen: float, tally: Tally) -> None:
+async def add_minute(tx: Tx, minute: int, seen: float, tally: SchedulerTally) -> None:
     """Add to the figures of a minute (since 1970), of which ``seen`` seconds were observed.
 
     Counts the tasks whose ids were drawn in it, and removes what is too old.
@@ -63,9 +65,8 @@ async def minutes(tx: ReadTx, since: float = 3600.0) -> list[MinuteFigures]:
     found: list[MinuteFigures] = []
     for minute, *figures, data in await tx.rows(_SINCE, since):
         latencies = _read(data)
-        found.append(
-            MinuteFigures(minute * MINUTE, *figures, quantile(latencies, 0.5), quantile(latencies, 0.95))
-        )
+        ends = quantile(latencies, 0.5), quantile(latencies, 0.95)
+        found.append(MinuteFigures(minute * MINUTE, *figures, *ends))  # type: ignore[call-arg]  # a row's columns
     return found
 
 

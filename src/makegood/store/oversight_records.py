@@ -28,7 +28,7 @@ def bucket_end(n: int) -> float:
     >>> bucket_end(0), round(bucket_end(12), 3)
     (0.001, 1.0)
     """
-    return 0.001 * 10.0 ** (n / 4)
+    return float(0.001 * 10.0 ** (n / 4))
 
 
 class ErrorGroup(msgspec.Struct, frozen=True):
@@ -59,7 +59,7 @@ class ErrorGroup(msgspec.Struct, frozen=True):
     @property
     def name(self) -> str:
         """A short name that stays the same, for addresses of pages."""
-        what = "\0".join((self.agent, self.action, self.doing, self.message, self.frame))
+        what = f"{self.agent}\0{self.action}\0{self.doing}\0{self.message}\0{self.frame}"
         return blake2b(what.encode(), digest_size=6).hexdigest()
 
 
@@ -135,6 +135,8 @@ class BulkView(msgspec.Struct, frozen=True):
     noop: int
     refused: int
     stopped_by: str
+    more: bool = False
+    """Whether more tasks may match than ``counted``: a count looks at a limited number of tasks."""
 
     @property
     def waiting(self) -> int:

@@ -45,6 +45,7 @@ from makegood.store.views import (
     Found,
     NodeInfo,
     NodeView,
+    SchedulerTally,
     SchemaStatus,
     StepBrief,
     Tally,
@@ -573,14 +574,15 @@ class Oversight(Protocol):
         """
         ...
 
-    async def add_minute(self, minute: int, seen: float, tally: Tally) -> None:
-        """Add to the figures of a minute (counted since 1970), of which ``seen`` seconds were observed; remove
-        old ones.
+    async def add_minute(self, minute: int, seen: float, tally: SchedulerTally) -> None:
+        """Add to the figures of a minute (counted since 1970), of which ``seen`` seconds were observed.
+
+        Removes old ones.
         """
         ...
 
     async def bulk(
-        self, act: Act, kind: BulkKind, wanted: Filter, most: int | None = None, rate: float | None = None
+        self, act: Act, kind: BulkKind, wanted: Filter, *, most: int | None = None, rate: float | None = None
     ) -> BulkView:
         """Request an act on all tasks that match now, and audit it.
 

@@ -62,7 +62,7 @@ def late(node: int, task: int, message: TaskMessage) -> Refusal:
 async def refusals(tx: ReadTx, limit: int = 100, task: int | None = None) -> list[Refusal]:
     """Return refusals, newest first."""
     found = await (tx.rows(_VIEWS, limit) if task is None else tx.rows(_OF_TASK, limit, task))
-    return [Refusal(*rest, id_, at) for id_, *rest, at in found]
+    return [Refusal(*rest, id_, at) for id_, *rest, at in found]  # type: ignore[call-arg]  # a row's columns
 
 
 async def trim_refusals(tx: Tx) -> None:

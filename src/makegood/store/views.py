@@ -68,7 +68,7 @@ class AgentInfo(msgspec.Struct, frozen=True):
     """Seconds since the service last answered this process, as far as a breaker records it; None: never."""
 
 
-class Tally(msgspec.Struct, frozen=True, omit_defaults=True):
+class SchedulerTally(msgspec.Struct, frozen=True, omit_defaults=True):
     """What a Scheduler has done since its process started."""
 
     processed: int = 0
@@ -92,7 +92,7 @@ class NodeInfo(msgspec.Struct, frozen=True):
     """Seconds after a heartbeat until the process counts as dead."""
     agents: tuple[AgentInfo, ...] = ()
     held: int = 0
-    tally: Tally | None = None
+    tally: SchedulerTally | None = None
     """What its Scheduler has done; None without one, and from an older version."""
 
 

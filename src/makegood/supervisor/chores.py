@@ -15,7 +15,7 @@ from makegood.actor.setbacks import Setbacks
 from makegood.base.pacing import rung
 from makegood.errors import StoreUnavailableError
 from makegood.store.protocol import Store
-from makegood.store.views import NodeView, Tally
+from makegood.store.views import NodeView, SchedulerTally
 
 log = logging.getLogger("makegood.supervisor")
 
@@ -43,7 +43,7 @@ class Chores(Actor):
         self._store = store
         self._leads = leads
         self._rng = rng
-        self._seen: tuple[float, Mapping[_Process, Tally]] | None = None
+        self._seen: tuple[float, Mapping[_Process, SchedulerTally]] | None = None
         """When the tallies of all processes were read last, and what they were."""
 
     async def run(self) -> None:
@@ -91,7 +91,7 @@ class Chores(Actor):
             since, before = self._seen
             fresh = {_process(view) for view in nodes if view.started >= since}
             done = [
-                _less(tally, before.get(process, Tally() if process in fresh else tally))
+                _less(tally, before.get(process, SchedulerTally() if process in fresh else tally))
                 for process, tally in tallies.items()
             ]
             seen = min(MINUTE, now - since)
@@ -105,15 +105,15 @@ def _process(view: NodeView) -> _Process:
     return view.info.name, view.info.host, view.info.pid
 
 
-def _tallies(nodes: Iterable[NodeView]) -> dict[_Process, Tally]:
+def _tallies(nodes: Iterable[NodeView]) -> dict[_Process, SchedulerTally]:
     """Return the latest tally of each process."""
     return {_process(view): view.info.tally for view in nodes if view.info.tally is not None}
 
 
-def _less(tally: Tally, before: Tally) -> Tally:
+def _less(tally: SchedulerTally, before: SchedulerTally) -> SchedulerTally:
     """Return what was done since ``before``."""
     older = [*before.latencies, *[0] * (len(tally.latencies) - len(before.latencies))]
-    return Tally(
+    return SchedulerTally(
         max(0, tally.processed - before.processed),
         max(0, tally.undone - before.undone),
         max(0, tally.errors - before.errors),
@@ -122,12 +122,12 @@ def _less(tally: Tally, before: Tally) -> Tally:
     )
 
 
-def _sum(tallies: Iterable[Tally]) -> Tally:
-    total = Tally()
+def _sum(tallies: Iterable[SchedulerTally]) -> SchedulerTally:
+    total = SchedulerTally()
     for each in tallies:
         longest = max(len(total.latencies), len(each.latencies))
         one, other = ([*t.latencies, *[0] * (longest - len(t.latencies))] for t in (total, each))
-        total = Tally(
+        total = SchedulerTally(
             total.processed + each.processed,
             total.undone + each.undone,
             total.errors + each.errors,

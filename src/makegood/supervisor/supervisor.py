@@ -105,9 +105,7 @@ class Supervisor(Actor):
         try:
             now = await self._store.leases.read(LEASE)
             holds = None if now is None else now.epoch
-            refused = Refusal(
-                "term", str(over), term.grant.holder, epoch=term.epoch, against=holds
-            )
+            refused = Refusal("term", str(over), term.grant.holder, epoch=term.epoch, against=holds)
             await self._store.oversight.refused([refused])
         except StoreUnavailableError as away:
             log.info("the store is away, and does not know of a refused write: %s", away)

@@ -39,6 +39,8 @@ class SQLiteStore:
     A store object belongs to the event loop on which it was opened.
     """
 
+    abreast: int | None = _ABREAST
+
     def __init__(
         self,
         path: str | Path,
@@ -50,7 +52,6 @@ class SQLiteStore:
         line: Callable[..., StoreThread] = StoreThread,
         bell: Callable[[Path, Heard], Bell] = Bell,
     ) -> None:
-        self.abreast: int | None = _ABREAST
         self._database = database = Database(Path(path), clock or SystemClock(), open_connection, line)
         self._wakes = Wakes(database, bell, poll)
         aged = Ageing(ageing)  # the writer's

@@ -53,7 +53,8 @@ create table makegood.bulk_act (
     applied bigint not null,
     noop bigint not null,
     refused bigint not null,
-    stopped_by text not null
+    stopped_by text not null,
+    more boolean not null
 ) with (fillfactor = 50);
 create index bulk_act_at on makegood.bulk_act (at);
 create index bulk_act_open on makegood.bulk_act (at) where ended_at is null;
