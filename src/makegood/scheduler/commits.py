@@ -89,9 +89,9 @@ class Commits:
             if self._turns.listeners.watch is not None:
                 self._turns.listeners.watch.decided(taken | turn.heard, decided, committed)
             self._settle(decided, committed, turn)
-            if committed.lost:
-                await self._report(turn.batch, committed.lost)
             resend(self._agents, self._tasks.node, {task: taken.get(task, ()) for task in committed.lost})
+        if committed.lost:
+            await self._report(turn.batch, committed.lost)
 
     async def _report(self, batch: Batch, lost: Collection[int]) -> None:
         """Record for people that Decisions were refused."""
