@@ -8,7 +8,7 @@ from makegood.model.messages import TaskMessage
 from makegood.model.shape import HeldTask
 from makegood.store.records import Batch, Claim, Committed
 from tests.unit.saga_case import action
-from tests.unit.scheduler_parts import Parts, loaded
+from tests.unit.scheduler_parts import MINE, Parts, loaded
 
 PLAN = action(0)
 BANK = PLAN.agent
@@ -33,6 +33,7 @@ async def test_a_decision_that_is_lost_changes_nothing_and_its_task_is_read_agai
     assert parts.tasks.held[7].task.state == "pending"
     assert parts.tasks.reload == {7}
     assert (parts.pool.handed, parts.pool.free) == ([], {f"shop/{BANK}": 1})
+    assert parts.store.refused == [(MINE, 7, 1)]
 
 
 @pytest.mark.parametrize("claims", [False, True])

@@ -1,7 +1,7 @@
 """One turn of a Scheduler: decide messages, commit the Decisions, bring memory up to the store, dispatch."""
 
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from makegood import saga
