@@ -7,13 +7,12 @@ purpose. What is kept is what they were told.
 import asyncio
 import random
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from examples.orders.customers import ending
 from examples.orders.shop import Order
-from makegood import Client, StoreUnavailableError, TaskHandle
+from makegood import Client, StoreUnavailableError, TaskHandle, TaskInError, TaskUndone
 
 from .orders import wanted
 
@@ -145,3 +144,14 @@ class Customer:
         self._following.discard(task)
         if not task.cancelled() and (error := task.exception()) is not None:
             self._ledger.complaints.append(f"waiting for order {task.get_name()} failed: {error!r}")
+
+
+async def ending(handle: TaskHandle[Any]) -> tuple[str, Sequence[str], str]:
+    """Wait for a task's end; return the outcome, the names of the steps that stand after all, and why."""
+    try:
+        await handle.result()
+    except TaskUndone as undone:
+        return "undone", undone.standing, undone.cause
+    except TaskInError as error:
+        return "error", error.standing, error.cause
+    return "processed", (), ""

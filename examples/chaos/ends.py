@@ -12,11 +12,10 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
-from examples.orders.customers import ending
 from makegood import Client, StoreUnavailableError
 from makegood.store.views import Filter
 
-from .customers import Ledger, Placed
+from .customers import Ledger, Placed, ending
 from .stores import UnderFire
 
 FILE: Final = "ends.jsonl"

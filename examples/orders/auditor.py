@@ -10,6 +10,7 @@ none, but for harmless ones that were listed; for one in error none that was not
 
     {"order": "o-1", "cents": 1999}                                 submitted, and acknowledged
     {"order": "o-1", "outcome": "undone", "standing": ["email"]}    how it ended: processed, undone or error
+    {"order": "o-1", "outcome": "under way"}                        an operator had it taken up again
 
 Exit code: 0 the books balance, 1 they do not, 2 they could not be read.
 """
@@ -18,9 +19,10 @@ import argparse
 import json
 import sqlite3
 import sys
+import time
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from contextlib import closing
+from contextlib import closing, suppress
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from pathlib import Path
@@ -31,6 +33,8 @@ EFFECTS: Final = ("reserve", "charge", "book", "pack", "email", "ship")
 HARMLESS: Final = frozenset({"email"})
 """May stand after an undo, if listed."""
 OUTCOMES: Final = ("processed", "undone", "error")
+OPEN_AGAIN: Final = "under way"
+"""Told of an order that had an outcome and was taken up again by an operator: until the next outcome it has none."""
 
 
 class Kind(StrEnum):
@@ -179,7 +183,9 @@ def merge(told: Iterable[Told | Mapping[str, Any]]) -> dict[str, Told]:
         new = item if isinstance(item, Told) else _told(item)
         old = known.get(new.order, new)
         cents = old.cents if new.cents is None else new.cents
-        known[new.order] = replace(new if new.outcome else old, cents=cents)
+        reopened = new.outcome == OPEN_AGAIN
+        said = Told(new.order) if reopened else new if new.outcome else old
+        known[new.order] = replace(said, cents=cents)
     return known
 
 
@@ -187,8 +193,8 @@ def _told(line: Any) -> Told:
     if not isinstance(line, Mapping) or not isinstance(line.get("order"), str):
         raise AuditError(f"a JSON object with an order is wanted, not {line!r}")
     outcome, standing, cents = line.get("outcome") or "", line.get("standing") or (), line.get("cents")
-    if outcome and outcome not in OUTCOMES:
-        raise AuditError(f"outcome is one of {', '.join(OUTCOMES)}, not {outcome!r}")
+    if outcome and outcome not in (*OUTCOMES, OPEN_AGAIN):
+        raise AuditError(f"outcome is one of {', '.join((*OUTCOMES, OPEN_AGAIN))}, not {outcome!r}")
     if isinstance(standing, str) or not all(isinstance(name, str) for name in standing):
         raise AuditError(f"standing is a list of names, not {standing!r}")
     if cents is not None and (isinstance(cents, bool) or not isinstance(cents, int)):
@@ -280,6 +286,23 @@ def _count_money(entries: Sequence[Entry]) -> dict[str, int]:
     return {"charged": charged, "refunded": refunded, "kept": charged - refunded}
 
 
+def watch(books: Path, outcomes: Path, report: Path, every: float = 0.7) -> int:
+    """Audit while orders are under way, every so many seconds; returns when somebody asks it to end."""
+    draft = report.with_name(f"{report.name}.draft")
+    with suppress(KeyboardInterrupt):
+        while True:
+            began = time.monotonic()
+            told = outcomes.read_text() if outcomes.exists() else ""
+            try:
+                found = audit(books, read_told(told[: told.rfind("\n") + 1].splitlines()), final=False)
+                draft.write_text(json.dumps(found.as_json()))
+                draft.replace(report)  # whoever reads it finds the whole of it
+            except AuditError as trouble:
+                print(trouble, file=sys.stderr)
+            time.sleep(max(every, 4 * (time.monotonic() - began)))
+    return 0
+
+
 def main(arguments: list[str] | None = None) -> int:
     """Audit from the command line; returns the exit code."""
     parser = argparse.ArgumentParser(prog="orders.auditor", description="Do the services' books balance?")
@@ -288,7 +311,12 @@ def main(arguments: list[str] | None = None) -> int:
         "--outcomes", type=Path, required=True, help="what the shop was told, a JSON object per line"
     )
     parser.add_argument("--json", action="store_true", help="write the report as JSON")
+    parser.add_argument(
+        "--live", type=Path, metavar="FILE", help="write the report to FILE as JSON again and again, until killed"
+    )
     options = parser.parse_args(arguments)
+    if options.live:
+        return watch(options.books, options.outcomes, options.live)
     try:
         report = audit(options.books, read_told(options.outcomes.read_text().splitlines()))
     except (OSError, AuditError) as error:

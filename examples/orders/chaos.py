@@ -6,6 +6,7 @@ whoever runs then, or leads.
 
 import asyncio
 import random
+import signal
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -19,9 +20,10 @@ from .processes import Place, ProcessError, State, Wall
 from .world import Services
 
 LEASE: Final = "makegood/supervisor"
+WORLD: Final = "services"
 MUSTS: Final = ("agent", "scheduler", "leader", "services")
 """Hit at least once each, as far as the number of kills allows."""
-OTHERS: Final = ("agent", "agent", "agent", "scheduler", "scheduler", "leader", "supervisor")
+OTHERS: Final = ("agent", "agent", "agent", "scheduler", "scheduler", "leader", "supervisor", "inbox", "shop")
 LEADER: Final = "leading supervisor"
 LEADERLESS: Final = 5.0
 SETTLED: Final = 1.5
@@ -88,8 +90,21 @@ def plan(kills: int, rng: random.Random, *, life: float) -> list[Blow]:
     ]
 
 
+@dataclass(frozen=True, slots=True)
+class Wound:
+    """A process that was killed, at this moment of ``time.monotonic``. ``role`` is what it was called then."""
+
+    place: Place
+    pid: int
+    role: str
+    at: float
+
+
 class Chaos:
-    """Carries the blows out. ``tell`` hears of every event; ``score`` sums up."""
+    """Strikes processes and has them replaced. ``tell`` hears of every event; ``score`` sums up.
+
+    Processes are started on the event loop's thread, which must be the main one: see ``tether.py``.
+    """
 
     def __init__(
         self,
@@ -100,7 +115,8 @@ class Chaos:
         tell: Callable[[Event], None],
     ) -> None:
         self.score = Score()
-        self.world = Place("services", "services", services.pid, State.RUNNING, time.monotonic(), starts=1)
+        self.world = Place(WORLD, WORLD, services.pid, State.RUNNING, time.monotonic(), starts=1)
+        self.places = {WORLD: self.world, **wall.places}
         self._wall = wall
         self._services = services
         self._client = client
@@ -113,81 +129,135 @@ class Chaos:
         async with asyncio.TaskGroup() as group:
             for blow in blows:
                 await asyncio.sleep(max(0.0, begun + blow.at * span - time.monotonic()))
-                group.create_task(self._strike(blow))
+                group.create_task(self.strike(blow))
 
-    def mend(self) -> None:
-        """Start new processes for those that ended of themselves. Raises ``ProcessError`` when that goes on and on."""
-        for place, code in self._wall.ended():
-            self.score.died += 1
-            if self.score.died > MOST_DEATHS:
-                words = self._wall.last_words(place.name)
-                raise ProcessError(
-                    f"{self.score.died} processes ended of themselves, {place.name} last:\n{words}"
-                )
-            self._tell(Event("died", place.name, place.pid, f"ended of itself with code {code}, see its log"))
-            self._wall.start(place.name)
+    async def strike(self, blow: Blow) -> None:
+        """Carry out one blow; return when its victim is replaced and its heal is measured."""
+        place, role = await self._victim(blow.role)
+        if not blow.stop:
+            await self.recover(self.kill(place.name, role), blow.away)
+            return
+        self.stop(place.name, f"{role} stopped for {blow.away:.1f} s")
+        await asyncio.sleep(blow.away)
+        await self.start(place.name)
 
-    async def _strike(self, blow: Blow) -> None:
-        if blow.role == "services":
-            await self._strike_services(blow)
-        elif blow.stop:
-            await self._stop(blow)
+    async def mend(self, *, replace: bool = True) -> None:
+        """Start new processes for those that ended of themselves. Raises ``ProcessError`` when that goes on and on.
+
+        Whoever was killed by somebody else, such as a visitor in a terminal, counts as killed; it is replaced unless
+        ``replace`` is False.
+        """
+        ended = self._wall.ended()
+        if self.world.state is State.RUNNING and not self._services.running:
+            ended.append((self.world, -signal.SIGKILL))
+        for place, code in ended:
+            if code == -signal.SIGKILL:
+                place.kills += 1
+                place.turn(State.KILLED)
+                self._count(place.role)
+                self._tell(Event("killed", place.name, place.pid, "killed by somebody else"))
+                if not replace:
+                    continue
+            else:
+                self.score.died += 1
+                if self.score.died > MOST_DEATHS:
+                    words = self._wall.last_words(place.name)
+                    raise ProcessError(
+                        f"{self.score.died} processes ended of themselves, {place.name} last:\n{words}"
+                    )
+                said = f"ended of itself with code {code}, see its log"
+                self._tell(Event("died", place.name, place.pid, said))
+            await self.start(place.name)
+
+    # -- one process ---------------------------------------------------------------------------------------------------
+
+    def kill(self, name: str, role: str = "") -> Wound:
+        """Kill the process in a place with SIGKILL. ``role``: what to call it."""
+        place = self.places[name]
+        wound = Wound(place, place.pid, role or place.role, time.monotonic())
+        if place is self.world:
+            self._services.kill()
+            place.kills += 1
+            place.turn(State.KILLED)
         else:
-            await self._kill(blow)
+            self._wall.kill(name)
+        self._count(place.role)
+        called = "the remote services themselves" if place is self.world else wound.role
+        self._tell(Event("killed", name, wound.pid, f"{called} killed"))
+        return wound
 
-    async def _stop(self, blow: Blow) -> None:
-        place, role = await self._victim(blow.role)
-        self._wall.stop(place.name)
+    def stop(self, name: str, text: str) -> None:
+        """Stop the process in a place with SIGSTOP."""
+        place = self.places[name]
+        if place.state is not State.RUNNING:
+            return
+        if place is self.world:
+            self._services.pause()
+            place.stops += 1
+            place.turn(State.STOPPED)
+        else:
+            self._wall.stop(name)
         self.score.stops += 1
-        self._tell(Event("stopped", place.name, place.pid, f"{role} stopped for {blow.away:.1f} s"))
-        await asyncio.sleep(blow.away)
-        self._wall.resume(place.name)
-        self._tell(Event("resumed", place.name, place.pid, "goes on, unaware"))
+        self._tell(Event("stopped", name, place.pid, text))
 
-    async def _kill(self, blow: Blow) -> None:
-        place, role = await self._victim(blow.role)
-        pid = place.pid
-        self._wall.kill(place.name)
-        hit = time.monotonic()
-        self.score.kills[place.role] = self.score.kills.get(place.role, 0) + 1
-        self._tell(Event("killed", place.name, pid, f"{role} killed"))
+    async def start(self, name: str) -> None:
+        """Have a stopped process go on, and fill an empty place; what runs is left alone."""
+        place = self.places[name]
+        if place.state is State.STOPPED:
+            if place is self.world:
+                self._services.resume()
+                place.turn(State.RUNNING)
+            else:
+                self._wall.resume(name)
+            self._tell(Event("resumed", name, place.pid, "goes on, unaware"))
+        elif place.state is not State.RUNNING and place is self.world:
+            await self._start_services()
+        elif place.state is not State.RUNNING:
+            pid = self._wall.start(name)
+            self._tell(Event("started", name, pid, "a new process stands in its place"))
+
+    async def _start_services(self) -> None:
+        place = self.world
+        away = time.monotonic() - place.since
+        self._services.launch()
+        place.turn(State.RUNNING)  # before anything else may start them
+        place.starts += 1
+        place.pid = self._services.pid
+        await asyncio.to_thread(self._services.ready)
+        said = f"back after {away:.1f} s, with their books"
+        self._tell(Event("started", WORLD, place.pid, said, away))
+
+    async def recover(self, wound: Wound, away: float | None) -> None:
+        """Fill a killed process's place after ``away`` seconds (None: leave it empty), and measure the heal."""
         # the store learns of it later: what it says now is how things stood
-        (epoch, _), nodes = await asyncio.gather(self._leader(), self._nodes())
+        (epoch, _), nodes = await asyncio.gather(self.term(), self.nodes())
+        name, role, pid = wound.place.name, wound.place.role, wound.pid
         async with asyncio.TaskGroup() as group:
-            group.create_task(self._replace(place, blow.away))
-            if role == LEADER:
-                group.create_task(self._next_term(place.name, pid, epoch, hit))
-            elif place.role in ("scheduler", "agent") and pid in nodes:
-                group.create_task(self._taken_over(place, pid, nodes[pid], hit))
+            if away is not None:
+                group.create_task(self._replace(wound, away))
+            if wound.role == LEADER:
+                group.create_task(self._next_term(name, pid, epoch, wound.at))
+            elif role in ("scheduler", "agent") and pid in nodes:
+                group.create_task(self._taken_over(wound.place, pid, nodes[pid], wound.at))
 
-    async def _replace(self, place: Place, after: float) -> None:
+    async def _replace(self, wound: Wound, after: float) -> None:
         await asyncio.sleep(after)
-        if place.state is State.KILLED:
-            pid = self._wall.start(place.name)
-            self._tell(Event("started", place.name, pid, "a new process stands in its place"))
+        if wound.place.state is State.KILLED and wound.place.pid == wound.pid:
+            await self.start(wound.place.name)
 
-    async def _strike_services(self, blow: Blow) -> None:
-        pid = self.world.pid
-        await asyncio.to_thread(self._services.kill)
-        self.world.kills += 1
-        self.world.turn(State.KILLED)
-        self.score.kills["services"] = self.score.kills.get("services", 0) + 1
-        self._tell(Event("killed", "services", pid, "the remote services themselves killed"))
-        hit = time.monotonic()
-        await asyncio.sleep(blow.away)
-        await asyncio.to_thread(self._services.start)
-        self.world.pid = self._services.pid
-        self.world.starts += 1
-        self.world.turn(State.RUNNING)
-        away = time.monotonic() - hit
-        self._tell(
-            Event("started", "services", self.world.pid, f"back after {away:.1f} s, with their books", away)
-        )
+    def _count(self, role: str) -> None:
+        self.score.kills[role] = self.score.kills.get(role, 0) + 1
+
+    def leader_of(self, holder: str) -> Place | None:
+        """The supervisor's place whose process holds the lease, None when none of the wall's does."""
+        running = self._wall.running("supervisor")
+        return next((place for place in running if holder.endswith(f"-{place.pid}")), None)
 
     async def leader(self) -> int:
         """The process id of the supervisor that leads, 0 when none of the wall's does."""
-        _, holder = await self._leader()
-        return next((p.pid for p in self._wall.running("supervisor") if holder.endswith(f"-{p.pid}")), 0)
+        _, holder = await self.term()
+        place = self.leader_of(holder)
+        return place.pid if place else 0
 
     # -- looking -------------------------------------------------------------------------------------------------------
 
@@ -197,12 +267,14 @@ class Chaos:
         """
         begun = time.monotonic()
         while True:
-            if role == "leader":
-                _, holder = await self._leader()
+            if role == WORLD:
+                if self.world.state is State.RUNNING:
+                    return self.world, WORLD
+            elif role == "leader":
+                _, holder = await self.term()
+                if led := self.leader_of(holder):
+                    return led, LEADER
                 running = self._wall.running("supervisor")
-                led = [place for place in running if holder.endswith(f"-{place.pid}")]
-                if led:
-                    return led[0], LEADER
                 if time.monotonic() - begun > LEADERLESS and running:
                     return running[0], "supervisor"
             elif running := self._wall.running(role):
@@ -210,7 +282,7 @@ class Chaos:
                 return self._rng.choice(settled or running), role
             await asyncio.sleep(0.1)
 
-    async def _leader(self) -> tuple[int, str]:
+    async def term(self) -> tuple[int, str]:
         """The epoch of the present or last term, and who leads; empty when nobody does."""
         try:
             lease = await self._client.store.leases.read(LEASE)
@@ -220,7 +292,7 @@ class Chaos:
             return 0, ""
         return lease.epoch, (lease.holder or "") if lease.remaining > 0 else ""
 
-    async def _nodes(self) -> dict[int, int]:
+    async def nodes(self) -> dict[int, int]:
         """The numbers under which processes are known in the store, by process id."""
         try:
             return {
@@ -236,7 +308,7 @@ class Chaos:
     async def _next_term(self, who: str, pid: int, epoch: int, hit: float) -> None:
         """Wait until somebody else leads."""
         while time.monotonic() - hit < LONGEST_HEAL:
-            present, holder = await self._leader()
+            present, holder = await self.term()
             if present > epoch and holder:
                 self._healed(who, pid, "another leads", hit)
                 return

@@ -1,13 +1,16 @@
 """The demo: orders made good while the processes that make them are killed.
 
-``makegood demo`` (or ``make demo``) starts the remote services, schedulers, agents and supervisors as processes of
-their own, places orders, kills and stops processes at moments drawn from a seed, and ends with an audit: what the
-services' own books say against what the shop was told. Exit code 0: every order ended whole and the books balance.
+``makegood demo`` (or ``make demo``) starts the whole system as processes of their own: the shop, which sends orders to the
+submission process and hears of them in its private queue; schedulers, agents, supervisors; and the remote services. In a
+terminal, with the extra ``[console]``, the console and an auditor run beside them, and the *stage* is a page on which you kill
+and spoil what you like, until Ctrl-C. Otherwise (``--headless``) orders are placed, and processes killed and stopped, at
+moments drawn from a seed. Both end with an audit: what the services' own books say against what the shop was told. Exit
+code 0: every order ended whole and the books balance.
 
 - ``processes.py``  the process wall (``tether.py``: no process outlives the demo)
 - ``chaos.py``      who is hit, and how long it takes until nobody misses them
 - ``customers.py``  orders placed, and their ends
-- ``display.py``    what one sees; ``report.py`` the numbers at the end
+- ``display.py``    what one sees in a terminal; ``stage`` in a browser; ``report.py`` the numbers at the end
 """
 
 import argparse
@@ -21,19 +24,23 @@ import tempfile
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Final
 from urllib.parse import urlsplit
 
 from makegood import Client, StoreUnavailableError
+from makegood.errors import ConfigError
+from makegood.transactions import Caller
 
 from .auditor import AuditError, audit
 from .chaos import Chaos, Event, plan
 from .customers import Customers, wanted
 from .display import Scene, Screen, screen
-from .processes import ProcessError, Wall, posts, private_postgres
+from .processes import ProcessError, Wall, posts, private_postgres, shop_posts
 from .remote import SERVICES_VARIABLE
 from .report import Report, count_outcomes
+from .shop import TABLE
 from .world import Services, ServicesError
 
 POSTGRES_VARIABLE: Final = "MAKEGOOD_DEMO_POSTGRES"
@@ -44,15 +51,22 @@ SETTINGS: Final = {
 """Short, so that one sees things heal; in earnest the defaults are right."""
 LIFE: Final = 2.0
 FILE: Final = "sqlite:///"
+ORDERS: Final = 200
+KILLS: Final = 14
+KILL_EVERY: Final = 4.0
 RATE: Final = 10.0
 """Orders a second, on average."""
 AT_LEAST: Final = 8.0
 """Seconds of placing at least, so that the kills do not all fall together."""
 PATIENCE: Final = 120.0
 """Seconds after the last kill in which every order must come to rest."""
-READY_WITHIN: Final = 45.0
+READY_WITHIN: Final = 90.0
 DRAW_EVERY: Final = 0.25
 INTERRUPTED: Final = 130
+SHOP_ROLES: Final = ("scheduler", "supervisor", "agent", "inbox")
+"""The roles whose processes register in the store."""
+EXTRA: Final = ("starlette", "jinja2", "uvicorn")
+HOW_TO_SEE: Final = "the stage, a page in your browser, needs more: pip install 'makegood[console]'"
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -61,9 +75,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
     Raises makegood's own errors, for example when the store cannot be reached.
     """
     options = parse(arguments)
+    options.stage, said = wants_stage(options)
     shown = screen(as_json=options.json)
     folder = Path(tempfile.mkdtemp(prefix="makegood-demo-"))
     code = 1
+    if said:
+        shown.note(said)
     try:
         with ended_as_by_hand():
             report = run(options, folder, shown)
@@ -97,25 +114,55 @@ def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
         action="store_true",
         help=f"a private PostgreSQL, or the one that {POSTGRES_VARIABLE} names",
     )
-    for name, default, least, text in (
-        ("orders", 200, 1, "orders to place"),
-        ("schedulers", 2, 1, "scheduler processes"),
-        ("agents", 3, 1, "agent processes"),
-        ("supervisors", 2, 1, "supervisor processes"),
-        ("kills", 14, 0, "processes to kill"),
+    for name, least, text in (
+        ("orders", 1, f"orders to place, without the stage ({ORDERS})"),
+        ("kills", 0, f"processes to kill, without the stage ({KILLS})"),
+        ("schedulers", 1, "scheduler processes (2)"),
+        ("agents", 1, "agent processes (two for each service)"),
+        ("supervisors", 1, "supervisor processes (2)"),
     ):
-        parser.add_argument(
-            f"--{name}", type=_at_least(least), default=default, metavar="N", help=f"{text} ({default})"
-        )
+        parser.add_argument(f"--{name}", type=_at_least(least), metavar="N", help=text)
+    shown = parser.add_mutually_exclusive_group()
+    shown.add_argument("--headless", action="store_true", help="in the terminal, without the stage")
+    shown.add_argument("--stage", action="store_true", help="with the stage, even if nobody is at a terminal")
+    parser.add_argument("--port", type=_at_least(0), default=0, metavar="N", help="the stage's port (any that is free)")
+    parser.add_argument("--seconds", type=_at_least(1), metavar="N", help="end after so many seconds")
+    parser.add_argument("--chaos", action="store_true", help="kill a random process every few seconds")
     parser.add_argument(
         "--seed", type=int, metavar="N", help="what is ordered, fails and is killed; default: chance"
     )
     parser.add_argument("--json", action="store_true", help="one JSON object per line, the report last")
     parser.add_argument("--keep", action="store_true", help="keep the folder with store, books and logs")
     options = parser.parse_args(arguments)
+    options.planned = options.orders is not None or options.kills is not None
+    if options.stage and options.planned:
+        parser.error("--orders and --kills are for a run without the stage")
     if options.seed is None:
         options.seed = random.SystemRandom().randrange(1_000_000)
+    seconds, chaos = options.seconds, options.chaos
+    if options.orders is None:
+        options.orders = ORDERS if seconds is None else max(1, round(seconds * RATE))
+    if options.kills is None:
+        options.kills = KILLS if seconds is None else round(seconds / KILL_EVERY) if chaos else 0
+    options.schedulers, options.supervisors = options.schedulers or 2, options.supervisors or 2
     return options
+
+
+def wants_stage(options: argparse.Namespace) -> tuple[bool, str]:
+    """Return whether the stage is shown, and what to say about that.
+
+    It is where somebody asked for it, or sits at a terminal and asked for no planned run. Raises makegood's
+    ``ConfigError`` if it was asked for and its extra is not installed.
+    """
+    if options.headless or options.json * (not options.stage) or options.planned:
+        return False, ""
+    if not options.stage and not sys.stdout.isatty():
+        return False, ""
+    if all(find_spec(name) for name in EXTRA):
+        return True, ""
+    if options.stage:
+        raise ConfigError(HOW_TO_SEE)
+    return False, HOW_TO_SEE
 
 
 def _at_least(least: int) -> Any:
@@ -155,10 +202,16 @@ def run(options: argparse.Namespace, folder: Path, shown: Screen) -> Report:
         url = store_of(options, folder, stack)
         kind = urlsplit(url).scheme.removesuffix("ql")
         shown.note(opening(options, kind, folder))
-        services = stack.enter_context(Services(folder / "books.db", seed=options.seed, faults="rough"))
+        faults = "" if options.stage else "rough"
+        services = stack.enter_context(
+            Services(folder / "books.db", seed=options.seed, faults=faults, tethered=True)
+        )
+        queue = f"shop-{folder.name.rpartition('-')[2]}"  # the store may have been used before
+        made = posts(schedulers=options.schedulers, agents=options.agents, supervisors=options.supervisors)
+        made += shop_posts(folder, queue)
         wall = stack.enter_context(
             Wall(
-                posts(schedulers=options.schedulers, agents=options.agents, supervisors=options.supervisors),
+                made,
                 folder,
                 settings={**SETTINGS, "store": url},
                 more={SERVICES_VARIABLE: services.url},
@@ -170,6 +223,8 @@ def run(options: argparse.Namespace, folder: Path, shown: Screen) -> Report:
 def opening(options: argparse.Namespace, kind: str, folder: Path) -> str:
     """Say what is played. Where the logs are is said only if they are there afterwards; of a failure it is said at its end."""
     said = f"{options.orders} orders on {kind}, {options.kills} kills, seed {options.seed}"
+    if options.stage:
+        said = f"the order system on {kind}, seed {options.seed}"
     return f"{said}; logs in {folder}" if options.keep else said
 
 
@@ -199,11 +254,10 @@ class Play:
         """Play; returns the report. Whatever was started is ended by whoever handed it in."""
         options = self._options
         async with Client(self._url, migrate=True) as client:
-            customers = Customers(client)
+            await client.store.transact(_make_tables, waits=False)
+            customers = Customers(client, self._folder)
             chaos = Chaos(wall, services, client, random.Random(f"{options.seed} chaos"), self._tell)
-            self._scene = Scene(
-                options.orders, chaos.score, wall=[chaos.world, *wall.places.values()], begun=begun
-            )
+            self._scene = Scene(options.orders, chaos.score, wall=list(chaos.places.values()), begun=begun)
             for name in wall.places:
                 wall.start(name)
             await self._ready(wall, client)
@@ -215,8 +269,6 @@ class Play:
                     watching.cancel()
             except ExceptionGroup as several:
                 raise first(several) from None
-            finally:
-                await customers.leave()
             for name in await customers.without_alert():
                 self._complaints.append(f"order {name} is in error, and there is no alert of it")
             await self._draw(customers)
@@ -226,10 +278,11 @@ class Play:
             self._shown.note(f"did not end in time on SIGTERM, and were killed: {', '.join(late)}")
         if not await asyncio.to_thread(services.quiet):
             self._complaints.append("the services were still at work 30 s after the last order's end")
+        customers.hear()  # the shop may have heard more while it ended
         told = list(customers.told.values())
         customers.write(self._folder / "told.jsonl")
         return Report(
-            self._store, time.monotonic() - begun, options.orders, count_outcomes(told), chaos.score,
+            self._store, time.monotonic() - begun, len(customers.orders), count_outcomes(told), chaos.score,
             audit(services.books, told), tuple(self._complaints), customers.notes(),
         )  # fmt: skip
 
@@ -241,7 +294,7 @@ class Play:
                 place, code = ended[0]
                 raise ProcessError(f"{place.name} ended with code {code}:\n{wall.last_words(place.name)}")
             here = {node.info.pid for node in await client.store.nodes.views() if node.remaining > 0}
-            missing = [place.name for place in wall.places.values() if place.pid not in here]
+            missing = [p.name for p in wall.places.values() if p.role in SHOP_ROLES and p.pid not in here]
             if not missing:
                 return
             if time.monotonic() > deadline:
@@ -253,13 +306,17 @@ class Play:
     async def _orders_under_fire(self, chaos: Chaos, customers: Customers) -> None:
         """Place all orders while blow after blow falls."""
         options = self._options
-        prefix = "o-" if options.store is None and not options.postgres else f"{int(time.time()):x}-"
-        orders = wanted(options.orders, random.Random(f"{options.seed} orders"), prefix)
-        span = max(AT_LEAST if options.kills else 0.0, options.orders / RATE)
+        orders = wanted(options.orders, random.Random(f"{options.seed} orders"), self._prefix())
+        span = options.seconds or max(AT_LEAST if options.kills else 0.0, options.orders / RATE)
         blows = plan(options.kills, random.Random(f"{options.seed} blows"), life=LIFE)
         async with asyncio.TaskGroup() as group:
             group.create_task(customers.place(orders, span, random.Random(f"{options.seed} moments")))
             group.create_task(chaos.run(blows, span))
+
+    def _prefix(self) -> str:
+        """What the ids of orders begin with; in a store that may have been used before, something new."""
+        fresh = self._options.store is None and not self._options.postgres
+        return "o-" if fresh else f"{int(time.time()):x}-"
 
     async def _all_at_rest(self, customers: Customers) -> None:
         """Wait, within bounds, until every order's end is known; complain of those that are open."""
@@ -272,7 +329,8 @@ class Play:
     async def _watch(self, chaos: Chaos, customers: Customers) -> None:
         """Draw, and replace processes that end of themselves."""
         while True:
-            chaos.mend()
+            await chaos.mend()
+            customers.hear()
             self._scene.leader = await chaos.leader()
             await self._draw(customers)
             await asyncio.sleep(DRAW_EVERY)
@@ -287,3 +345,8 @@ class Play:
     def _tell(self, event: Event) -> None:
         self._scene.events.append((self._scene.seconds, event))
         self._shown.event(self._scene, event)
+
+
+async def _make_tables(caller: Caller) -> None:
+    """Make the shop's own table, beside makegood's."""
+    await caller.execute(TABLE, ())

@@ -7,6 +7,8 @@ A dial is a JSON object, from the place to what happens there and how often (0 t
 The most exact place counts alone: an operation before its service, a service before ``*``. At most one fault meets a
 request, so the shares at one place add up to 1 at most. Which request meets which fault follows from the seed, the
 operation, the order and how often it was asked for: threads that run in another order change nothing.
+
+``pace_seconds`` is no fault: each request that is done takes so long, as real services do.
 """
 
 import json
@@ -34,6 +36,8 @@ ROUGH: Final[Mapping[str, Mapping[str, float]]] = {
 }
 """A bad day at every service, and a survivable one; ``--faults rough``."""
 
+SECONDS: Final = frozenset({"slow_seconds", "pace_seconds"})
+"""What a dial holds besides shares."""
 _DEFAULT_SLOW: Final = 1.0
 _REMEMBERED_VISITS: Final = 100_000
 """Counters kept; beyond that they start anew, which makes draws repeat but never wrong."""
@@ -65,11 +69,11 @@ def checked(dials: Any) -> dict[str, dict[str, float]]:
         if not isinstance(dial, dict):
             raise FaultsError(f"at {place}: a JSON object of faults is wanted, not {dial!r}")
         for kind, share in dial.items():
-            if kind not in {*KINDS, "slow_seconds"}:
+            if kind not in {*KINDS, *SECONDS}:
                 raise FaultsError(f"at {place}: no fault is called {kind!r}; there are {', '.join(KINDS)}")
             if isinstance(share, bool) or not isinstance(share, int | float) or not 0 <= share < float("inf"):
                 raise FaultsError(f"at {place}: {kind} is a number from 0 up, not {share!r}")
-        total = sum(share for kind, share in dial.items() if kind != "slow_seconds")
+        total = sum(share for kind, share in dial.items() if kind not in SECONDS)
         if total > 1 + 1e-9:
             raise FaultsError(
                 f"at {place}: the shares add up to {total:g}; at most one fault meets a request, so 1"
@@ -131,6 +135,11 @@ class Faults:
         """How long a slow request at this place waits, in seconds."""
         with self._lock:
             return self._dial(place).get("slow_seconds", _DEFAULT_SLOW)
+
+    def pace_seconds(self, place: str) -> float:
+        """How long a request at this place takes that meets no fault, in seconds."""
+        with self._lock:
+            return self._dial(place).get("pace_seconds", 0.0)
 
     def _dial(self, place: str) -> dict[str, float]:
         service = place.partition("/")[0]

@@ -20,6 +20,7 @@ from typing import Final, Self
 from .world import PACKAGE, ROOT
 
 SETTINGS_PREFIX: Final = "MAKEGOOD_"
+SERVICES: Final = ("stock", "payments", "carrier")
 
 
 class State(StrEnum):
@@ -37,11 +38,12 @@ class ProcessError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Post:
-    """A place to be filled: ``arguments`` follow ``python -m makegood``."""
+    """A place to be filled: ``arguments`` follow ``python -m`` and the module."""
 
     name: str
     role: str
     arguments: tuple[str, ...]
+    module: str = "makegood"
 
 
 @dataclass(slots=True)
@@ -79,7 +81,8 @@ class Wall:
     def start(self, name: str) -> int:
         """Fill an empty post with a new process; return its pid. From the main thread only: see ``tether.py``."""
         place = self.places[name]
-        arguments = ["makegood", *self._posts[name].arguments]
+        post = self._posts[name]
+        arguments = [post.module, *post.arguments]
         place.process = tethered(arguments, self.log(name), self._environment)
         place.pid = place.process.pid
         place.starts += 1
@@ -98,15 +101,16 @@ class Wall:
     def stop(self, name: str) -> None:
         """Stop the process with SIGSTOP: it does not know that time passes."""
         place = self.places[name]
-        os.kill(place.pid, signal.SIGSTOP)
-        place.stops += 1
-        place.turn(State.STOPPED)
+        if place.process is not None and place.state is State.RUNNING:
+            place.process.send_signal(signal.SIGSTOP)  # not by its number: that may be another's by now
+            place.stops += 1
+            place.turn(State.STOPPED)
 
     def resume(self, name: str) -> None:
         """Let a stopped process go on."""
         place = self.places[name]
-        if place.state is State.STOPPED:
-            os.kill(place.pid, signal.SIGCONT)
+        if place.process is not None and place.state is State.STOPPED:
+            place.process.send_signal(signal.SIGCONT)
             place.turn(State.RUNNING)
 
     def ended(self) -> list[tuple[Place, int]]:
@@ -234,13 +238,27 @@ def environment(
     return inside | {"PYTHONPATH": os.pathsep.join(path), "PYTHONUNBUFFERED": "1"} | dict(more)
 
 
-def posts(*, schedulers: int = 2, agents: int = 3, supervisors: int = 2) -> list[Post]:
-    """Return the posts of the demo; their store is in the environment, which no list of processes shows. Two of the agents' processes serve all three services, further ones one each."""
-    services = ("stock", "payments", "carrier")
-    asked: list[tuple[str, int, Sequence[str]]] = []
-    asked += [("scheduler", n, ()) for n in range(1, schedulers + 1)]
-    for n in range(1, agents + 1):
-        served = services if n <= 2 else (services[(n - 2) % len(services)],)
-        asked.append(("agent", n, (f"{PACKAGE}.shop:shop", *served)))
-    asked += [("supervisor", n, ()) for n in range(1, supervisors + 1)]
-    return [Post(f"{role}-{n}", role, (role, *more)) for role, n, more in asked]
+def posts(*, schedulers: int = 2, agents: int | None = 3, supervisors: int = 2) -> list[Post]:
+    """Return the posts that makegood fills; their store is in the environment, which no list of processes shows.
+
+    ``agents``: two processes that serve all three services, and further ones one each; None is two for each service.
+    """
+    asked: list[tuple[str, str, Sequence[str]]] = []
+    asked += [("scheduler", f"scheduler-{n}", ()) for n in range(1, schedulers + 1)]
+    asked += [("supervisor", f"supervisor-{n}", ()) for n in range(1, supervisors + 1)]
+    shop = f"{PACKAGE}.shop:shop"
+    if agents is None:
+        asked += [("agent", f"{one}-{n}", (shop, one)) for one in SERVICES for n in (1, 2)]
+    for n in range(1, (agents or 0) + 1):
+        served = SERVICES if n <= 2 else (SERVICES[(n - 2) % len(SERVICES)],)
+        asked.append(("agent", f"agent-{n}", (shop, *served)))
+    return [Post(name, role, (role, *more)) for role, name, more in asked]
+
+
+def shop_posts(folder: Path, queue: str) -> list[Post]:
+    """Return the posts of the shop: the submission process, and the shop that sends it orders; ``queue`` is the shop's own."""
+    shop = ("--folder", str(folder), "--queue", queue)
+    return [
+        Post("inbox-1", "inbox", ("inbox", f"{PACKAGE}.shop:shop")),
+        Post("shop", "shop", shop, f"{PACKAGE}.storefront"),
+    ]

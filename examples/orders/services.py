@@ -39,6 +39,7 @@ BODY_LIMIT: Final = 64 * 1024
 REFUSED_ON_SIGHT: Final[Mapping[str, tuple[str, str]]] = {
     "stock/reserve": ("sku", "sold-out"),
     "payments/charge": ("card", "declined"),
+    "carrier/ship": ("sku", "anvil"),
 }
 """Orders that are always refused, without any fault: what they say, and where."""
 
@@ -145,6 +146,8 @@ class Door(BaseHTTPRequestHandler):
                 return
             case "slow":
                 time.sleep(self.server.faults.slow_seconds(place))
+            case _:
+                time.sleep(self.server.faults.pace_seconds(place))
         answer = self._act(place, ask, body, refuse=fault == "refuse")
         if fault == "lie":
             if self.server.faults.chance("lie", place, ask.order_id) < 0.5:

@@ -27,13 +27,21 @@ RECOVER: Final = mg.Recover(threshold=4, wait="500ms", extended="3s", then="undo
 PATIENCE: Final = 1.0
 """Seconds to wait for one answer where asking again under the same key is cheap."""
 
+BREAKER: Final = mg.Breaker(failures=5, reset="3s")
+"""When a service is silent, an agent stops calling it, and tries one call after a while."""
+TABLE: Final = (
+    "CREATE TABLE IF NOT EXISTS shop_orders (id TEXT PRIMARY KEY, sku TEXT NOT NULL, cents INTEGER NOT NULL)"
+)
+"""The shop's own table, in the store's database."""
+
 shop = mg.App("shop")
-stock, payments, carrier = shop.agent("stock"), shop.agent("payments", concurrency=20), shop.agent("carrier")
+stock, carrier = shop.agent("stock"), shop.agent("carrier")
+payments = shop.agent("payments", concurrency=20, breaker=BREAKER)
 
 
 @dataclass
 class Order:
-    """What a customer wants. ``sku`` "sold-out" and ``card`` "declined" are refused by the services, always."""
+    """What a customer wants. ``sku`` "sold-out", ``card`` "declined" and the shipping of an "anvil" are always refused."""
 
     id: str
     sku: str
@@ -159,3 +167,12 @@ def place_order(order: Order) -> str:
     booking, parcel = mg.parallel(book(order), pack(order, hold))
     email(order, payment)
     return ship(order, booking, parcel)
+
+
+@shop.inbox("orders")
+def accept(order: Order, tx: mg.Transaction) -> mg.Plan[str]:
+    """Make a task of an order's message: the order's row, the task and the acknowledgement are one transaction."""
+    marks = "?, ?, ?" if tx.caller.dialect == "sqlite" else "$1, $2, $3"  # SQLite's and PostgreSQL's
+    insert = f"INSERT INTO shop_orders (id, sku, cents) VALUES ({marks}) ON CONFLICT DO NOTHING"
+    tx.execute(insert, (order.id, order.sku, order.cents))
+    return place_order.plan(order).with_(key=order.id)

@@ -7,6 +7,7 @@ process that started it, however that came about.
 import http.client
 import json
 import os
+import signal
 import subprocess
 import sys
 import time
@@ -28,9 +29,13 @@ class ServicesError(Exception):
 class Services:
     """The services' process: ``url`` where they answer, ``books`` where their books are."""
 
-    def __init__(self, books: Path, *, port: int = 0, seed: int = 0, faults: str = "") -> None:
+    def __init__(
+        self, books: Path, *, port: int = 0, seed: int = 0, faults: str = "", tethered: bool = False
+    ) -> None:
+        """``tethered``: the process ends with its starter even while it is stopped; start it from the main thread then."""
         self.books = books.resolve()
         self.url = ""
+        self._tethered = tethered
         self._port = port
         self._seed = seed
         self._faults = faults
@@ -41,35 +46,54 @@ class Services:
 
         ``timeout`` is in seconds. Raises ``ServicesError`` when it runs already, ends at once, or is not ready in time.
         """
+        self.launch()
+        return self.ready(timeout)
+
+    def launch(self) -> None:
+        """Start the process, and do not wait for it. Raises ``ServicesError`` when it runs already."""
         if self.running:
             raise ServicesError(f"the services are running already, as process {self.pid}")
         self._reap()
-        ready = self.books.with_name(self.books.name + ".ready")
-        ready.unlink(missing_ok=True)
-        command = [sys.executable, "-m", f"{PACKAGE}.services", "--books", self.books, "--ready-file", ready]
+        self._ready_file.unlink(missing_ok=True)
+        tether = [f"{PACKAGE}.tether"] if self._tethered else []
+        command = [sys.executable, "-m", *tether, f"{PACKAGE}.services", "--books", self.books]
+        command += ["--ready-file", self._ready_file]
         command += ["--port", str(self._port), "--seed", str(self._seed), "--faults", self._faults]
+        command += [] if tether else ["--until-stdin-closes"]
         path = os.pathsep.join(filter(None, (str(ROOT), os.environ.get("PYTHONPATH", ""))))
-        log = self.books.with_name(self.books.name + ".log")
-        with log.open("ab") as stderr:
+        with self._log.open("ab") as stderr:
             self._process = subprocess.Popen(
-                [*map(str, command), "--until-stdin-closes"],
+                [*map(str, command)],
                 stdin=subprocess.PIPE,
                 stderr=stderr,
                 cwd=ROOT,  # a module of the same name where the caller happens to be is not ours
                 env={**os.environ, "PYTHONPATH": path},
+                process_group=0 if self._tethered else None,
             )
+
+    def ready(self, timeout: float = 20.0) -> Self:
+        """Wait until the launched process answers. Raises ``ServicesError`` when it ends, or is not ready in time."""
         deadline = time.monotonic() + timeout
-        while not ready.exists():
-            if self._process.poll() is not None:
+        while not self._ready_file.exists():
+            if self._process is None or self._process.poll() is not None:
                 self._reap()
+                log = self._log
                 raise ServicesError(f"the services ended at once, see {log}: {log.read_text()[-500:]}")
             if time.monotonic() > deadline:
                 self.kill()
                 raise ServicesError(f"the services were not ready within {timeout} s")
             time.sleep(0.02)
-        self.url = json.loads(ready.read_text())["url"]
+        self.url = json.loads(self._ready_file.read_text())["url"]
         self._port = urlsplit(self.url).port or 0
         return self
+
+    @property
+    def _ready_file(self) -> Path:
+        return self.books.with_name(self.books.name + ".ready")
+
+    @property
+    def _log(self) -> Path:
+        return self.books.with_name(self.books.name + ".log")
 
     @property
     def running(self) -> bool:
@@ -89,9 +113,20 @@ class Services:
             self._process.kill()
             self._reap()
 
+    def pause(self) -> None:
+        """Stop the process with SIGSTOP: it accepts connections, and answers nobody."""
+        if self._process is not None:
+            self._process.send_signal(signal.SIGSTOP)
+
+    def resume(self) -> None:
+        """Let a stopped process go on."""
+        if self._process is not None:
+            self._process.send_signal(signal.SIGCONT)
+
     def stop(self) -> None:
         """End the process in good order; kill it if that takes more than five seconds."""
         if self._process is not None:
+            self.resume()
             self._process.terminate()
             try:
                 self._process.wait(5.0)
