@@ -14,7 +14,7 @@ from typing import Final
 
 from makegood import Client
 from makegood.errors import StoreUnavailableError
-from makegood.store.views import Filter
+from makegood.store.views import Filter, NodeView
 
 from .processes import Place, ProcessError, State, Wall
 from .world import Services
@@ -292,14 +292,14 @@ class Chaos:
             return 0, ""
         return lease.epoch, (lease.holder or "") if lease.remaining > 0 else ""
 
+    async def views(self) -> list[NodeView]:
+        """The processes that are known in the store. Raises ``StoreUnavailableError``."""
+        return await self._client.store.nodes.views()
+
     async def nodes(self) -> dict[int, int]:
-        """The numbers under which processes are known in the store, by process id."""
+        """The numbers under which living processes are known in the store, by process id."""
         try:
-            return {
-                node.info.pid: node.id
-                for node in await self._client.store.nodes.views()
-                if node.remaining > 0
-            }
+            return {node.info.pid: node.id for node in await self.views() if node.remaining > 0}
         except StoreUnavailableError:
             return {}
 

@@ -91,6 +91,7 @@ class Faults:
         self._dials = checked(dict(dials or {}))
         self._visits: Counter[tuple[str, str]] = Counter()
         self._met: Counter[str] = Counter()
+        self._asked: Counter[str] = Counter()
 
     def turn(self, dials: Any) -> None:
         """Replace all dials; ``{}`` ends every fault. Raises ``FaultsError`` and leaves them as they were."""
@@ -108,9 +109,15 @@ class Faults:
         with self._lock:
             return dict(sorted(self._met.items()))
 
+    def asked(self) -> dict[str, int]:
+        """How many requests each service got since the start."""
+        with self._lock:
+            return dict(self._asked)
+
     def draw(self, place: str, order_id: str) -> str:
         """Which fault the next request at this place ("service/operation") meets; empty for none."""
         with self._lock:
+            self._asked[place.partition("/")[0]] += 1
             if len(self._visits) >= _REMEMBERED_VISITS:
                 self._visits.clear()
             self._visits[place, order_id] += 1

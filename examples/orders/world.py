@@ -139,10 +139,19 @@ class Services:
         self._call("POST", "/faults", dials)
         self._faults = json.dumps(dials)  # so that a process started again has them too
 
+    def prepare(self, dials: Mapping[str, Mapping[str, float]]) -> None:
+        """Set the dials that a process begins with which is started from now on."""
+        self._faults = json.dumps(dials)
+
     def met(self) -> dict[str, int]:
         """How many requests met which fault, by "service/operation fault", since the process started."""
         met: dict[str, int] = self._call("GET", "/faults")["met"]
         return met
+
+    def asked(self) -> dict[str, int]:
+        """How many requests each service got since the process started."""
+        asked: dict[str, int] = self._call("GET", "/faults")["asked"]
+        return asked
 
     def totals(self) -> dict[str, dict[str, int]]:
         """Per effect, how often it was done and undone."""

@@ -1,0 +1,269 @@
+"""The seven acts: each does something to the running system, and says what is being shown.
+
+An act is played by its button. It ends by itself; another one, or the same again, ends it before. What it set is set back.
+"""
+
+import asyncio
+import time
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from ..processes import State
+from .director import Director, Playing, RefusedError
+
+LOOK_EVERY: Final = 0.1
+PATIENCE: Final = 60.0
+HANGS: Final = 30.0
+"""Seconds for which payments hang in the fourth act."""
+DARK: Final = 1.5
+"""Seconds for which nothing runs in the last act."""
+
+
+@dataclass(frozen=True, slots=True)
+class Act:
+    """An act, as its button shows it."""
+
+    title: str
+    shows: str
+    play: Callable[[Director, Playing], Awaitable[None]]
+
+
+async def begin(director: Director, number: int) -> None:
+    """Play an act from its beginning; one that is under way ends. Raises ``RefusedError`` for a number that there is not."""
+    if number not in ACTS:
+        raise RefusedError(f"there is no act {number}")
+    await end(director)
+    playing = director.act = Playing(number)
+    playing.task = asyncio.create_task(_play(director, playing), name=f"act {number}")
+
+
+async def end(director: Director) -> None:
+    """End the act that is played, if one is."""
+    task = director.act.task
+    if task is not None and not task.done():
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+
+
+async def _play(director: Director, playing: Playing) -> None:
+    try:
+        await ACTS[playing.number].play(director, playing)
+    except TimeoutError:
+        _say(playing, "This took longer than expected.", "The machine is busy; play it again.", "doubt")
+    finally:
+        playing.over = True
+        await director.turn()
+
+
+def _say(playing: Playing, title: str, text: str, tone: str = "run") -> None:
+    playing.title, playing.text, playing.tone = title, text, tone
+
+
+async def _until(holds: Callable[[], Awaitable[bool]], patience: float = PATIENCE) -> float:
+    """Wait until something holds; return how many seconds that took. Raises ``TimeoutError``."""
+    begun = time.monotonic()
+    async with asyncio.timeout(patience):
+        while not await holds():
+            await asyncio.sleep(LOOK_EVERY)
+    return time.monotonic() - begun
+
+
+async def _ended(director: Director, order: str, patience: float = PATIENCE) -> str:
+    """Wait until the shop was told how an order ended; return the outcome."""
+
+    async def known() -> bool:
+        return bool(director.customers.orders[order].told.outcome)
+
+    await _until(known, patience)
+    return director.customers.orders[order].told.outcome
+
+
+async def _calm(director: Director) -> None:
+    """Have everything run, and every service answer."""
+    director.settings.dials = dict.fromkeys(director.settings.dials, "well")
+    director.settings.chaos = False
+    await director.start_all()
+    await director.turn()
+
+
+def _follow(director: Director, playing: Playing, kind: str = "order") -> str:
+    order = director.order(kind)
+    director.follows = playing.order = order
+    return order
+
+
+async def _all_well(director: Director, playing: Playing) -> None:
+    await _calm(director)
+    _say(playing, "All is well.", "An order is a task. Its steps go down on the left: reserve, charge, book and pack at once, email, ship.")
+    order = _follow(director, playing)
+    outcome = await _ended(director, order)
+    how = "Every step is done, and the customer knows the number of the parcel."
+    if outcome == "undone":
+        how = "A service refused it, for good reasons of its own, so every step that was done is undone."
+    _say(playing, f"{order} is {outcome}.", f"{how} The next orders do the same.", "ok")
+
+
+async def _agent_killed(director: Director, playing: Playing) -> None:
+    await _calm(director)
+    await director.turn(payments__charge={"pace_seconds": 2.0})
+    order = _follow(director, playing)
+    _say(playing, f"{order} is about to be charged.", "The bank takes two seconds for it. One of two agents makes the call.")
+    taken = []
+
+    async def charging() -> bool:
+        place = await director.taker_of(order, "charge")
+        taken[:] = [place] if place and place.role == "agent" else []
+        return bool(taken) or bool(director.customers.orders[order].told.outcome)
+
+    await _until(charging)
+    if not taken:
+        _say(playing, f"{order} was refused before it was charged.", "Play the act again.", "doubt")
+        return
+    victim = taken[0]
+    await asyncio.sleep(0.6)  # the call is on its way
+    await director.kill(victim)
+    director.follows = order
+    _say(
+        playing, f"{victim.name} was killed while it charged the card.",
+        "Nobody knows whether the charge happened. The step is in doubt; another agent asks the bank, and charges under the same key if it must.",
+        "doubt",
+    )  # fmt: skip
+    outcome = await _ended(director, order)
+    _say(
+        playing, f"{order} is {outcome}, and its card was charged once.",
+        f"{victim.name} had taken the call with it. The same key went to the bank again, so the bank did nothing twice. See the big zero.", "ok",
+    )  # fmt: skip
+
+
+async def _leader_killed(director: Director, playing: Playing) -> None:
+    await _calm(director)
+    term = 0
+    _say(playing, "Waiting for a leading Supervisor.", "One Supervisor leads, by a lease. The other one waits.")
+
+    async def leads() -> bool:
+        nonlocal term
+        term, holder = await director.chaos.term()
+        return director.chaos.leader_of(holder) is not None
+
+    await _until(leads)
+    _, holder = await director.chaos.term()
+    leader = director.chaos.leader_of(holder)
+    if leader is None:
+        raise TimeoutError
+    await director.kill(leader)
+    _say(
+        playing, f"{leader.name} led term {term}, and was killed.",
+        "Nobody leads until its lease runs out. Orders go on: a Supervisor only finds what is overdue.", "doubt",
+    )  # fmt: skip
+
+    async def next_term() -> bool:
+        present, holder = await director.chaos.term()
+        return present > term and bool(holder)
+
+    gap = await _until(next_term)
+    present, holder = await director.chaos.term()
+    successor = director.chaos.leader_of(holder)
+    name = successor.name if successor else "Another one"
+    _say(playing, f"{name} leads term {present}.", f"Nobody led for {gap:.1f} s. What a leader of term {term} would write now is refused.", "ok")
+
+
+async def _payments_hang(director: Director, playing: Playing) -> None:
+    await _calm(director)
+    await director.turn(payments={"hang": 1.0})
+    _follow(director, playing)
+    end = time.monotonic() + HANGS
+    while (left := end - time.monotonic()) > 0:
+        _say(
+            playing, f"Payments hang, for another {left:.0f} s.",
+            "Calls run out of time. After five in a row an agent opens its circuit and takes no more; orders wait, and lose no attempts by that.",
+            "doubt",
+        )  # fmt: skip
+        await asyncio.sleep(0.5)
+    waiting = set(director.customers.open())
+    await director.turn()
+
+    async def drained() -> bool:
+        left = waiting & set(director.customers.open())
+        _say(playing, "Payments answer again.", f"An agent tries one call, then all. {len(left)} of {len(waiting)} orders are still under way.")
+        return not left
+
+    took = await _until(drained, 2 * PATIENCE)
+    _say(playing, f"All {len(waiting)} orders that waited have ended.", f"The queue was empty {took:.1f} s after payments answered again.", "ok")
+
+
+async def _card_refused(director: Director, playing: Playing) -> None:
+    await _calm(director)
+    order = _follow(director, playing, "card refused")
+    _say(playing, f"The card of {order} will be refused.", "A refusal is certain: the step has failed, and nothing is to be undone for it.")
+    await _ended(director, order)
+    _say(playing, f"{order} is undone: its card was refused.", "The goods that were held for it are back on the shelf.", "undo")
+    await asyncio.sleep(3.0)
+    order = _follow(director, playing, "too heavy")
+    _say(playing, f"{order} is an anvil.", "The carrier will find it too heavy, when all the other steps are done.")
+    await _ended(director, order)
+    _say(
+        playing, f"{order} is undone, rung by rung.",
+        "It went down on the left and came up on the right: unpacked, its van cancelled, its money refunded, its goods released. Only the email stays.",
+        "undo",
+    )  # fmt: skip
+
+
+async def _refund_down(director: Director, playing: Playing) -> None:
+    await _calm(director)
+    await director.turn(payments__refund={"abort": 1.0})
+    order = _follow(director, playing, "too heavy")
+    _say(playing, f"{order} is too heavy, and refunds are down.", "It will have to be undone, and its refund will not work.", "doubt")
+    outcome = await _ended(director, order, 2 * PATIENCE)
+    await director.turn()  # the service is repaired; the order does not know
+    if outcome != "error":
+        _say(playing, f"{order} is {outcome}.", "The refund worked after all.", "ok")
+        return
+    playing.waits_for_operator = True
+    _say(
+        playing, f"{order} needs you.",
+        "Its undo is incomplete: the refund failed again and again, and makegood has raised an alert. Refunds work again now. Open it in the console, and have it undone again.",
+        "need",
+    )  # fmt: skip
+
+    async def undone() -> bool:
+        return director.customers.orders[order].told.outcome in ("undone", "processed")
+
+    try:
+        await _until(undone, 3600.0)
+    finally:
+        playing.waits_for_operator = False
+    _say(playing, f"{order} is undone.", "You had it undone again: the refund went through, and the rest followed. Nothing is left in place but the email.", "ok")
+
+
+async def _everything_killed(director: Director, playing: Playing) -> None:
+    await _calm(director)
+    orders = [director.order() for _ in range(6)]
+    director.follows = playing.order = orders[-1]
+    _say(playing, "Six more orders.", "In a moment everything is killed: the shop, the engine, the agents, the services.")
+    await asyncio.sleep(2.0)
+    open_ = set(director.customers.open())
+    killed = sum(place.state is State.RUNNING for place in director.chaos.places.values())
+    await director.kill_all()
+    _say(playing, f"All {killed} processes are dead.", f"{len(open_)} orders were under way. What is left are two databases and the shop's files.", "need")
+    await asyncio.sleep(DARK)
+    await director.start_all()
+
+    async def resumed() -> bool:
+        left = open_ & set(director.customers.open())
+        _say(playing, "Everything is started again.", f"New processes read the store and go on. {len(left)} of {len(open_)} orders are still under way.")
+        return not left
+
+    took = await _until(resumed, 2 * PATIENCE)
+    _say(playing, f"All {len(open_)} orders have ended whole.", f"The last one ended {took:.1f} s after the restart. Nothing was lost, nothing doubled.", "ok")
+
+
+ACTS: Final[Mapping[int, Act]] = {
+    1: Act("All is well", "orders, and the ladder that they go down", _all_well),
+    2: Act("Kill an agent while it charges", "taken over under the same key: one charge", _agent_killed),
+    3: Act("Kill the leading Supervisor", "the term rises, and there is a gap", _leader_killed),
+    4: Act("Payments hang for 30 s", "a circuit opens, orders wait, then drain", _payments_hang),
+    5: Act("A card is refused, an anvil is too heavy", "the ladder unwinds", _card_refused),
+    6: Act("Refunds are down too", "it needs an operator: you", _refund_down),
+    7: Act("Kill everything", "started again, it resumes", _everything_killed),
+}
