@@ -312,7 +312,10 @@ def main(arguments: list[str] | None = None) -> int:
     )
     parser.add_argument("--json", action="store_true", help="write the report as JSON")
     parser.add_argument(
-        "--live", type=Path, metavar="FILE", help="write the report to FILE as JSON again and again, until killed"
+        "--live",
+        type=Path,
+        metavar="FILE",
+        help="write the report to FILE as JSON again and again, until killed",
     )
     options = parser.parse_args(arguments)
     if options.live:

@@ -128,7 +128,8 @@ class Customers:
         mine = self.orders
         return [view for view in found if view.key in mine and not mine[view.key].told.outcome]
 
-    async def _view(self, order: str) -> TaskView | None:
+    async def view(self, order: str) -> TaskView | None:
+        """The task of an order, None if there is none yet."""
         found = await self._client.find(Filter(workflow="place_order", key=order, limit=1))
         return found[0] if found else None
 
@@ -136,8 +137,8 @@ class Customers:
         """Say of open orders where they stand: state, and the steps that are neither done nor waiting."""
         lines = []
         for order in orders:
-            view = await self._view(order)
-            detail = view and await self._client.store.tasks.detail(view.id)
+            view = await self.view(order)
+            detail = await self._client.store.tasks.detail(view.id) if view else None
             if view is None or detail is None:
                 lines.append(f"{order}: no task was made of it")
                 continue
@@ -152,7 +153,7 @@ class Customers:
         missing = []
         for order, told in sorted(self.told.items()):
             if told.outcome == "error":
-                view = await self._view(order)
+                view = await self.view(order)
                 if view is None or not await self._client.store.alerts.views(1, view.id):
                     missing.append(order)
         return missing

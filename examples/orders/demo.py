@@ -22,6 +22,7 @@ import signal
 import sys
 import tempfile
 import time
+import webbrowser
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from importlib.util import find_spec
@@ -37,7 +38,8 @@ from .auditor import AuditError, audit
 from .chaos import Chaos, Event, plan
 from .customers import Customers, wanted
 from .display import Scene, Screen, screen
-from .processes import ProcessError, Wall, posts, private_postgres, shop_posts
+from .free_port import free_port
+from .processes import ProcessError, Wall, posts, private_postgres, shop_posts, watching_posts
 from .remote import SERVICES_VARIABLE
 from .report import Report, count_outcomes
 from .shop import TABLE
@@ -125,7 +127,12 @@ def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     shown = parser.add_mutually_exclusive_group()
     shown.add_argument("--headless", action="store_true", help="in the terminal, without the stage")
     shown.add_argument("--stage", action="store_true", help="with the stage, even if nobody is at a terminal")
-    parser.add_argument("--port", type=_at_least(0), default=0, metavar="N", help="the stage's port (any that is free)")
+    parser.add_argument(
+        "--port", type=_at_least(0), default=0, metavar="N", help="the stage's port (any that is free)"
+    )
+    parser.add_argument(
+        "--no-browser", dest="browser", action="store_false", default=None, help="open no browser"
+    )
     parser.add_argument("--seconds", type=_at_least(1), metavar="N", help="end after so many seconds")
     parser.add_argument("--chaos", action="store_true", help="kill a random process every few seconds")
     parser.add_argument(
@@ -139,6 +146,7 @@ def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
         parser.error("--orders and --kills are for a run without the stage")
     if options.seed is None:
         options.seed = random.SystemRandom().randrange(1_000_000)
+    options.browser = has_browser() if options.browser is None else options.browser
     seconds, chaos = options.seconds, options.chaos
     if options.orders is None:
         options.orders = ORDERS if seconds is None else max(1, round(seconds * RATE))
@@ -165,6 +173,13 @@ def wants_stage(options: argparse.Namespace) -> tuple[bool, str]:
     return False, HOW_TO_SEE
 
 
+def has_browser() -> bool:
+    """Whether a browser can be opened here: a desk with a screen, or a system that always has one."""
+    return sys.stdout.isatty() and (
+        sys.platform == "darwin" or bool(os.environ.get("DISPLAY") or os.environ.get("WAYLAND_DISPLAY"))
+    )
+
+
 def _at_least(least: int) -> Any:
     def number(text: str) -> int:
         value = int(text)
@@ -189,6 +204,22 @@ def ended_as_by_hand() -> Iterator[None]:
             signal.signal(number, old)
 
 
+@contextmanager
+def until_interrupted(ended: asyncio.Event) -> Iterator[None]:
+    """Take the first Ctrl-C as the wish to end; the second one interrupts as ever."""
+    loop = asyncio.get_running_loop()
+
+    def interrupted() -> None:
+        loop.remove_signal_handler(signal.SIGINT)
+        ended.set()
+
+    loop.add_signal_handler(signal.SIGINT, interrupted)
+    try:
+        yield
+    finally:
+        loop.remove_signal_handler(signal.SIGINT)
+
+
 def first(group: BaseExceptionGroup[BaseException]) -> BaseException:
     """What went wrong first, out of the groups in groups."""
     found = group.exceptions[0]
@@ -209,6 +240,9 @@ def run(options: argparse.Namespace, folder: Path, shown: Screen) -> Report:
         queue = f"shop-{folder.name.rpartition('-')[2]}"  # the store may have been used before
         made = posts(schedulers=options.schedulers, agents=options.agents, supervisors=options.supervisors)
         made += shop_posts(folder, queue)
+        if options.stage:
+            options.console_port = free_port()
+            made += watching_posts(folder, services.books, options.console_port)
         wall = stack.enter_context(
             Wall(
                 made,
@@ -249,6 +283,7 @@ class Play:
         self._shown = shown
         self._url, self._store = store
         self._complaints: list[str] = []
+        self._show: Any = None
 
     async def run(self, wall: Wall, services: Services, begun: float) -> Report:
         """Play; returns the report. Whatever was started is ended by whoever handed it in."""
@@ -264,7 +299,10 @@ class Play:
             try:
                 async with asyncio.TaskGroup() as group:
                     watching = group.create_task(self._watch(chaos, customers))
-                    await self._orders_under_fire(chaos, customers)
+                    if options.stage:
+                        await self._on_stage(chaos, customers, client, services)
+                    else:
+                        await self._orders_under_fire(chaos, customers)
                     await self._all_at_rest(customers)
                     watching.cancel()
             except ExceptionGroup as several:
@@ -313,6 +351,29 @@ class Play:
             group.create_task(customers.place(orders, span, random.Random(f"{options.seed} moments")))
             group.create_task(chaos.run(blows, span))
 
+    async def _on_stage(self, chaos: Chaos, customers: Customers, client: Client, services: Services) -> None:
+        """Serve the stage, and do what its buttons say, until Ctrl-C or the end of ``--seconds``."""
+        from .stage import Show  # noqa: PLC0415 - the extra [console] may be missing
+        from .stage_pages import serving  # noqa: PLC0415
+
+        options = self._options
+        show = Show(chaos, customers, client, services, self._folder)
+        self._show = show
+        ended = asyncio.Event()
+        with until_interrupted(ended):
+            console = f"http://127.0.0.1:{options.console_port}"
+            stage = show.staged(seed=options.seed, store=self._store, prefix=self._prefix(), console=console)
+            show.director.settings.chaos = options.chaos
+            async with serving(stage, options.port) as url:
+                self._shown.note(f"\nthe stage: {url}\nCtrl-C ends the show, and audits the books\n")
+                self._shown.event(self._scene, Event("stage", url, os.getpid(), "the stage is open"))
+                if options.browser:
+                    await asyncio.to_thread(webbrowser.open, url)
+                if options.seconds:
+                    asyncio.get_running_loop().call_later(options.seconds, ended.set)
+                await show.director.direct(ended)
+        self._shown.note("the show is over: waiting for the orders that are under way")
+
     def _prefix(self) -> str:
         """What the ids of orders begin with; in a store that may have been used before, something new."""
         fresh = self._options.store is None and not self._options.postgres
@@ -329,7 +390,7 @@ class Play:
     async def _watch(self, chaos: Chaos, customers: Customers) -> None:
         """Draw, and replace processes that end of themselves."""
         while True:
-            await chaos.mend()
+            await chaos.mend(replace=self._show is None or self._show.director.settings.replace)
             customers.hear()
             self._scene.leader = await chaos.leader()
             await self._draw(customers)
@@ -345,6 +406,8 @@ class Play:
     def _tell(self, event: Event) -> None:
         self._scene.events.append((self._scene.seconds, event))
         self._shown.event(self._scene, event)
+        if self._show is not None:
+            self._show.director.tell(event)
 
 
 async def _make_tables(caller: Caller) -> None:

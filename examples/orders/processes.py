@@ -13,6 +13,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from enum import StrEnum
+from importlib.util import find_spec
 from pathlib import Path
 from types import TracebackType
 from typing import Final, Self
@@ -20,6 +21,8 @@ from typing import Final, Self
 from .world import PACKAGE, ROOT
 
 SETTINGS_PREFIX: Final = "MAKEGOOD_"
+REPORT: Final = "audit.json"
+"""Where the auditor's report is, in the folder of a run."""
 SERVICES: Final = ("stock", "payments", "carrier")
 
 
@@ -261,4 +264,14 @@ def shop_posts(folder: Path, queue: str) -> list[Post]:
     return [
         Post("inbox-1", "inbox", ("inbox", f"{PACKAGE}.shop:shop")),
         Post("shop", "shop", shop, f"{PACKAGE}.storefront"),
+    ]
+
+
+def watching_posts(folder: Path, books: Path, port: int) -> list[Post]:
+    """Return the posts that watch: the console on a port of 127.0.0.1, and the auditor."""
+    read = ("--books", str(books), "--outcomes", str(folder / "answers.jsonl"))
+    return [
+        *[Post("console", "console", ("console", "--listen", f"127.0.0.1:{port}"))]
+        * (find_spec("makegood.cli.commands.console") is not None),
+        Post("auditor", "auditor", (*read, "--live", str(folder / REPORT)), f"{PACKAGE}.auditor"),
     ]

@@ -107,7 +107,9 @@ class Door(BaseHTTPRequestHandler):
                 self._answer(Answer(200, self.server.books.totals()))
             case "/faults":
                 faults = self.server.faults
-                self._answer(Answer(200, {"dials": faults.dials(), "met": faults.met(), "asked": faults.asked()}))
+                self._answer(
+                    Answer(200, {"dials": faults.dials(), "met": faults.met(), "asked": faults.asked()})
+                )
             case _:
                 self._answer(_nothing_here(self.path))
 

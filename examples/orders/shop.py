@@ -33,6 +33,11 @@ TABLE: Final = (
     "CREATE TABLE IF NOT EXISTS shop_orders (id TEXT PRIMARY KEY, sku TEXT NOT NULL, cents INTEGER NOT NULL)"
 )
 """The shop's own table, in the store's database."""
+INSERT: Final = {
+    "sqlite": "INSERT INTO shop_orders (id, sku, cents) VALUES (?, ?, ?) ON CONFLICT DO NOTHING",
+    "postgres": "INSERT INTO shop_orders (id, sku, cents) VALUES ($1, $2, $3) ON CONFLICT DO NOTHING",
+}
+"""An order's row, as each store's driver writes it."""
 
 shop = mg.App("shop")
 stock, carrier = shop.agent("stock"), shop.agent("carrier")
@@ -172,7 +177,5 @@ def place_order(order: Order) -> str:
 @shop.inbox("orders")
 def accept(order: Order, tx: mg.Transaction) -> mg.Plan[str]:
     """Make a task of an order's message: the order's row, the task and the acknowledgement are one transaction."""
-    marks = "?, ?, ?" if tx.caller.dialect == "sqlite" else "$1, $2, $3"  # SQLite's and PostgreSQL's
-    insert = f"INSERT INTO shop_orders (id, sku, cents) VALUES ({marks}) ON CONFLICT DO NOTHING"
-    tx.execute(insert, (order.id, order.sku, order.cents))
+    tx.execute(INSERT[tx.caller.dialect], (order.id, order.sku, order.cents))
     return place_order.plan(order).with_(key=order.id)

@@ -148,6 +148,11 @@ class Services:
         met: dict[str, int] = self._call("GET", "/faults")["met"]
         return met
 
+    def dials(self) -> dict[str, dict[str, float]]:
+        """The dials as they stand."""
+        dials: dict[str, dict[str, float]] = self._call("GET", "/faults")["dials"]
+        return dials
+
     def asked(self) -> dict[str, int]:
         """How many requests each service got since the process started."""
         asked: dict[str, int] = self._call("GET", "/faults")["asked"]

@@ -127,6 +127,14 @@ def descendants(pid: int) -> Iterator[list[int]]:
         yield descriptors
 
 
+def all_gone(started: Sequence[int]) -> None:
+    """All of these processes, given by their descriptors, end within seconds."""
+    deadline = time.monotonic() + 20
+    while alive := [fd for fd in started if not select.select([fd], [], [], 0.0)[0]]:
+        assert time.monotonic() < deadline, f"{len(alive)} processes outlived the demo"
+        select.select(alive, [], [], 0.1)
+
+
 @pytest.mark.parametrize(
     ("number", "store"),
     [
@@ -169,10 +177,7 @@ def test_ended_in_the_middle_it_leaves_no_process_behind(
             demo.send_signal(number)
             _, said = demo.communicate(timeout=30)
             assert demo.returncode == (130 if number is not signal.SIGKILL else -signal.SIGKILL), said
-            deadline = time.monotonic() + 10
-            while started_alive := [fd for fd in started if not select.select([fd], [], [], 0.0)[0]]:
-                assert time.monotonic() < deadline, f"{len(started_alive)} processes outlived the demo"
-                select.select(started_alive, [], [], 0.1)
+            all_gone(started)
     finally:
         demo.kill()
         demo.wait()

@@ -98,11 +98,12 @@ _SHELL: ContextVar[Shell] = ContextVar("makegood_shell", default=Shell())  # noq
 class Renderer:
     """Draws templates."""
 
-    def __init__(self, files: StaticFiles, redaction: Redaction) -> None:
+    def __init__(self, files: StaticFiles, redaction: Redaction, folders: Sequence[Path] = ()) -> None:
+        """``folders``: where templates of other pages are, before those of this package."""
         self._files = files
         self._redaction = redaction
         self._environment = Environment(
-            loader=FileSystemLoader(FOLDER),
+            loader=FileSystemLoader([*folders, FOLDER]),
             autoescape=True,
             trim_blocks=True,
             lstrip_blocks=True,

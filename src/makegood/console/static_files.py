@@ -43,9 +43,13 @@ class StaticFiles:
         """Return the path of a file, below the console's own."""
         return f"/static/{self._files[name].hash}/{name}"
 
+    def find(self, hash: str, name: str) -> StaticFile | None:  # noqa: A002 - what it is
+        """Return a file; None if there is none of that name and hash."""
+        found = self._files.get(name)
+        return found if found is not None and found.hash == hash else None
+
     async def respond(self, visit: Visit) -> Response:
         """Answer with a file. Raises ``Denied`` if there is none of that name and hash."""
-        found = self._files.get(visit.params["file"])
-        if found is None or found.hash != visit.params["hash"]:
+        if (found := self.find(visit.params["hash"], visit.params["file"])) is None:
             raise Denied(404, "Not found", "There is no such file.")
         return Response(found.body, media_type=found.kind, headers={"cache-control": FOREVER})

@@ -14,10 +14,18 @@ from makegood.store import open_store
 
 
 @click.command(cls=Command)
-@click.option("--orders", type=Whole(1), metavar="N", help="How many orders.")
-@click.option("--kills", type=Whole(0), metavar="N", help="How many processes to kill.")
+@click.option("--headless", is_flag=True, help="In the terminal, without the stage.")
+@click.option("--stage", is_flag=True, help="With the stage, even if no terminal asks for it.")
+@click.option("--port", type=Whole(0), metavar="N", help="The stage's port. [default: any that is free]")
+@click.option("--no-browser", is_flag=True, help="Do not open a browser.")
+@click.option("--seconds", type=Whole(1), metavar="N", help="End after so many seconds.")
+@click.option("--chaos", is_flag=True, help="Kill a random process every few seconds.")
+@click.option("--orders", type=Whole(1), metavar="N", help="How many orders, without the stage.")
+@click.option("--kills", type=Whole(0), metavar="N", help="How many processes to kill, without the stage.")
 @click.option("--schedulers", type=Whole(1), metavar="N", help="How many scheduler processes.")
-@click.option("--agents", type=Whole(1), metavar="N", help="How many agent processes.")
+@click.option(
+    "--agents", type=Whole(1), metavar="N", help="How many agent processes. [default: two for each service]"
+)
 @click.option("--supervisors", type=Whole(1), metavar="N", help="How many supervisor processes.")
 @click.option(
     "--seed",
@@ -29,9 +37,11 @@ from makegood.store import open_store
 @click.option("--keep", is_flag=True, help="Keep the folder with the store, the books and the logs.")
 @common
 @pass_cli
-def demo(cli: Cli, /, *, postgres: bool, keep: bool, **numbers: int | None) -> None:
-    """Run the order example: schedulers, agents and supervisors as processes of their own, some of them
-    killed on the way; then an audit of the services' own books. Exits with 1 when they do not balance.
+def demo(cli: Cli, /, *, postgres: bool, keep: bool, **options: int | None) -> None:
+    """Run the order system: a shop, the submission process, schedulers, agents, supervisors, the services
+    and the console, each a process of its own. In a terminal you kill them by button on a page, the stage;
+    it needs `makegood[console]`. Without the stage, some are killed by a plan. At the end the services' own
+    books are audited: exits with 1 when they do not balance.
     """
     if postgres and "store" in cli.flags:
         raise click.UsageError("--store URL or --postgres, not both")
@@ -39,11 +49,14 @@ def demo(cli: Cli, /, *, postgres: bool, keep: bool, **numbers: int | None) -> N
     given = cli.settings.store if "store" in cli.flags else None
     if given is not None:
         open_store(given)  # refused here, before a part of it is shown
-    for name, value in (*numbers.items(), ("store", given)):
-        if value is not None:
+    flags = {"postgres": postgres, "keep": keep, "json": cli.json}
+    for name, value in (*options.items(), ("store", given)):
+        if isinstance(value, bool):
+            flags[name] = value
+        elif value is not None:
             arguments += [f"--{name}", str(value)]
-    for name, wanted in (("postgres", postgres), ("keep", keep), ("json", cli.json)):
-        arguments += [f"--{name}"] * wanted
+    for name, wanted in flags.items():
+        arguments += [f"--{name.replace('_', '-')}"] * wanted
     folder = str(examples())
     if folder not in sys.path:
         sys.path.insert(0, folder)

@@ -12,9 +12,9 @@ from makegood.store.views import TaskDetail
 
 @dataclass(frozen=True, slots=True)
 class Drawn:
-    """A ladder, and where the console has its task; both "" if there is no task yet."""
+    """A ladder, None if there is no task yet, and where the console has the task."""
 
-    html: Markup = Markup()
+    html: Markup | None = None
     path: str = ""
 
 
@@ -29,7 +29,7 @@ class Ladder:
         found = await self._task(order)
         return f"/tasks/{show(found.task.id)}" if found else ""
 
-    async def draw(self, renderer: Renderer, order: str) -> Drawn:
+    async def draw(self, renderer: Renderer, order: str) -> Drawn:  # noqa: ARG002 - the console draws no ladder yet
         """Return the ladder of an order."""
         found = await self._task(order) if order else None
         if found is None:

@@ -9,8 +9,8 @@ from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from ..processes import State
 from .director import Director, Playing, RefusedError
+from .processes import Place, State
 
 LOOK_EVERY: Final = 0.1
 PATIENCE: Final = 60.0
@@ -64,7 +64,7 @@ async def _until(holds: Callable[[], Awaitable[bool]], patience: float = PATIENC
     """Wait until something holds; return how many seconds that took. Raises ``TimeoutError``."""
     begun = time.monotonic()
     async with asyncio.timeout(patience):
-        while not await holds():
+        while not await holds():  # noqa: ASYNC110 - other processes ring no event here
             await asyncio.sleep(LOOK_EVERY)
     return time.monotonic() - begun
 
@@ -95,7 +95,11 @@ def _follow(director: Director, playing: Playing, kind: str = "order") -> str:
 
 async def _all_well(director: Director, playing: Playing) -> None:
     await _calm(director)
-    _say(playing, "All is well.", "An order is a task. Its steps go down on the left: reserve, charge, book and pack at once, email, ship.")
+    _say(
+        playing,
+        "All is well.",
+        "An order is a task. Its steps go down on the left: reserve, charge, book and pack at once, email, ship.",
+    )
     order = _follow(director, playing)
     outcome = await _ended(director, order)
     how = "Every step is done, and the customer knows the number of the parcel."
@@ -108,8 +112,12 @@ async def _agent_killed(director: Director, playing: Playing) -> None:
     await _calm(director)
     await director.turn(payments__charge={"pace_seconds": 2.0})
     order = _follow(director, playing)
-    _say(playing, f"{order} is about to be charged.", "The bank takes two seconds for it. One of two agents makes the call.")
-    taken = []
+    _say(
+        playing,
+        f"{order} is about to be charged.",
+        "The bank takes two seconds for it. One of two agents makes the call.",
+    )
+    taken: list[Place] = []
 
     async def charging() -> bool:
         place = await director.taker_of(order, "charge")
@@ -139,7 +147,9 @@ async def _agent_killed(director: Director, playing: Playing) -> None:
 async def _leader_killed(director: Director, playing: Playing) -> None:
     await _calm(director)
     term = 0
-    _say(playing, "Waiting for a leading Supervisor.", "One Supervisor leads, by a lease. The other one waits.")
+    _say(
+        playing, "Waiting for a leading Supervisor.", "One Supervisor leads, by a lease. The other one waits."
+    )
 
     async def leads() -> bool:
         nonlocal term
@@ -165,7 +175,12 @@ async def _leader_killed(director: Director, playing: Playing) -> None:
     present, holder = await director.chaos.term()
     successor = director.chaos.leader_of(holder)
     name = successor.name if successor else "Another one"
-    _say(playing, f"{name} leads term {present}.", f"Nobody led for {gap:.1f} s. What a leader of term {term} would write now is refused.", "ok")
+    _say(
+        playing,
+        f"{name} leads term {present}.",
+        f"Nobody led for {gap:.1f} s. What a leader of term {term} would write now is refused.",
+        "ok",
+    )
 
 
 async def _payments_hang(director: Director, playing: Playing) -> None:
@@ -185,22 +200,44 @@ async def _payments_hang(director: Director, playing: Playing) -> None:
 
     async def drained() -> bool:
         left = waiting & set(director.customers.open())
-        _say(playing, "Payments answer again.", f"An agent tries one call, then all. {len(left)} of {len(waiting)} orders are still under way.")
+        _say(
+            playing,
+            "Payments answer again.",
+            f"An agent tries one call, then all. {len(left)} of {len(waiting)} orders are still under way.",
+        )
         return not left
 
     took = await _until(drained, 2 * PATIENCE)
-    _say(playing, f"All {len(waiting)} orders that waited have ended.", f"The queue was empty {took:.1f} s after payments answered again.", "ok")
+    _say(
+        playing,
+        f"All {len(waiting)} orders that waited have ended.",
+        f"The queue was empty {took:.1f} s after payments answered again.",
+        "ok",
+    )
 
 
 async def _card_refused(director: Director, playing: Playing) -> None:
     await _calm(director)
     order = _follow(director, playing, "card refused")
-    _say(playing, f"The card of {order} will be refused.", "A refusal is certain: the step has failed, and nothing is to be undone for it.")
+    _say(
+        playing,
+        f"The card of {order} will be refused.",
+        "A refusal is certain: the step has failed, and nothing is to be undone for it.",
+    )
     await _ended(director, order)
-    _say(playing, f"{order} is undone: its card was refused.", "The goods that were held for it are back on the shelf.", "undo")
+    _say(
+        playing,
+        f"{order} is undone: its card was refused.",
+        "The goods that were held for it are back on the shelf.",
+        "undo",
+    )
     await asyncio.sleep(3.0)
     order = _follow(director, playing, "too heavy")
-    _say(playing, f"{order} is an anvil.", "The carrier will find it too heavy, when all the other steps are done.")
+    _say(
+        playing,
+        f"{order} is an anvil.",
+        "The carrier will find it too heavy, when all the other steps are done.",
+    )
     await _ended(director, order)
     _say(
         playing, f"{order} is undone, rung by rung.",
@@ -213,7 +250,12 @@ async def _refund_down(director: Director, playing: Playing) -> None:
     await _calm(director)
     await director.turn(payments__refund={"abort": 1.0})
     order = _follow(director, playing, "too heavy")
-    _say(playing, f"{order} is too heavy, and refunds are down.", "It will have to be undone, and its refund will not work.", "doubt")
+    _say(
+        playing,
+        f"{order} is too heavy, and refunds are down.",
+        "It will have to be undone, and its refund will not work.",
+        "doubt",
+    )
     outcome = await _ended(director, order, 2 * PATIENCE)
     await director.turn()  # the service is repaired; the order does not know
     if outcome != "error":
@@ -233,29 +275,52 @@ async def _refund_down(director: Director, playing: Playing) -> None:
         await _until(undone, 3600.0)
     finally:
         playing.waits_for_operator = False
-    _say(playing, f"{order} is undone.", "You had it undone again: the refund went through, and the rest followed. Nothing is left in place but the email.", "ok")
+    _say(
+        playing,
+        f"{order} is undone.",
+        "You had it undone again: the refund went through, and the rest followed. Nothing is left in place but the email.",
+        "ok",
+    )
 
 
 async def _everything_killed(director: Director, playing: Playing) -> None:
     await _calm(director)
     orders = [director.order() for _ in range(6)]
     director.follows = playing.order = orders[-1]
-    _say(playing, "Six more orders.", "In a moment everything is killed: the shop, the engine, the agents, the services.")
+    _say(
+        playing,
+        "Six more orders.",
+        "In a moment everything is killed: the shop, the engine, the agents, the services.",
+    )
     await asyncio.sleep(2.0)
     open_ = set(director.customers.open())
     killed = sum(place.state is State.RUNNING for place in director.chaos.places.values())
     await director.kill_all()
-    _say(playing, f"All {killed} processes are dead.", f"{len(open_)} orders were under way. What is left are two databases and the shop's files.", "need")
+    _say(
+        playing,
+        f"All {killed} processes are dead.",
+        f"{len(open_)} orders were under way. What is left are two databases and the shop's files.",
+        "need",
+    )
     await asyncio.sleep(DARK)
     await director.start_all()
 
     async def resumed() -> bool:
         left = open_ & set(director.customers.open())
-        _say(playing, "Everything is started again.", f"New processes read the store and go on. {len(left)} of {len(open_)} orders are still under way.")
+        _say(
+            playing,
+            "Everything is started again.",
+            f"New processes read the store and go on. {len(left)} of {len(open_)} orders are still under way.",
+        )
         return not left
 
     took = await _until(resumed, 2 * PATIENCE)
-    _say(playing, f"All {len(open_)} orders have ended whole.", f"The last one ended {took:.1f} s after the restart. Nothing was lost, nothing doubled.", "ok")
+    _say(
+        playing,
+        f"All {len(open_)} orders have ended whole.",
+        f"The last one ended {took:.1f} s after the restart. Nothing was lost, nothing doubled.",
+        "ok",
+    )
 
 
 ACTS: Final[Mapping[int, Act]] = {

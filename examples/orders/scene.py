@@ -17,13 +17,13 @@ from typing import Any, Final
 from makegood.errors import StoreUnavailableError
 from makegood.store.views import NodeView
 
-from ..auditor import Kind
-from ..chaos import Chaos, Event
-from ..customers import Customers, Said
-from ..processes import SERVICES, Place, State
-from ..world import Services, ServicesError
 from .acts import ACTS
+from .auditor import Kind
+from .chaos import Chaos, Event
+from .customers import Customers, Said
 from .director import AWAY, FAULTS, KINDS_OF_ORDERS, RATES, SHARES, Director
+from .processes import SERVICES, Place, State
+from .world import Services, ServicesError
 
 GROUPS: Final = (
     ("Schedulers put steps in order", ("scheduler",)),
@@ -270,7 +270,7 @@ class Watcher:
         if place.role == "supervisor":
             return f"leads, term {self.now.term}" if leads else "follows"
         if place.role == "inbox":
-            return "makes tasks of messages"
+            return "makes tasks"
         said = _counted(sum(agent.used for agent in node.info.agents), "call")
         for agent in node.info.agents:
             if agent.circuit not in ("", "closed"):
@@ -279,11 +279,11 @@ class Watcher:
 
     def _other(self, place: Place) -> str:
         if place.role == "auditor":
-            return f"audited {self.now.audited:.0f} s ago" if self.now.audit else "starts"
+            return f"{self.now.audited:.0f} s ago" if self.now.audit else "starts"
         return {
             "shop": "places orders",
-            "services": "with their own books",
-            "console": "pages for operators",
+            "services": "own books",
+            "console": "for operators",
         }[place.role]
 
     def _dials(self) -> list[dict[str, Any]]:
@@ -322,24 +322,18 @@ class Watcher:
     def _told(self, said: Said) -> tuple[str, str, str]:
         """What a customer knows: from the shop's answers, and from their own bank and parcel service."""
         standing = {effect for effect, count in self._books.standing[said.order.id].items() if count > 0}
-        match said.state:
-            case "":
-                return "waiting", "idle", "sending the order…"
-            case "processed":
-                return "done", "ok", f"shipped: {said.result}"
-            case "undone":
-                return "undone", "undo", f"sorry: {_why(said.cause)}"
-            case "error":
-                return "error", "need", "sorry: we are looking into it"
-            case "undoing":
-                text = "money on its way back" if "charge" in standing else "we cannot deliver"
-                return "undoing", "undo", f"sorry: {text}"
-        if "ship" in standing:
-            return "run", "run", "paid, on its way"
-        if standing & {"pack", "book", "email"}:
-            return "run", "run", "paid, packing"
+        back = "money on its way back" if "charge" in standing else "we cannot deliver"
+        if said.state not in ("processing", "received", "accepted"):
+            return {
+                "": ("waiting", "idle", "sending the order…"),
+                "processed": ("done", "ok", f"shipped: {said.result}"),
+                "undone": ("undone", "undo", f"sorry: {_why(said.cause)}"),
+                "error": ("error", "need", "sorry: we are looking into it"),
+                "undoing": ("undoing", "undo", f"sorry: {back}"),
+            }[said.state]
         if "charge" in standing:
-            return "run", "run", "paid"
+            done = "on its way" if "ship" in standing else "packing" if standing & {"pack", "book"} else ""
+            return "run", "run", f"paid, {done}" if done else "paid"
         return "waiting", "run", "received, paying…" if "reserve" in standing else "received"
 
 

@@ -15,11 +15,11 @@ from typing import Any, Final
 from makegood.errors import StoreUnavailableError
 from makegood.store.views import TaskDetail
 
-from ..chaos import LEADER, OTHERS, WORLD, Blow, Chaos, Event
-from ..customers import Customers, drawn
-from ..processes import SERVICES, Place, State
-from ..shop import Order
-from ..world import Services, ServicesError
+from .chaos import LEADER, OTHERS, WORLD, Blow, Chaos, Event
+from .customers import Customers, drawn
+from .processes import SERVICES, Place, State
+from .shop import Order
+from .world import Services, ServicesError
 
 PACE: Final = 0.35
 """Seconds that a call of a service takes, so that one can watch."""
@@ -30,8 +30,15 @@ FAULTS: Final[Mapping[str, str]] = {
     "lie": "does it, and the caller's time runs out", "down": "nobody answers at all",
 }  # fmt: skip
 """What a dial can be set to, and what a service does then."""
-KINDS: Final = {"slow": "slow", "5xx": "fail", "hang": "hang", "refuse": "refuse", "lie": "lie", "down": "abort"}
-SHARES: Final[Mapping[str, float]] = {"one call in five": 0.2, "every second call": 0.5, "every call": 1.0}
+KINDS: Final = {
+    "slow": "slow",
+    "5xx": "fail",
+    "hang": "hang",
+    "refuse": "refuse",
+    "lie": "lie",
+    "down": "abort",
+}
+SHARES: Final[Mapping[str, float]] = {"1 in 5": 0.2, "half": 0.5, "every call": 1.0}
 RATES: Final[Mapping[str, float]] = {"none": 0.0, "1/s": 1.0, "3/s": 3.0, "10/s": 10.0}
 KINDS_OF_ORDERS: Final[Mapping[str, tuple[str, str]]] = {
     "order": ("lamp", "good"), "card refused": ("lamp", "declined"), "too heavy": ("anvil", "good"),
@@ -166,7 +173,7 @@ class Director:
         await self.turn()
 
     def _how_often(self, fault: str) -> str:
-        return "" if fault in ("well", "down") else f", {self.settings.share}"
+        return "" if fault in ("well", "down") else f" ({self.settings.share})"
 
     async def turn(self, **places: Mapping[str, float]) -> None:
         """Set the services as the dials say, and ``places`` ("payments__refund") as an act wants them."""
@@ -181,7 +188,11 @@ class Director:
 
     def _dial(self, fault: str) -> dict[str, float]:
         share = 1.0 if fault == "down" else SHARES[self.settings.share]
-        return {"pace_seconds": PACE, "slow_seconds": SLOW, **({KINDS[fault]: share} if fault in KINDS else {})}
+        return {
+            "pace_seconds": PACE,
+            "slow_seconds": SLOW,
+            **({KINDS[fault]: share} if fault in KINDS else {}),
+        }
 
     # -- orders --------------------------------------------------------------------------------------------------------
 
@@ -249,7 +260,7 @@ class Settings:
 
     def __init__(self, rate: str = "1/s") -> None:
         self.dials = dict.fromkeys(SERVICES, "well")
-        self.share = "one call in five"
+        self.share = "1 in 5"
         self.rate = rate
         self.chaos = False
         self.replace = True

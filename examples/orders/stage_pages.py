@@ -5,6 +5,7 @@ import contextlib
 import hmac
 import json
 import secrets
+import socket
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
@@ -13,6 +14,7 @@ from typing import Any, Final
 from urllib.parse import parse_qsl
 
 import uvicorn
+from markupsafe import Markup
 from starlette.applications import Starlette
 from starlette.requests import Request
 from starlette.responses import JSONResponse, RedirectResponse, Response, StreamingResponse
@@ -25,10 +27,10 @@ from makegood.console.static_files import StaticFiles
 
 from . import acts
 from .director import Director, RefusedError
-from .ladder import Ladder
 from .scene import Watcher
+from .stage_ladder import Ladder
 
-HERE: Final = Path(__file__).parent
+HERE: Final = Path(__file__).parent / "page"
 PARTS: Final = ("switches", "score", "wall", "dials", "live", "feed", "acts", "customers")
 """The elements of the page that change, by their ids."""
 LOOK_EVERY: Final = 0.35
@@ -45,8 +47,8 @@ class Stage:
         self._director = director
         self._watcher = watcher
         self._ladder = ladder
-        self._theirs, self._ours = StaticFiles(), StaticFiles(HERE / "static")
-        self._renderer = Renderer(self._theirs, Redaction(), folders=(HERE / "templates",))
+        self._theirs, self._ours = StaticFiles(), StaticFiles(HERE)
+        self._renderer = Renderer(self._theirs, Redaction(), folders=(HERE,))
         self._reading = asyncio.Lock()
         self._read = 0.0
         self.app = Starlette(
@@ -146,7 +148,7 @@ class Stage:
         act_task = await self._ladder.path(self._director.act.order) if self._director.act.order else ""
         return {
             **look, "ladder": drawn.html, "task_path": act_task if self._director.act.waits_for_operator else drawn.path,
-            "secret": self.token, "css": self._ours.path("stage.css"), "js": self._ours.path("stage.js"),
+            "secret": self.token, "token": Markup('<input type="hidden" name="token" value="{}">').format(self.token), "css": self._ours.path("stage.css"), "js": self._ours.path("stage.js"),
         }  # fmt: skip
 
     async def _page(self, request: Request) -> Response:
@@ -155,9 +157,7 @@ class Stage:
 
     async def _parts(self, request: Request) -> dict[str, str]:
         context = await self._context(request)
-        return {
-            name: self._renderer.fragments(Shell(), "stage.html", context, (name,)) for name in PARTS
-        }
+        return {name: self._renderer.fragments(Shell(), "stage.html", context, (name,)) for name in PARTS}
 
     async def _fragments(self, request: Request) -> Response:
         return JSONResponse(await self._parts(request))
@@ -219,7 +219,7 @@ async def serving(stage: Stage, port: int) -> AsyncIterator[str]:
         stage.app, host="127.0.0.1", port=port, log_config=None, access_log=False, lifespan="off", ws="none",
         server_header=False, timeout_graceful_shutdown=1,
     )  # fmt: skip
-    listening = config.bind_socket()
+    listening = socket.create_server(("127.0.0.1", port))
     server = _Server(config)
     running = asyncio.create_task(server.serve([listening]), name="stage")
     try:

@@ -1,0 +1,100 @@
+"""The show as visitors see it: real processes, every act played by its button, and the audit at the end."""
+
+import signal
+from pathlib import Path
+
+import pytest
+
+from tests.example.shows import RunningShow, show
+from tests.example.test_demo import all_gone, descendants, folders
+
+pytestmark = pytest.mark.timeout(600)
+
+
+def play(stage: RunningShow, number: int, *words: str) -> None:
+    """Play an act; each of the words must be shown, one after another."""
+    assert stage.press("act", number=str(number)) == 204
+    for expected in words:
+        stage.until("live", rf"Act {number}\..*{expected}")
+
+
+def ends_well(stage: RunningShow, folder: Path) -> dict[str, object]:
+    """End the show; the books must balance and nothing be left."""
+    report = stage.end()
+    said = (folder / "stderr").read_text()
+    assert report["event"] == "report", said
+    assert report["ok"] is True, report
+    assert set(report["checks"].values()) == {0}
+    assert report["open"] == 0
+    assert stage.process.returncode == 0
+    assert folders(folder) == []
+    return report
+
+
+def zeros(stage: RunningShow) -> None:
+    """The three big figures are 0."""
+    stage.until("score", r"^ 0 orders lost of [\d,]+ 0 charged twice of [\d,]+ 0 in place after an undo")
+
+
+def test_the_acts_are_played_on_sqlite_and_the_zeros_hold(tmp_path: Path) -> None:
+    with show(tmp_path, "--seed", "7") as stage:
+        stage.until("customers", "shipped: ship-")
+        play(stage, 1, "All is well", r"is (processed|undone)\.")
+        play(stage, 2, "was killed while it charged", "is processed, and its card was charged once")
+        zeros(stage)
+        play(stage, 3, "led term 1, and was killed", r"leads term [2-9]")
+        stage.until("wall", r"leads, term [2-9]")
+        play(stage, 5, "its card was refused", "is undone, rung by rung")
+        play(stage, 7, "All 1[0-9] processes are dead", "orders have ended whole")
+        zeros(stage)
+        assert ends_well(stage, tmp_path)["kills_survived"] >= 16
+
+
+def test_the_acts_are_played_on_postgres_and_an_operator_is_needed(tmp_path: Path) -> None:
+    """In the sixth act the test is the operator, on the command line; the browser's test presses in the console."""
+    with show(tmp_path, "--seed", "8", "--postgres") as stage:
+        play(stage, 4, "Payments hang", "orders that waited have ended")
+        play(stage, 6, "needs you")
+        stage.until("score", "1 in error")
+        stage.press("act", number="1")
+        stage.until("live", r"Act 1\.")
+        zeros(stage)
+        report = ends_well(stage, tmp_path)
+        assert report["error"] == 1
+        assert report["store"] == "postgres"
+
+
+def test_what_a_visitor_kills_stops_and_spoils_is_survived(tmp_path: Path) -> None:
+    with show(tmp_path, "--seed", "9") as stage:
+        assert stage.press("switch", switch="rate", value="3/s") == 204
+        assert stage.press("dial", service="payments", fault="lie") == 204
+        assert stage.press("dial", service="carrier", fault="5xx") == 204
+        stage.until("feed", r"turned payments: does it")
+        for name in ("payments-1", "scheduler-1", "shop", "inbox-1", "services", "auditor"):
+            assert stage.press("process", name=name, do="kill") == 204, name
+        assert stage.press("process", name="payments-1", do="start") in (204, 409)
+        assert stage.press("process", name="scheduler-2", do="stop") == 204
+        stage.until("wall", r"scheduler-2 stopped for")
+        assert stage.press("process", name="scheduler-2", do="start") == 204
+        stage.until("feed", r"healed scheduler-\d")
+        stage.until("wall", r"auditor \d+ s")
+        for name in ("stock", "payments", "carrier"):
+            assert stage.press("dial", service=name, fault="down") == 204
+        zeros(stage)
+        report = ends_well(stage, tmp_path)
+        assert report["kills_survived"] == 6
+        assert report["stopped_and_resumed"] == 1
+
+
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])
+def test_however_the_show_is_ended_no_process_is_left(number: signal.Signals, tmp_path: Path) -> None:
+    """Its services, one of them stopped, the console and the auditor too."""
+    with show(tmp_path, "--seed", "1") as stage:
+        assert stage.press("process", name="services", do="stop") == 204
+        assert stage.press("process", name="stock-1", do="stop") == 204
+        with descendants(stage.process.pid) as started:
+            assert len(started) >= 15
+            stage.process.send_signal(number)
+            stage.process.wait(240)
+            all_gone(started)
+    assert (folders(tmp_path) == []) is (number is signal.SIGTERM)

@@ -1,0 +1,304 @@
+"""The stage's door: who may press, what, and that nothing is touched which the demo did not start."""
+
+import asyncio
+import http.client
+import os
+import random
+import re
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from urllib.parse import urlencode, urlsplit
+
+import pytest
+
+from examples.orders.acts import ACTS
+from examples.orders.chaos import Chaos
+from examples.orders.customers import Customers
+from examples.orders.director import FAULTS, RefusedError, Settings
+from examples.orders.processes import Post, State, Wall
+from examples.orders.shop import Order
+from examples.orders.stage import Show
+from examples.orders.stage_pages import Stage, serving
+from examples.orders.world import Services
+from makegood import Client
+from makegood.console.security_headers import POLICY
+from tests.waiting import moment
+
+WAITS = ("0", "--bind", "127.0.0.1")
+"""A process that does nothing until it is ended: a server that nobody asks."""
+
+
+@dataclass
+class Answer:
+    """An answer of the stage."""
+
+    status: int
+    headers: Mapping[str, str]
+    text: str
+
+
+@dataclass
+class Theatre:
+    """A stage with two idle processes on its wall, and services."""
+
+    stage: Stage
+    show: Show
+    chaos: Chaos
+    wall: Wall
+    url: str
+
+    async def ask(
+        self, path: str, form: Mapping[str, str] | None = None, headers: Mapping[str, str] | None = None
+    ) -> Answer:
+        """Send one request, as a browser's form does."""
+        return await asyncio.to_thread(_asked, self.url, path, form, headers or {})
+
+    async def press(self, path: str, **form: str) -> Answer:
+        """Press a button of the page."""
+        return await self.ask(path, {"token": self.stage.token, **form})
+
+    def pids(self) -> dict[str, int]:
+        """The processes that run, by place."""
+        return {p.name: p.pid for p in self.chaos.places.values() if p.state is State.RUNNING}
+
+
+def _asked(url: str, path: str, form: Mapping[str, str] | None, headers: Mapping[str, str]) -> Answer:
+    at = urlsplit(url)
+    connection = http.client.HTTPConnection(str(at.hostname), at.port, timeout=30)
+    try:
+        kind = {"Content-Type": "application/x-www-form-urlencoded"}
+        body = None if form is None else urlencode(form)
+        connection.request("GET" if form is None else "POST", path, body, {**kind, **headers})
+        answer = connection.getresponse()
+        return Answer(answer.status, dict(answer.getheaders()), answer.read().decode())
+    finally:
+        connection.close()
+
+
+@asynccontextmanager
+async def theatre(folder: Path) -> AsyncIterator[Theatre]:
+    """Open a stage with little on it."""
+    posts = [Post(name, "agent", WAITS, "http.server") for name in ("payments-1", "payments-2")]
+    url = f"sqlite:///{folder / 'store.db'}"
+    with (
+        Services(folder / "books.db", tethered=True) as services,
+        Wall(posts, folder, settings={}, more={}) as wall,
+    ):
+        async with Client(url, migrate=True) as client:
+            customers = Customers(client, folder)
+            chaos = Chaos(wall, services, client, random.Random(1), lambda _: None)
+            for name in wall.places:
+                wall.start(name)
+            show = Show(chaos, customers, client, services, folder)
+            stage = show.staged(seed=1, store="sqlite", prefix="o-", console="")
+            async with serving(stage, 0) as address:
+                yield Theatre(stage, show, chaos, wall, address)
+
+
+def _bystander() -> subprocess.Popen[bytes]:
+    """A process that is none of the demo's."""
+    return subprocess.Popen([sys.executable, "-c", "import sys; sys.stdin.read()"], stdin=subprocess.PIPE)
+
+
+def _state(pid: int) -> str:
+    """What the kernel says of a process: T is stopped; "" when there is none."""
+    stat = Path(f"/proc/{pid}/stat")
+    return stat.read_text().rpartition(")")[2].split()[0] if stat.exists() else ""
+
+
+async def _becomes(pid: int, states: str) -> None:
+    """Wait until a process is in one of some states: a busy kernel takes a moment."""
+    while _state(pid) not in tuple(states):
+        await moment()
+
+
+async def test_every_button_needs_the_pages_token(tmp_path: Path) -> None:
+    """Enumerated from the routes: a new one is in here."""
+    async with theatre(tmp_path) as here:
+        before = here.pids()
+        paths = [f"/{name}" for name in here.stage.buttons()]
+        assert len(paths) >= 6
+        form = {"name": "payments-1", "do": "kill", "number": "7", "kind": "order", "service": "stock"}
+        for path in paths:
+            for token in ({}, {"token": ""}, {"token": "x" * 32}, {"token": here.stage.token[:-1]}):
+                assert (await here.ask(path, {**form, **token})).status == 403, path
+            assert (await here.ask(path)).status == 405, "nothing is pressed by a link"
+        assert here.pids() == before
+        assert here.show.director.act.number == 0
+
+
+@pytest.mark.parametrize(
+    "headers",
+    [
+        {"Host": "evil.example"},
+        {"Host": "127.0.0.1:1"},
+        {"Sec-Fetch-Site": "cross-site"},
+        {"Sec-Fetch-Site": "same-site"},
+        {"Origin": "https://evil.example"},
+    ],
+)
+async def test_a_button_on_somebody_elses_page_does_nothing(tmp_path: Path, headers: dict[str, str]) -> None:
+    async with theatre(tmp_path) as here:
+        before = here.pids()
+        form = {"token": here.stage.token, "name": "payments-1", "do": "kill"}
+        assert (await here.ask("/process", form, headers)).status == 403
+        assert here.pids() == before
+        if "Host" in headers:
+            page = await here.ask("/", headers=headers)
+            assert (page.status, here.stage.token in page.text) == (403, False)
+
+
+async def test_it_listens_on_one_address_of_this_machine(tmp_path: Path) -> None:
+    async with theatre(tmp_path) as here:
+        port = urlsplit(here.url).port or 0
+        with pytest.raises(ConnectionRefusedError):
+            socket.create_connection(("127.0.0.2", port), timeout=5)
+        with pytest.raises(OSError):
+            socket.create_connection(("::1", port), timeout=5)
+
+
+async def test_the_buttons_do_what_they_say_to_a_real_process(tmp_path: Path) -> None:
+    async with theatre(tmp_path) as here:
+        pid = here.pids()["payments-1"]
+        here.show.director.settings.replace = False
+        assert (await here.press("/process", name="payments-1", do="stop")).status == 303
+        await _becomes(pid, "T")
+        assert (await here.press("/process", name="payments-1", do="start")).status == 303
+        await _becomes(pid, "SR")
+        assert (await here.press("/process", name="payments-1", do="kill")).status == 303
+        assert _state(pid) == ""
+        assert (await here.press("/process", name="payments-1", do="kill")).status == 409
+        assert (await here.press("/process", name="payments-1", do="start")).status == 303
+        assert here.pids()["payments-1"] != pid
+
+
+async def test_the_services_are_killed_and_come_back_with_their_dials(tmp_path: Path) -> None:
+    async with theatre(tmp_path) as here:
+        here.show.director.settings.replace = False
+        assert (await here.press("/dial", service="payments", fault="down")).status == 303
+        assert (await here.press("/process", name="services", do="kill")).status == 303
+        assert here.chaos.world.state is State.KILLED
+        assert (await here.press("/process", name="services", do="start")).status == 303
+        told = await asyncio.to_thread(here.show.services.dials)
+        assert told["payments"]["abort"] == 1.0
+        assert "abort" not in told["stock"]
+
+
+async def test_a_name_that_is_not_on_the_wall_touches_nothing(tmp_path: Path) -> None:
+    """Neither another process's number nor its name: here a bystander that the test itself started."""
+    bystander = _bystander()
+    try:
+        async with theatre(tmp_path) as here:
+            before = here.pids()
+            for name in (str(bystander.pid), str(os.getpid()), "", "python", "payments-3", "../payments-1"):
+                for do in ("kill", "stop", "start"):
+                    answer = await here.press("/process", name=name, do=do)
+                    assert answer.status == 409, (name, do)
+            for path, form in (
+                ("/process", {"name": "payments-1", "do": "burn"}),
+                ("/dial", {"service": "bank", "fault": "down"}),
+                ("/dial", {"service": "stock", "fault": "explode"}),
+                ("/switch", {"switch": "follows", "value": "on"}),
+                ("/switch", {"switch": "rate", "value": "1000/s"}),
+                ("/order", {"kind": "<script>"}),
+                ("/act", {"number": "8"}),
+                ("/act", {"number": "one"}),
+                ("/all", {"do": "burn"}),
+            ):
+                assert (await here.press(path, **form)).status == 409, (path, form)
+            assert here.pids() == before
+        assert bystander.poll() is None
+    finally:
+        bystander.kill()
+        bystander.communicate()
+
+
+async def test_a_number_that_is_anothers_by_now_gets_no_signal(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its process has ended and been waited for; the kernel may have given the number away."""
+    async with theatre(tmp_path) as here:
+        place = here.chaos.places["payments-1"]
+        assert place.process is not None
+        os.kill(place.pid, signal.SIGKILL)
+        place.process.wait()
+        pid, sent = place.pid, []
+        with monkeypatch.context() as watched:
+            watched.setattr(os, "kill", lambda pid, _: sent.append(pid))
+            for do in ("stop", "start", "kill"):
+                await here.press("/process", name="payments-1", do=do)
+        assert pid not in sent
+
+
+async def test_pages_carry_the_policy_and_nothing_inline(tmp_path: Path) -> None:
+    async with theatre(tmp_path) as here:
+        page = await here.ask("/")
+        assert page.status == 200
+        assert re.findall(r'\son\w+="|style="|javascript:|<style', page.text) == []
+        assert re.findall(r"<script[^>]*>(.)", page.text) == ["<"], "one script, and it is a file"
+        loaded = re.findall(r'(?:href|src)="(/static/[^"]+)"', page.text)
+        assert len(loaded) >= 3
+        for path in ("/", "/fragments", "/nowhere-at-all", *loaded):
+            answer = await here.ask(path)
+            assert answer.headers.get("content-security-policy", POLICY) == POLICY
+            assert answer.status == (404 if path == "/nowhere-at-all" else 200), path
+        assert (await here.ask("/static/0000/stage.js")).status == 404
+        assert (await here.ask("/static/0000/../../etc/passwd")).status == 404
+
+
+async def test_it_works_without_javascript(tmp_path: Path) -> None:
+    """The page reloads itself, and each button is in a form that posts to a route that there is."""
+    async with theatre(tmp_path) as here:
+        page = (await here.ask("/")).text
+        assert '<noscript><meta http-equiv="refresh"' in page
+        forms = re.findall(r'<form method="post" action="(/\w+)"[^>]*>(.*?)</form>', page, re.DOTALL)
+        forms += re.findall(
+            r'<form class="dial" method="post" action="(/\w+)"[^>]*>(.*?)</form>', page, re.DOTALL
+        )
+        assert {action.strip("/") for action, _ in forms} == set(here.stage.buttons())
+        assert all(here.stage.token in body for _, body in forms)
+        assert page.count("<form") == len(forms)
+        buttons = sum(body.count("<button") for _, body in forms)
+        assert buttons + page.count('<button class="btn btn--quiet btn--icon opt"') == page.count("<button")
+        for number in ACTS:
+            assert f'name="number" value="{number}"' in page
+        for fault in FAULTS:
+            assert f'name="fault" value="{fault}"' in page
+
+
+async def test_a_hostile_name_is_shown_as_text_and_follows_nobody(tmp_path: Path) -> None:
+    async with theatre(tmp_path) as here:
+        evil = '"><script>alert(1)</script>'
+        here.show.customers.want(Order(evil, "pen", 1))
+        for asked in (evil, "o-nobody"):
+            page = await here.ask(f"/?{urlencode({'order': asked})}")
+            assert page.status == 200
+            assert "<script>alert" not in page.text
+
+
+async def test_looking_changes_nothing(tmp_path: Path) -> None:
+    async with theatre(tmp_path) as here:
+        before = here.pids(), dict(here.show.director.settings.dials), len(here.show.customers.orders)
+        for path in ("/", "/fragments", "/?order=x", "/process", "/act", "/all"):
+            await here.ask(path)
+        assert (here.pids(), here.show.director.settings.dials, len(here.show.customers.orders)) == before
+
+
+async def test_a_long_form_is_refused(tmp_path: Path) -> None:
+    async with theatre(tmp_path) as here:
+        assert (await here.press("/order", kind="x" * 100_000)).status == 413
+
+
+def test_a_switch_takes_its_own_values_only() -> None:
+    settings = Settings()
+    for switch, value in (("chaos", "maybe"), ("dials", "well"), ("rate", ""), ("put", "on")):
+        with pytest.raises(RefusedError):
+            settings.put(switch, value)
+    settings.put("chaos", "on")
+    assert settings.chaos is True
