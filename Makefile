@@ -4,7 +4,8 @@ SHELL := /bin/bash
 .DELETE_ON_ERROR:
 
 STORE ?= sqlite
-ORDERS ?= 200
+# Orders of a demo in the terminal; empty: the stage, where there is a terminal
+ORDERS ?=
 SEEDS ?= 300
 ELECTION_SEEDS ?= 10000
 RECORDINGS ?= 12
@@ -29,15 +30,15 @@ help: ## list the targets
 	@printf 'makegood, targets of make:\n\n'
 	@sed -nE 's/^([a-z.-]+):[^#]*## (.*)/\1|\2/p' $(MAKEFILE_LIST) | while IFS='|' read -r name text; do \
 		printf '  %-17s %s\n' "$$name" "$$text"; done
-	@printf '\nSTORE=%s ORDERS=%s are the settings of demo (STORE=postgres starts a private PostgreSQL);\nSTORE, SECONDS=%s and SEED those of chaos.\n' '$(STORE)' '$(ORDERS)' '$(SECONDS)'
+	@printf '\nSTORE=%s and ORDERS are the settings of demo (STORE=postgres starts a private PostgreSQL);\nSTORE, SECONDS=%s and SEED those of chaos.\n' '$(STORE)' '$(SECONDS)'
 
 .PHONY: demo
-demo: .venv ## orders made good while their processes are killed (STORE=sqlite or postgres, ORDERS=200)
+demo: .venv ## the order system on a stage: kill its processes by button (STORE=sqlite or postgres; ORDERS=200: in the terminal)
 ifeq ($(STORE),sqlite)
-	@$(python) -m makegood demo --orders $(ORDERS)
+	@$(python) -m makegood demo $(if $(ORDERS),--orders $(ORDERS)) $(ARGS)
 else ifeq ($(STORE),postgres)
 	@scripts/postgres.sh
-	@$(python) -m makegood demo --orders $(ORDERS) --postgres
+	@$(python) -m makegood demo --postgres $(if $(ORDERS),--orders $(ORDERS)) $(ARGS)
 else
 	@echo 'makegood: STORE=$(STORE) is not known; use STORE=sqlite or STORE=postgres' >&2; exit 2
 endif

@@ -5,8 +5,11 @@
 - ``services.py``  the remote services: a process of its own with real books (``books.py``) and faults to order
   (``faults.py``); ``world.py`` starts and stops it.
 - ``auditor.py``   reads the services' books and what the shop was told, and finds whatever does not balance.
-- ``demo.py``      ``makegood demo``: the shop at work as a wall of processes (``processes.py``, ``tether.py``) of which
-  some are killed (``chaos.py``) while ``customers.py`` place orders; ``display.py`` and ``report.py`` tell of it.
+- ``storefront.py`` the shop's own process: sends what ``customers.py`` order to the submission process, and hears of it.
+- ``demo.py``      ``makegood demo``: all of it as a wall of processes (``processes.py``, ``tether.py``) of which some are
+  killed (``chaos.py``); ``display.py`` and ``report.py`` tell of it in a terminal.
+- ``stage.py``     the stage, a page in a browser: ``director.py`` does what its buttons say, ``acts.py`` are seven acts,
+  ``scene.py`` and ``stage_ladder.py`` what is shown, ``stage_pages.py`` and the folder ``page`` the page itself.
 
 Only the shop and its customers know makegood. The services and the auditor do not, as the remote world never does.
 """

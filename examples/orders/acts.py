@@ -140,7 +140,7 @@ async def _agent_killed(director: Director, playing: Playing) -> None:
     outcome = await _ended(director, order)
     _say(
         playing, f"{order} is {outcome}, and its card was charged once.",
-        f"{victim.name} had taken the call with it. The same key went to the bank again, so the bank did nothing twice. See the big zero.", "ok",
+        "Nobody knew whether it had happened, so the bank was asked before anything was done again. Its own books have one charge: see the big zero.", "ok",
     )  # fmt: skip
 
 
@@ -256,7 +256,11 @@ async def _refund_down(director: Director, playing: Playing) -> None:
         "It will have to be undone, and its refund will not work.",
         "doubt",
     )
-    outcome = await _ended(director, order, 2 * PATIENCE)
+    rate, director.settings.rate = director.settings.rate, "3/s"  # the bank answers others: a failed refund counts
+    try:
+        outcome = await _ended(director, order, 2 * PATIENCE)
+    finally:
+        director.settings.rate = rate
     await director.turn()  # the service is repaired; the order does not know
     if outcome != "error":
         _say(playing, f"{order} is {outcome}.", "The refund worked after all.", "ok")

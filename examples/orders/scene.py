@@ -36,11 +36,13 @@ REGISTERED: Final = ("scheduler", "supervisor", "agent", "inbox")
 ZEROS: Final[Mapping[str, tuple[Kind, ...]]] = {
     "orders lost": (Kind.LOST, Kind.MISSING),
     "charged twice": (Kind.CHARGED_TWICE,),
-    "in place after an undo": (Kind.CHARGED_THOUGH_UNDONE, Kind.STANDING_THOUGH_UNDONE, Kind.NOT_LISTED),
+    "left after an undo": (Kind.CHARGED_THOUGH_UNDONE, Kind.STANDING_THOUGH_UNDONE, Kind.NOT_LISTED),
 }
 """The big figures, and the auditor's findings that count for them."""
 SHOWN_ORDERS: Final = 13
 SHOWN_EVENTS: Final = 12
+AFTER_END, AFTER_ACT = 4.0, 15.0
+"""Seconds for which an order that has ended is followed still, and one that an act was about."""
 LASTS: Final = 3.0
 """Seconds for which a finding must last to be shown: the shop hears of a state a moment after it came about."""
 FEED: Final[Mapping[str, tuple[str, str]]] = {
@@ -174,7 +176,8 @@ class Watcher:
         director, orders = self.director, self._customers.orders
         said = orders.get(director.follows)
         held = director.act.order == director.follows and not director.act.over
-        if said is not None and (held or not said.told.outcome or _age(said.ended) < 4.0):
+        stays = AFTER_ACT if director.act.order == director.follows else AFTER_END
+        if said is not None and (held or not said.told.outcome or _age(said.ended) < stays):
             return
         for name in reversed(orders):
             if not orders[name].told.outcome and orders[name].state:

@@ -43,7 +43,9 @@ class Show:
             self.director, self.services, report=self._folder / REPORT, console=console,
             title=f"seed {seed} · {NAMES[store]}",
         )  # fmt: skip
-        return Stage(self.director, watcher, Ladder(self._task))
+        return Stage(
+            self.director, watcher, Ladder(self._client, self._task, self._chaos.places.values(), console)
+        )
 
     async def _task(self, order: str) -> TaskDetail | None:
         """Return the task of an order, None if there is none yet, or the store is away."""

@@ -1,37 +1,83 @@
 """The ladder of the order that is followed, drawn as the console draws it."""
 
-from collections.abc import Awaitable, Callable
+import re
+from collections.abc import Awaitable, Callable, Collection
 from dataclasses import dataclass
 
-from markupsafe import Markup
+from markupsafe import Markup, escape
+from msgspec.structs import replace
 
+from makegood import Client
 from makegood.base.ids import show
-from makegood.console.render import Renderer
-from makegood.store.views import TaskDetail
+from makegood.console import looks
+from makegood.console.pages.task import TaskPage, TaskSources, task_page
+from makegood.console.render import Renderer, Shell
+from makegood.errors import StoreUnavailableError
+from makegood.store.views import NodeView, TaskDetail
+
+from .processes import Place
 
 
 @dataclass(frozen=True, slots=True)
 class Drawn:
-    """A ladder, None if there is no task yet, and where the console has the task."""
+    """A ladder: its page data, None if there is no task yet, its drawing, and where the console has the task."""
 
+    page: TaskPage | None = None
     html: Markup | None = None
     path: str = ""
 
 
 class Ladder:
-    """Draws ladders. ``task``: finds the task of an order."""
+    """Draws ladders. ``task``: finds the task of an order; ``places``: the wall; ``console``: its address, "" for none."""
 
-    def __init__(self, task: Callable[[str], Awaitable[TaskDetail | None]]) -> None:
+    def __init__(
+        self,
+        client: Client,
+        task: Callable[[str], Awaitable[TaskDetail | None]],
+        places: Collection[Place],
+        console: str,
+    ) -> None:
+        self._places = places
+        self._names: dict[int, str] = {}
+        self._client = client
         self._task = task
+        self._console = console
 
     async def path(self, order: str) -> str:
         """Return the console's path of an order's task, "" if there is none."""
         found = await self._task(order)
         return f"/tasks/{show(found.task.id)}" if found else ""
 
-    async def draw(self, renderer: Renderer, order: str) -> Drawn:  # noqa: ARG002 - the console draws no ladder yet
+    async def draw(self, renderer: Renderer, order: str) -> Drawn:
         """Return the ladder of an order."""
         found = await self._task(order) if order else None
         if found is None:
             return Drawn()
-        return Drawn(path=f"/tasks/{show(found.task.id)}")
+        store = self._client.store
+        try:
+            nodes = [self._called(view) for view in await store.nodes.views()]
+            sources = TaskSources(
+                found=found,
+                events=await store.tasks.history(found.task.id),
+                nodes=nodes,
+                now=await store.now(),
+            )
+        except StoreUnavailableError:
+            return Drawn()
+        page = task_page(sources)
+        drawn = renderer.page(
+            Shell(), "order_ladder.html",
+            {"page": page, "left_look": looks.left, "right_look": looks.right, "rung_line": looks.line},
+        )  # fmt: skip
+        return Drawn(page, self._linked(drawn, page.path), page.path)
+
+    def _called(self, view: NodeView) -> NodeView:
+        """Call a process by its place on the wall."""
+        self._names |= {place.pid: place.name for place in self._places}
+        name = self._names.get(view.info.pid, view.info.name)
+        return replace(view, info=replace(view.info, name=name))
+
+    def _linked(self, drawn: str, path: str) -> Markup:
+        """Have a rung lead to its attempts, which are on the console's page."""
+        there = f'href="{escape(self._console + path)}#' if self._console else 'href="#live-'
+        return Markup(re.sub(r'href="#(?=[aug]-)', there, drawn))  # noqa: S704 - drawn by a template, and escaped there

@@ -147,7 +147,7 @@ class Stage:
         drawn = await self._ladder.draw(self._renderer, look["followed"])
         act_task = await self._ladder.path(self._director.act.order) if self._director.act.order else ""
         return {
-            **look, "ladder": drawn.html, "task_path": act_task if self._director.act.waits_for_operator else drawn.path,
+            **look, "ladder": drawn.html, "page": drawn.page, "task_path": act_task if self._director.act.waits_for_operator else drawn.path,
             "secret": self.token, "token": Markup('<input type="hidden" name="token" value="{}">').format(self.token), "css": self._ours.path("stage.css"), "js": self._ours.path("stage.js"),
         }  # fmt: skip
 

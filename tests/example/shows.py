@@ -31,6 +31,7 @@ class RunningShow:
         self.lines: list[dict[str, Any]] = []
         self.url = ""
         self._opened = threading.Event()
+        self._pause = threading.Event()  # nobody sets it
         self._reader = threading.Thread(target=self._read, daemon=True)
         self._reader.start()
 
@@ -75,7 +76,7 @@ class RunningShow:
         deadline = time.monotonic() + seconds
         while not re.search(words, said := self.part(name)):
             assert time.monotonic() < deadline, f"{words!r} was not shown: {said}"
-            time.sleep(0.3)
+            self._pause.wait(0.3)
         return said
 
     def end(self, number: signal.Signals = signal.SIGINT) -> dict[str, Any]:
