@@ -256,7 +256,10 @@ async def _refund_down(director: Director, playing: Playing) -> None:
         "It will have to be undone, and its refund will not work.",
         "doubt",
     )
-    rate, director.settings.rate = director.settings.rate, "3/s"  # the bank answers others: a failed refund counts
+    rate, director.settings.rate = (
+        director.settings.rate,
+        "3/s",
+    )  # the bank answers others: a failed refund counts
     try:
         outcome = await _ended(director, order, 2 * PATIENCE)
     finally:
