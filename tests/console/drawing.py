@@ -7,6 +7,11 @@ from makegood.console import looks
 from makegood.console.gantt import Chart
 from makegood.console.ladder import LadderCell, LadderRow
 from makegood.console.pages.task import TaskPage, TaskSources, task_page
+from makegood.console.redaction import Redaction
+from makegood.console.render import Renderer, Shell
+from makegood.console.static_files import StaticFiles
+from makegood.console.users import Role
+from makegood.console.visits import Visitor
 from makegood.store.records import Identity
 from tests.console.recorded_tasks import FOLDER, names, recorded
 
@@ -118,6 +123,15 @@ def _chart(chart: Chart | None) -> list[str]:
         *made,
         f"breaks {len(chart.breaks)}{', now' if chart.now is not None else ''}{', turn' if chart.turn is not None else ''}",
     ]
+
+
+def html(made: TaskPage, *, role: Role = "admin") -> str:
+    """Return a page as HTML, as a visitor of a role sees it."""
+    shell = Shell(
+        visitor=Visitor("ann", role, "token"), store="SQLite shop.db", paths=frozenset(("/", "/tasks"))
+    )
+    context = {"page": made, "left_look": looks.left, "right_look": looks.right, "rung_line": looks.line}
+    return Renderer(StaticFiles(), Redaction()).page(shell, "task.html", context)
 
 
 def drawings() -> dict[str, str]:

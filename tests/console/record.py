@@ -233,6 +233,11 @@ async def each(node: mg.Node) -> int:
     return await ended(node, fulfil, "refused", 300)
 
 
+async def few(node: mg.Node) -> int:
+    """Return a processed task with twelve items."""
+    return await ended(node, fulfil, "usual", 12)
+
+
 async def when(node: mg.Node) -> int:
     """Return a task with a branch that was not taken."""
     return await ended(node, screened, "usual")
@@ -249,7 +254,7 @@ async def wide(node: mg.Node) -> int:
 
 
 TASKS: dict[str, Callable[[mg.Node], Awaitable[int]]] = {
-    "undone": undone, "stuck": stuck, "round_two": round_two, "in_doubt": in_doubt, "each": each,
+    "undone": undone, "stuck": stuck, "round_two": round_two, "in_doubt": in_doubt, "each": each, "few": few,
     "when": when, "no_return": no_return, "wide": wide,
 }  # fmt: skip
 

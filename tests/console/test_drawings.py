@@ -1,10 +1,18 @@
 """The page of a task, drawn as text from recorded runs: the drawings lie beside the recordings."""
 
-import pytest
+import re
+from collections import Counter
 
-from makegood.console.attempts import course
+import pytest
+from msgspec.structs import replace
+
+from makegood.console.attempts import ShownAttempt, course
+from makegood.console.conditions import condition_text
+from makegood.console.looks import left
 from makegood.console.pages.task import TaskPage
-from tests.console.drawing import drawings, drawn, page
+from makegood.console.rungs import ticks
+from makegood.model.plan import Condition, Ref, StepPlan, Template
+from tests.console.drawing import drawings, drawn, html, page
 from tests.console.recorded_tasks import FOLDER, names, recorded
 
 
@@ -105,3 +113,48 @@ def test_every_attempt_of_a_history_has_a_beginning_before_its_end(name: str) ->
 def test_a_drawing_shows_a_change() -> None:
     """The texts are no empty promise: another recording draws another text."""
     assert len({drawn(page(name)) for name in names()}) == len(names())
+
+
+@pytest.mark.parametrize("name", names())
+def test_a_page_is_whole(name: str) -> None:
+    """Every id is there once, nothing has a style, and what is linked within the ladder's dots exists."""
+    text = html(page(name))
+    ids = Counter(re.findall(r' id="([^"]+)"', text))
+    assert [found for found, count in ids.items() if count > 1] == []
+    assert " style=" not in text
+    for found in re.findall(r'class="dot-link" href="#([^"]+)"', text):
+        assert found in ids
+    assert "needs the role" not in text
+
+
+def test_a_dozen_items_are_dots_that_link_to_their_attempts() -> None:
+    """Three hundred are a meter."""
+    assert html(page("few")).count('class="dot-link"') == 12
+    assert 'class="dot-link"' not in html(page("each"))
+
+
+def test_a_service_that_asks_for_time_is_a_mark_of_its_own() -> None:
+    """It has answered, and nothing has failed; an older round stands before a line."""
+
+    def made(end: str, round_: int) -> ShownAttempt:
+        return ShownAttempt(idx=0, step="s", doing="do", round=round_, submission=1, asked=0.0, end=end)
+
+    assert ticks([made("done", 1), made("later", 2), made("withdrawn", 2), made("running", 2)], 2) == (
+        "~ok",
+        "|",
+        "later",
+        "run",
+    )
+    task = page("undone")
+    task.rows[0].cells[0].step.ticks = ("later",)  # type: ignore[union-attr]
+    assert "1 attempt: asked to come back later" in html(task)
+    assert left(task.rows[0].steps[0]).icon == "done"
+
+
+def test_what_is_compared_with_a_secret_is_covered() -> None:
+    """A condition's own text may say what a payload hides."""
+    found = recorded("when").detail
+    (view,) = [step for step in found.steps if step.kind == "when"]
+    hidden = Template(("", ""), (Ref("step", 0, ("card_number",)),))
+    plan = StepPlan(view.idx, "when", "when", condition=Condition("eq", hidden, Template(('"4111"',))))
+    assert condition_text(replace(view, plan=plan), found) == "when screen.card_number is •••"

@@ -17,7 +17,7 @@ from makegood.store.views import NodeView, StepView, TaskDetail
 
 MOST = 200
 """Lines of a page, at most: the latest."""
-MOST_ALIKE = 5
+MOST_ALIKE = 20
 """Attempts at items of one ``each`` that are lines of their own; more of them are one line."""
 
 _STATE: Mapping[str, tuple[str, str]] = {

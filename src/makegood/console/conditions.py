@@ -1,5 +1,6 @@
 """Words for a ``when``: what it asks, and what followed."""
 
+from makegood.console.redaction import COVER, SECRET
 from makegood.model.plan import Condition, Template
 from makegood.store.views import StepView, TaskDetail
 
@@ -20,7 +21,9 @@ def condition_text(view: StepView, found: TaskDetail) -> str:
 def _words(condition: Condition, names: dict[int, str]) -> str:
     if condition.op in ("eq", "ne"):
         said = "is" if condition.op == "eq" else "is not"
-        return f"{_value(condition.left, names)} {said} {_value(condition.right, names)}"
+        sides = condition.left, condition.right
+        left, right = (_value(side, names, covered=any(map(_secret, sides))) for side in sides)
+        return f"{left} {said} {right}"
     if condition.op == "true":
         return _value(condition.left, names)
     parts = [_words(part, names) for part in condition.parts]
@@ -29,10 +32,18 @@ def _words(condition: Condition, names: dict[int, str]) -> str:
     return (" and " if condition.op == "all" else " or ").join(parts)
 
 
-def _value(template: Template | None, names: dict[int, str]) -> str:
+def _secret(template: Template | None) -> bool:
+    """Whether a value comes out of a field whose name says that it is secret."""
+    refs = template.refs if template is not None else ()
+    return any(isinstance(step, str) and SECRET.search(step) for ref in refs for step in ref.path)
+
+
+def _value(template: Template | None, names: dict[int, str], *, covered: bool = False) -> str:
     """Return a value in words: a step's name with the way into its result, or the workflow's JSON."""
     if template is None:
         return "…"
+    if covered and not template.refs:
+        return COVER  # compared with a secret
     made = template.parts[0]
     for ref, part in zip(template.refs, template.parts[1:], strict=True):
         way = "".join(f".{step}" if isinstance(step, str) else f"[{step}]" for step in ref.path)

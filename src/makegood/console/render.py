@@ -51,7 +51,7 @@ NAVIGATION: Final[tuple[tuple[str, str, str], ...]] = (
 _TICKS: Final[Mapping[str, str]] = MappingProxyType(
     {
         "ok": "answered", "none": "no answer", "fail": "refused", "bad": "failed", "run": "running",
-        "probe-": "probe, not happened", "probe+": "probe, happened", "plan": "planned", "undo": "undone", "|": "new round",
+        "probe-": "probe, not happened", "probe+": "probe, happened", "plan": "planned", "later": "asked to come back later", "undo": "undone", "|": "new round",
     }
 )  # fmt: skip
 _PIPS: Final[Mapping[str, str]] = MappingProxyType(
