@@ -3,6 +3,7 @@
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import takewhile
 
 from makegood.store.views import AuditView, EventView, PastTerm
 
@@ -12,6 +13,9 @@ CALM = frozenset(
     {"reply", "dispatched", "predecessors done or skipped", "decided", "its branch is not taken"}
 )
 """Reasons of moves that nobody has to decide."""
+_REMARK = re.compile(
+    r"\w+ came too late for the \w+ of step \d+, attempt \d+|\w+ changed nothing|its lock was freed: .*"
+)
 _ITEM = re.compile(r"(.+)\[(\d+)\]$")
 
 
@@ -73,9 +77,7 @@ def _act(audit: AuditView) -> HistoryRow:
 
 
 def _event(event: EventView, nodes: Mapping[int, str], terms: Sequence[PastTerm]) -> list[HistoryRow]:
-    who = "" if event.node is None else nodes.get(event.node, f"node {event.node}")
-    if who and any(_led(term, event.at) and term.holder in (who, str(event.node)) for term in terms):
-        who = f"{who}, leads"
+    who = _leader(event, terms) if event.node is None else nodes.get(event.node, f"node {event.node}")
     rows = [
         HistoryRow(
             at=event.at, who=who, what=what, before=before, after=after.replace("_", " "), why=why.replace("_", " "),
@@ -83,22 +85,32 @@ def _event(event: EventView, nodes: Mapping[int, str], terms: Sequence[PastTerm]
         )
         for what, before, after, why in _together(event)
     ]  # fmt: skip
-    late = [part for part in event.note.split("; ") if "came too late" in part or "changed nothing" in part]
+    remarks = list(
+        takewhile(_REMARK.fullmatch, event.note.split("; "))
+    )  # behind them are operators' own words
     return rows + [
         HistoryRow(
             at=event.at,
             who=who,
-            what=f"“{part}”: kept, changes nothing",
-            why="late reply",
+            what=_remarked(part),
+            why="late reply" if "lock" not in part else "Supervisor",
             says=True,
             kind="late",
         )
-        for part in late
+        for part in remarks
     ]
 
 
-def _led(term: PastTerm, at: float) -> bool:
-    return term.began <= at and (term.ended is None or at <= term.ended)
+def _remarked(part: str) -> str:
+    return part[:1].upper() + part[1:] + (": kept, changes nothing" if "too late" in part else "")
+
+
+def _leader(event: EventView, terms: Sequence[PastTerm]) -> str:
+    """Return who wrote an event that no Scheduler wrote: the Supervisor that led."""
+    for term in terms:
+        if term.began <= event.at and (term.ended is None or event.at <= term.ended):
+            return f"{term.holder}, leads"
+    return "the Supervisor"
 
 
 def _together(event: EventView) -> list[tuple[str, str, str, str]]:
