@@ -50,10 +50,6 @@ class Options:
     """How long a request may wait for an agent, or a task where no Scheduler runs, before an alert."""
     outage_after: Duration = field(default="5m", metadata={"least": 0.0})
     """How long an agent's circuit may be open before an alert names the tasks that wait for its service."""
-    heartbeat: Duration = field(default=1.0, metadata={"least": 0.01})
-    """Pause between heartbeats."""
-    dead_after: Duration = field(default=5.0, metadata={"least": 0.02})
-    """A process without a heartbeat for this long counts as dead."""
     alerts_every: Duration | None = field(default=2.0, metadata={"least": 0.01})
     """Pause between polls for alerts to log and send; None: this process reports none."""
     alert_webhook: str | None = field(default=None, repr=False)  # its path may be a secret
@@ -88,6 +84,10 @@ class Options:
     """Messages that may wait in a queue before ``send`` is refused and its oldest notices are dropped."""
     queue_bytes: Size = field(default="1GiB", metadata=_SIZE)
     """The same limit for the bytes of their values."""
+    heartbeat: Duration = field(default=1.0, metadata={"least": 0.01})
+    """Pause between heartbeats."""
+    dead_after: Duration = field(default=5.0, metadata={"least": 0.02})
+    """A process without a heartbeat for this long counts as dead."""
     poll_every: Duration | None = field(default=1.0, metadata={"least": 0.001})
     """Pause between polls of the store, in addition to wake-ups; None: never poll without one."""
     drain: Duration = field(default=30.0, metadata={"least": 0.0})

@@ -1,13 +1,17 @@
 """A client for a command: the store that the settings name, opened and closed around the command."""
 
+import asyncio
 import contextlib
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
+from typing import TypeVar
 
 from makegood.cli.context import Cli
 from makegood.cli.logs_and_telemetry import traces_of
 from makegood.client.client import Client
 from makegood.messaging.hosts import Hosts
 from makegood.store import open_store
+
+T = TypeVar("T")
 
 
 def connect(cli: Cli) -> Client:
@@ -38,3 +42,23 @@ async def looking(cli: Cli) -> AsyncIterator[Client]:
             yield client
     finally:
         await store.close()
+
+
+def looked(cli: Cli, read: Callable[[Client], Awaitable[T]]) -> T:
+    """Return what ``read`` finds on a store that may be impossible to write now."""
+
+    async def run() -> T:
+        async with looking(cli) as client:
+            return await read(client)
+
+    return asyncio.run(run())
+
+
+def carried_out(cli: Cli, work: Callable[[Client], Awaitable[T]]) -> T:
+    """Do some work with a client; return its result."""
+
+    async def run() -> T:
+        async with connect(cli) as client:
+            return await work(client)
+
+    return asyncio.run(run())

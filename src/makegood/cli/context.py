@@ -5,7 +5,7 @@ between a group and its command.
 """
 
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
 from typing import Any, TypeVar
 
@@ -14,12 +14,12 @@ import click
 from makegood.base.durations import seconds
 from makegood.base.old_names import OLD, report
 from makegood.base.terminal_text import visible
-from makegood.cli.command import SharedOption
+from makegood.cli.command import Command, SharedOption, Whole
 from makegood.cli.render.output import Output
 from makegood.cli.settings import KNOWN, CliSettings, duration, load
 from makegood.errors import ConfigError
 
-Command = TypeVar("Command", bound=Callable[..., Any])
+Decorated = TypeVar("Decorated", bound=Callable[..., Any])
 
 
 class Cli:
@@ -49,6 +49,9 @@ class Cli:
     def note(self, text: str) -> None:
         """Print a note on stderr: for people, not a result."""
         print(visible(text), file=sys.stderr, flush=True)
+
+
+pass_cli = click.make_pass_decorator(Cli)
 
 
 class Seconds(click.ParamType[float]):
@@ -88,7 +91,7 @@ class Renamed(click.Option):
         return super().consume_value(ctx, opts)
 
 
-def setting(name: str, *, metavar: str, text: str) -> Callable[[Command], Command]:
+def setting(name: str, *, metavar: str, text: str) -> Callable[[Decorated], Decorated]:
     """Return an option that sets the setting of that name for this call; a wrong value is a usage error."""
 
     def remember(ctx: click.Context, param: click.Parameter, value: object) -> None:
@@ -112,66 +115,92 @@ def _remember(ctx: click.Context, param: click.Parameter, value: object) -> None
         cli.flags[param.name] = value
 
 
-def common(command: Command) -> Command:
-    """Give a command the options that every command has."""
-    options = (
-        click.option(
-            "--store",
-            cls=SharedOption,
-            metavar="URL",
-            expose_value=False,
-            callback=_remember,
-            help="sqlite:///file.db or postgresql://user@host/database; else MAKEGOOD_STORE, else sqlite:///makegood.db.",
-        ),
-        click.option(
-            "--require-tls/--no-require-tls",
-            cls=SharedOption,
-            default=None,
-            expose_value=False,
-            callback=_remember,
-            help="Refuse to connect to PostgreSQL on another machine without TLS; else MAKEGOOD_REQUIRE_TLS.",
-        ),
-        click.option(
-            "--json",
-            cls=SharedOption,
-            is_flag=True,
-            expose_value=False,
-            callback=_remember,
-            help="Write JSON to stdout.",
-        ),
-        click.option(
-            "--color",
-            cls=SharedOption,
-            type=click.Choice(["auto", "always", "never"]),
-            expose_value=False,
-            callback=_remember,
-            help="Colour and tables: auto asks the terminal and NO_COLOR.",
-        ),
-        click.option(
-            "--debug",
-            cls=SharedOption,
-            is_flag=True,
-            expose_value=False,
-            callback=_remember,
-            help="Show the traceback of an error.",
-        ),
+_SHARED: Sequence[tuple[str, Mapping[str, Any]]] = (
+    (
+        "--store",
+        {
+            "metavar": "URL",
+            "help": "sqlite:///file.db or postgresql://user@host/database; else MAKEGOOD_STORE, else sqlite:///makegood.db.",
+        },
+    ),
+    (
+        "--require-tls/--no-require-tls",
+        {
+            "default": None,
+            "help": "Refuse to connect to PostgreSQL on another machine without TLS; else MAKEGOOD_REQUIRE_TLS.",
+        },
+    ),
+    ("--json", {"is_flag": True, "help": "Write JSON to stdout."}),
+    (
+        "--color",
+        {
+            "type": click.Choice(["auto", "always", "never"]),
+            "help": "Colour and tables: auto asks the terminal and NO_COLOR.",
+        },
+    ),
+    ("--debug", {"is_flag": True, "help": "Show the traceback of an error."}),
+)
+
+
+def given(*options: Callable[[Any], Any]) -> Callable[[Decorated], Decorated]:
+    """Give a command several arguments and options, in this order."""
+
+    def decorate(command: Decorated) -> Decorated:
+        for option in reversed(options):
+            command = option(command)
+        return command
+
+    return decorate
+
+
+common = given(
+    *(
+        click.option(name, cls=SharedOption, expose_value=False, callback=_remember, **more)
+        for name, more in _SHARED
     )
-    for option in reversed(options):
-        command = option(command)
-    return command
+)
+"""Gives a command the options that every command has."""
 
 
-def why_option(text: str = "Why, for the audit.", **options: Any) -> Callable[[Command], Command]:
+def command(name: str | None = None, cls: type[Command] = Command) -> Callable[[Callable[..., Any]], Command]:
+    """Make a function a command, with the options of every command; it gets the call, a ``Cli``, first."""
+
+    def made(function: Callable[..., Any]) -> Command:
+        own = vars(function).pop("__click_params__", [])
+        call = common(pass_cli(function))
+        vars(call)["__click_params__"] += own  # click reads them from the last to the first
+        return click.command(name, cls=cls)(call)
+
+    return made
+
+
+def flag(*names: str, text: str) -> Callable[[Decorated], Decorated]:
+    """Return an option without a value."""
+    return click.option(*names, is_flag=True, help=text)
+
+
+def lasting(*names: str, text: str, **more: Any) -> Callable[[Decorated], Decorated]:
+    """Return an option whose value is a duration; the command gets seconds."""
+    options = {"type": Seconds(), "metavar": "DURATION", "show_default": "default" in more, **more}
+    return click.option(*names, help=text, **options)
+
+
+def at_most(
+    most: int = 10_000, default: int = 100, text: str = "Show at most N."
+) -> Callable[[Decorated], Decorated]:
+    """Return the option ``--limit``."""
+    return click.option("--limit", type=Whole(1, most), default=default, show_default=True, help=text)
+
+
+who_option = click.option("--who", metavar="NAME", help="The operator's name. [default: user@host]")
+
+
+def why_option(text: str = "Why, for the audit.", **options: Any) -> Callable[[Decorated], Decorated]:
     """Return the option for an operator's reason: every act has it under this one name."""
     return click.option(
         "--reason", "why", cls=Renamed, metavar="TEXT", help=text, **(options or {"default": ""})
     )
 
 
-def by_operator(command: Command) -> Command:
-    """Give a command the options of an operator's act: ``why`` and ``who``."""
-    who = click.option("--who", metavar="NAME", help="The operator's name. [default: user@host]")
-    return why_option()(who(command))
-
-
-pass_cli = click.make_pass_decorator(Cli)
+by_operator = given(why_option(), who_option)
+"""Gives a command the options of an operator's act: ``why`` and ``who``."""

@@ -16,6 +16,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import MappingProxyType
+from typing import get_args
 
 from makegood.base.durations import AS_TEXT, Duration, seconds
 from makegood.base.host_port import host_and_port, with_tls
@@ -182,6 +183,17 @@ _SECRETS = (
     '"a.example.com" = "@FILE" below [webhook_secrets] in a file, a.example.com=@FILE in the environment'
 )
 
+_OPTIONS = {option.name: option for option in dataclasses.fields(Options)}
+
+
+def _option(name: str) -> Callable[[object, str], object]:
+    """Return the function that converts a setting of the engine: what ``Options`` says of it decides."""
+    about = _OPTIONS[name].metadata
+    if "least" in about:
+        return _poll if type(None) in get_args(_OPTIONS[name].type) else duration
+    return {"count": _count, "size": _size}.get(about.get("kind", ""), _text)
+
+
 KNOWN: Mapping[str, Callable[[object, str], object]] = {
     "store": _store,
     "color": _choice(*COLORS),
@@ -190,37 +202,14 @@ KNOWN: Mapping[str, Callable[[object, str], object]] = {
     "listen": _listen,
     "traces": _switch,
     "require_tls": _switch,
-    "slots": _count,
-    "supervise_every": duration,
-    "lease": duration,
-    "late_after": duration,
-    "starved_after": duration,
-    "outage_after": duration,
-    "alerts_every": _poll,
+    **{name: _option(name) for name in _OPTIONS if name != "migrate"},
     "alert_webhook": _address,
     "alert_secret": _secret,
-    "leaderless_after": _poll,
-    "webhook_hosts": _text,
     "webhook_secret": _secret,
     "webhook_secrets": _secrets,
     "webhook_cause": _choice("text", "name", "none"),
-    "webhook_timeout": duration,
-    "webhook_tries": _count,
-    "queue_limit": _count,
-    "queue_bytes": _size,
-    "heartbeat": duration,
-    "dead_after": duration,
-    "poll_every": _poll,
-    "drain": duration,
-    "max_tasks": _count,
-    "max_task_memory": _size,
-    "claim_batch": _count,
-    "retention": _poll,
-    "cleanup_every": duration,
 }
 """Every setting, by its name in a file, with a function that converts a value or raises ``ConfigError``."""
-
-_OPTIONS = {option.name for option in dataclasses.fields(Options)}
 
 
 def load(

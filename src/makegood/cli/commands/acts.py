@@ -10,7 +10,7 @@ import sys
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, TypeVar
+from typing import Any
 
 import click
 import msgspec
@@ -19,9 +19,9 @@ from msgspec.structs import replace
 from makegood.base import ids
 from makegood.cli import bulk_acts, corrected_inputs, exits, next_commands, no_scheduler
 from makegood.cli.client import connect, looking
-from makegood.cli.command import Command, Whole
+from makegood.cli.command import Whole
 from makegood.cli.commands.task import read, utf8
-from makegood.cli.context import Cli, Seconds, common, pass_cli, why_option
+from makegood.cli.context import Cli, command, flag, given, lasting, who_option, why_option
 from makegood.cli.filters import filter_options, unknown_names
 from makegood.cli.import_app import load_app
 from makegood.cli.render import as_json
@@ -36,65 +36,42 @@ from makegood.payload.codec import UNREADABLE, shallow
 from makegood.store.views import Filter, TaskDetail
 
 Act = Callable[[TaskHandle[Any]], Awaitable[Answer]]
-Decorated = TypeVar("Decorated", bound=Callable[..., Any])
 
-who_option = click.option("--who", metavar="NAME", help="The operator's name. [default: user@host]")
-wait_option = click.option("--wait", is_flag=True, help="Then wait until the tasks are at rest.")
-timeout_option = click.option(
-    "--timeout",
-    type=Seconds(),
-    default="30s",
-    show_default=True,
-    metavar="DURATION",
-    help="How long to wait for the answer, and with --wait for the end.",
+wait_option = flag("--wait", text="Then wait until the tasks are at rest.")
+timeout_option = lasting(
+    "--timeout", default="30s", text="How long to wait for the answer, and with --wait for the end."
 )
 
 
-def on_tasks(command: Decorated, *, corrects: bool = False) -> Decorated:
+def on_tasks(function: Callable[..., None], *, corrects: bool = False) -> Callable[..., None]:
     """Give an act the arguments and options that all three share: which tasks, why, and what to wait for.
 
     ``corrects``: it has --input as well.
     """
-    options = (
+    also, too = (" With --input: only show what changes.", ", or with --input") if corrects else ("", "")
+    return given(
         click.argument("task_ids", metavar="[ID]...", nargs=-1),
         filter_options,
         click.option("--limit", type=Whole(1), help="With a filter: at most N tasks, newest first."),
-        click.option(
-            "--dry-run",
-            is_flag=True,
-            help="With a filter: only count the tasks, and show some."
-            + (" With --input: only show what changes." if corrects else ""),
-        ),
-        click.option(
-            "--yes",
-            "-y",
-            is_flag=True,
-            help=f"With a filter{', or with --input' if corrects else ''}: do not ask.",
-        ),
+        flag("--dry-run", text=f"With a filter: only count the tasks, and show some.{also}"),
+        flag("--yes", "-y", text=f"With a filter{too}: do not ask."),
         why_option("Why, for the task and the audit."),
         who_option,
         wait_option,
         timeout_option,
-    )
-    for option in reversed(options):
-        command = option(command)
-    return command
+    )(function)
 
 
-@click.command(cls=Command)
+@command()
 @on_tasks
-@common
-@pass_cli
 def cancel(cli: Cli, /, **options: Any) -> None:
     """Stop tasks and undo what they did: those named by ID, or all that match a filter."""
     _on(cli, RequestedAct("cancel", "undone", **options), TaskHandle.cancel)
 
 
-@click.command(cls=Command)
+@command()
 @on_tasks
-@click.option("--preview", is_flag=True, help="Only list what would be undone, in order.")
-@common
-@pass_cli
+@flag("--preview", text="Only list what would be undone, in order.")
 def undo(cli: Cli, /, *, preview: bool, **options: Any) -> None:
     """Undo tasks in error, or processed ones; stuck undos are tried again."""
     asked = RequestedAct("undo", "undone", **options)
@@ -104,7 +81,7 @@ def undo(cli: Cli, /, *, preview: bool, **options: Any) -> None:
     _on(cli, asked, TaskHandle.undo)
 
 
-@click.command(cls=Command)
+@command()
 @partial(on_tasks, corrects=True)
 @click.option("--step", metavar="NAME", help="With --input: the step whose arguments are replaced.")
 @click.option(
@@ -118,8 +95,6 @@ def undo(cli: Cli, /, *, preview: bool, **options: Any) -> None:
     metavar="APP",
     help="With --input: your code, such as orders:shop, which checks the new values and plans again the steps that follow from them.",
 )
-@common
-@pass_cli
 def resubmit(cli: Cli, /, *, step: str | None, text: str | None, check: str | None, **options: Any) -> None:
     """Start tasks in error, or undone ones, again: what failed or was undone runs in a new round.
 
@@ -179,24 +154,19 @@ def _inputs(text: str) -> Any:
     return found
 
 
-@click.command(cls=Command)
+@command()
 @click.argument("task_id", metavar="ID")
 @click.option("--step", required=True, metavar="NAME", help="The step, by its name in `task show`.")
 @click.option("--done", metavar="VALUE", help="It happened; VALUE is its result, as JSON.")
-@click.option(
+@flag(
     "--not-done",
     "--failed",
-    is_flag=True,
-    help="It certainly did not happen, and nothing of it can still arrive.",
+    text="It certainly did not happen, and nothing of it can still arrive.",
 )
-@click.option("--undone", is_flag=True, help="Somebody has undone its effect by hand.")
+@flag("--undone", text="Somebody has undone its effect by hand.")
 @why_option("How you know, for the task and the audit.", required=True)
 @who_option
-@click.option(
-    "--timeout", type=Seconds(), default="30s", show_default=True, metavar="DURATION", help="For the answer."
-)
-@common
-@pass_cli
+@lasting("--timeout", default="30s", text="For the answer.")
 def settle(
     cli: Cli,
     /,

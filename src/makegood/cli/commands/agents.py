@@ -1,35 +1,27 @@
 """``makegood agents``: the running processes and their agents."""
 
-import asyncio
 from collections.abc import Mapping
 
-import click
-
 from makegood.base.durations import shown
-from makegood.cli.client import looking
-from makegood.cli.command import Command
-from makegood.cli.context import Cli, common, pass_cli
+from makegood.cli.client import looked
+from makegood.cli.context import Cli, command, flag
 from makegood.cli.no_scheduler import state_of
 from makegood.cli.render import as_json
+from makegood.client.client import Client
 from makegood.store.views import NodeView
 
 
-@click.command(cls=Command)
-@click.option(
-    "--all", "everything", is_flag=True, help="Include processes that stopped or died in the last hour."
-)
-@common
-@pass_cli
+@command()
+@flag("--all", "everything", text="Include processes that stopped or died in the last hour.")
 def agents(cli: Cli, /, *, everything: bool) -> None:
     """Show the processes that run and their agents: slots, calls, recent success, circuit, rate, waiting
     requests, last heartbeat.
     """
 
-    async def look() -> tuple[list[NodeView], dict[str, int]]:
-        async with looking(cli) as client:
-            return await client.store.nodes.views(), await client.store.nodes.depths()
+    async def look(client: Client) -> tuple[list[NodeView], dict[str, int]]:
+        return await client.store.nodes.views(), await client.store.nodes.depths()
 
-    found, depths = asyncio.run(look())
+    found, depths = looked(cli, look)
     waiting = as_json.waiting(found, depths)
     seen = [view for view in found if everything or state_of(view) == "alive"]
     if cli.json:

@@ -11,9 +11,8 @@ import click
 from makegood.base import durations, ids
 from makegood.base.clock import SystemClock
 from makegood.cli import corrected_inputs, exits
-from makegood.cli.client import connect, looking
-from makegood.cli.command import Command, Whole
-from makegood.cli.context import Cli, Seconds, common, pass_cli, why_option
+from makegood.cli.client import connect, looked
+from makegood.cli.context import Cli, at_most, command, flag, lasting, why_option
 from makegood.cli.render import as_json
 from makegood.cli.render.output import date_time
 from makegood.client.client import Client
@@ -29,32 +28,18 @@ _LOOK = 0.2
 _NOT_SET = "not set"
 
 
-@click.command(cls=Command)
+@command()
 @click.option("--task", "task_id", metavar="ID", help="Only alerts of this task.")
-@click.option("--all", "everything", is_flag=True, help="Include closed alerts.")
+@flag("--all", "everything", text="Include closed alerts.")
 @click.option(
     "--ack", metavar="ID", type=int, multiple=True, help="Acknowledge this alert, and the IDs that follow."
 )
 @why_option("With --ack: why, for the audit.")
 @click.option("--who", metavar="NAME", help="With --ack or --test: the operator's name. [default: user@host]")
-@click.option(
-    "--test",
-    "test",
-    is_flag=True,
-    help="Send a test alert to the log and the webhook, and report which received it.",
-)
-@click.option(
-    "--timeout",
-    type=Seconds(),
-    default="15s",
-    show_default=True,
-    metavar="DURATION",
-    help="With --test: wait at most this long.",
-)
-@click.option("--limit", type=Whole(1, 10_000), default=100, show_default=True, help="Show at most N.")
+@flag("--test", "test", text="Send a test alert to the log and the webhook, and report which received it.")
+@lasting("--timeout", default="15s", text="With --test: wait at most this long.")
+@at_most()
 @click.argument("others", metavar="[ID]...", nargs=-1, type=int)
-@common
-@pass_cli
 def alerts(
     cli: Cli,
     /,
@@ -88,18 +73,15 @@ def alerts(
     if test:
         click.get_current_context().exit(asyncio.run(_test(cli, who, timeout)))
     found = _look(cli, task_id, lambda client: client.alerts(task_id, ended=everything, limit=limit))
-    if cli.json:
-        cli.out.document([as_json.alert(view) for view in found])
-        return
-    rows = [
+    rows = (
         (
             v.id, date_time(v.at), kind_of(v), ids.show(v.task) if v.task else None, _step(v), state_of(v), v.text
         )
         for v in found
-    ]  # fmt: skip
+    )  # fmt: skip
     heads = ("id", "at", "kind", "task", "step", "state", "what")
-    cli.out.table(heads, rows, empty="no alerts")
-    if any(view.task and view.ended is None for view in found):
+    cli.out.listed(map(as_json.alert, found), heads, rows, empty="no alerts")
+    if not cli.json and any(view.task and view.ended is None for view in found):
         cli.note(
             "`makegood task show ID` lists what you can do about a task; `makegood alerts --ack ID` shows others that you work on it"
         )
@@ -111,14 +93,13 @@ def _look(cli: Cli, task_id: str | None, read: Callable[[Client], Awaitable[list
     Finding nothing is an error when there is no such task.
     """
 
-    async def look() -> list[View]:
-        async with looking(cli) as client:
-            found = await read(client)
-            if task_id is not None and not found:
-                await client.task(task_id).status()  # raises when there is no such task
-            return found
+    async def look(client: Client) -> list[View]:
+        found = await read(client)
+        if task_id is not None and not found:
+            await client.task(task_id).status()  # raises when there is no such task
+        return found
 
-    return asyncio.run(look())
+    return looked(cli, look)
 
 
 def _step(view: AlertView) -> str:
@@ -240,38 +221,22 @@ async def _told(client: Client, mark: str, limit: float, *, webhook: bool) -> Al
         await asyncio.sleep(_LOOK)
 
 
-@click.command(cls=Command)
+@command()
 @click.option("--task", "task_id", metavar="ID", help="Only operator commands on this task.")
-@click.option("--limit", type=Whole(1, 10_000), default=100, show_default=True, help="Show at most N.")
-@common
-@pass_cli
+@at_most()
 def audit(cli: Cli, /, *, task_id: str | None, limit: int) -> None:
     """Show what operators did, newest first: who, when, why, and what became of it; on PostgreSQL also under
     which login.
     """
     found = _look(cli, task_id, lambda client: client.audit(task_id, limit=limit))
-    if cli.json:
-        cli.out.document([as_json.audit(view) for view in found])
-        return
     logins = any(v.db_user is not None for v in found)
-    rows = [
+    rows = (
         (
             date_time(v.at), v.who, *((v.db_user,) if logins else ()), v.kind, ids.show(v.task) if v.task else None, v.verdict,
             "; ".join(part for part in (v.outcome, corrected_inputs.told(v.change)) if part), v.why,
         )
         for v in found
-    ]  # fmt: skip
-    cli.out.table(
-        (
-            "at",
-            "who",
-            *(("database user",) if logins else ()),
-            "act",
-            "task",
-            "verdict",
-            "what came of it",
-            "why",
-        ),
-        rows,
-        empty="nobody did anything",
-    )
+    )  # fmt: skip
+    user = ("database user",) if logins else ()
+    heads = ("at", "who", *user, "act", "task", "verdict", "what came of it", "why")
+    cli.out.listed(map(as_json.audit, found), heads, rows, empty="nobody did anything")

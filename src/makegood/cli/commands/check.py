@@ -17,8 +17,8 @@ from makegood.base import ids
 from makegood.base.durations import shown
 from makegood.cli import exits
 from makegood.cli.client import looking
-from makegood.cli.command import Command, Whole
-from makegood.cli.context import Cli, common, pass_cli
+from makegood.cli.command import Whole
+from makegood.cli.context import Cli, command
 from makegood.cli.import_app import load_app
 from makegood.cli.render.output import counted, masked
 from makegood.cli.stored_arguments import RESULT, Fault, Find, Stored
@@ -94,11 +94,9 @@ class Stranded:
         )
 
 
-@click.command(cls=Command)
+@command()
 @click.argument("app", metavar="APP")
 @click.option("--limit", type=Whole(1), default=10_000, show_default=True, help="Check at most N open tasks.")
-@common
-@pass_cli
 def check(cli: Cli, /, *, app: str, limit: int) -> None:
     """List what APP declares and check it, and (when a store is named by --store, MAKEGOOD_STORE or a file)
     that the steps of its open tasks can run on it. Exit 1 when something is found.

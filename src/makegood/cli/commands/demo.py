@@ -7,19 +7,19 @@ from pathlib import Path
 
 import click
 
-from makegood.cli.command import Command, Whole
-from makegood.cli.context import Cli, common, pass_cli
+from makegood.cli.command import Whole
+from makegood.cli.context import Cli, command, flag
 from makegood.errors import ConfigError
 from makegood.store import open_store
 
 
-@click.command(cls=Command)
-@click.option("--headless", is_flag=True, help="In the terminal, without the stage.")
-@click.option("--stage", is_flag=True, help="With the stage, even if no terminal asks for it.")
+@command()
+@flag("--headless", text="In the terminal, without the stage.")
+@flag("--stage", text="With the stage, even if no terminal asks for it.")
 @click.option("--port", type=Whole(0), metavar="N", help="The stage's port. [default: any that is free]")
-@click.option("--no-browser", is_flag=True, help="Do not open a browser.")
+@flag("--no-browser", text="Do not open a browser.")
 @click.option("--seconds", type=Whole(1), metavar="N", help="End after so many seconds.")
-@click.option("--chaos", is_flag=True, help="Kill a random process every few seconds.")
+@flag("--chaos", text="Kill a random process every few seconds.")
 @click.option("--orders", type=Whole(1), metavar="N", help="How many orders, without the stage.")
 @click.option("--kills", type=Whole(0), metavar="N", help="How many processes to kill, without the stage.")
 @click.option("--schedulers", type=Whole(1), metavar="N", help="How many scheduler processes.")
@@ -33,10 +33,8 @@ from makegood.store import open_store
     metavar="N",
     help="Decides what is ordered, what fails and what is killed. [default: random]",
 )
-@click.option("--postgres", is_flag=True, help="On a private PostgreSQL, started for the demo.")
-@click.option("--keep", is_flag=True, help="Keep the folder with the store, the books and the logs.")
-@common
-@pass_cli
+@flag("--postgres", text="On a private PostgreSQL, started for the demo.")
+@flag("--keep", text="Keep the folder with the store, the books and the logs.")
 def demo(cli: Cli, /, *, postgres: bool, keep: bool, **options: int | None) -> None:
     """Run the order system: a shop, the submission process, schedulers, agents, supervisors, the services
     and the console, each a process of its own. In a terminal you kill them by button on a page, the stage;

@@ -13,8 +13,7 @@ import click
 from msgspec.structs import asdict as fields_of
 
 from makegood.cli import exits, findings
-from makegood.cli.command import Command
-from makegood.cli.context import Cli, common, pass_cli
+from makegood.cli.context import Cli, command, flag
 from makegood.cli.no_scheduler import state_of
 from makegood.cli.render.output import masked
 from makegood.cli.render.style import STYLES, Line
@@ -35,10 +34,8 @@ _SLOW_READ = "is the database far away, or its machine busy? Put the processes n
 _SLOW_COMMIT = "a faster disk, or a nearer standby; many tasks at once share each commit"
 
 
-@click.command(cls=Command)
-@click.option("--strict", is_flag=True, help="Exit 1 for warnings as well.")
-@common
-@pass_cli
+@command()
+@flag("--strict", text="Exit 1 for warnings as well.")
 def doctor(cli: Cli, /, *, strict: bool) -> None:
     """Examine store, clocks, leases, processes and settings; each finding comes with its remedy.
 

@@ -20,7 +20,7 @@ from makegood.base.file_paths import entered
 from makegood.cli import exits
 from makegood.cli.client import looking
 from makegood.cli.command import Command, Whole
-from makegood.cli.context import Cli, Renamed, Seconds, common, pass_cli
+from makegood.cli.context import Cli, Renamed, Seconds, command, flag, lasting
 from makegood.cli.render import as_json
 from makegood.cli.render.output import date_time, moment
 from makegood.election import Election, LeaseStore, LeaseView, Term, TermView, View, open_leases
@@ -36,15 +36,13 @@ They are for a last read of the store, and for releasing a lease that an unanswe
 """
 
 
-@click.command(cls=Command)
+@command()
 @click.argument("name", required=False)
-@click.option("--watch", is_flag=True, help="Continue, and show every change.")
-@click.option("--past", is_flag=True, help="Show past terms, and the gaps between them.")
+@flag("--watch", text="Continue, and show every change.")
+@flag("--past", text="Show past terms, and the gaps between them.")
 @click.option(
     "--limit", type=Whole(1, 1000), default=20, show_default=True, help="Show at most N past terms."
 )
-@common
-@pass_cli
 def leader(cli: Cli, /, *, name: str | None, watch: bool, past: bool, limit: int) -> None:
     """Show who leads: holder, epoch, seconds left. Without NAME: which Supervisor leads; with NAME: that
     election, whose leases are kept at --store.
@@ -158,7 +156,7 @@ class Led(Command):
         return rest
 
 
-@click.command("run", cls=Led)
+@command("run", cls=Led)
 @click.argument("name")
 @click.argument("command", nargs=-1, required=True, type=click.UNPROCESSED, metavar="-- COMMAND...")
 @click.option(
@@ -177,16 +175,14 @@ class Led(Command):
     type=Seconds(),
     help="Between SIGTERM and SIGKILL for the command. [default: ttl / 5]",
 )
-@click.option("--wait", type=Seconds(), help="Give up when not leading within this time (exit code 7).")
+@lasting("--wait", text="Give up when not leading within this time (exit code 7).")
 @click.option(
     "--keep-lease",
     cls=Renamed,
     type=Seconds(),
     help="Keep the lease at least this long, even if the command ends earlier.",
 )
-@click.option("--once", is_flag=True, help="When the term is lost, do not contend again (exit code 4).")
-@common
-@pass_cli
+@flag("--once", text="When the term is lost, do not contend again (exit code 4).")
 def run(
     cli: Cli,
     /,

@@ -4,7 +4,6 @@
 drop``.
 """
 
-import asyncio
 import shlex
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -17,10 +16,10 @@ from makegood.base.durations import shown
 from makegood.base.terminal_text import visible_json
 from makegood.cli import exits
 from makegood.cli.bulk_acts import confirmed
-from makegood.cli.client import connect, looking
-from makegood.cli.command import Command, Whole
+from makegood.cli.client import carried_out, looked
+from makegood.cli.command import Whole
 from makegood.cli.commands.task import read
-from makegood.cli.context import Cli, Seconds, by_operator, common, pass_cli
+from makegood.cli.context import Cli, at_most, by_operator, command, flag, given, lasting
 from makegood.cli.render import as_json
 from makegood.cli.render.output import counted, date_time
 from makegood.client.client import Client
@@ -28,21 +27,16 @@ from makegood.client.queues import LEASE, TRIES, Queue
 from makegood.model import notices
 from makegood.model.queue_message import QueueMessage
 from makegood.payload.codec import UNREADABLE, shallow
-from makegood.store.notice_records import ListenerView
-from makegood.store.queue_records import MessageView, QueueView, Sent
+from makegood.store.queue_records import MessageView
 
 BATCH = 100
 """Messages received in one go."""
-
-limit_option = click.option(
-    "--limit", type=Whole(1, 10_000), default=100, show_default=True, help="Show at most N."
-)
 
 
 # -- send ----------------------------------------------------------------------------------------------------
 
 
-@click.command(cls=Command)
+@command()
 @click.argument("name", metavar="NAME")
 @click.argument("value", metavar="VALUE|@FILE|-")
 @click.option("--id", "id", metavar="ID", help="The message's id: the queue takes each id once.")
@@ -56,20 +50,11 @@ limit_option = click.option(
 )
 @click.option("--kind", metavar="KIND", default="", help="The kind of message, for its receiver.")
 @click.option("--header", "headers", metavar="NAME=TEXT", multiple=True, help="May be repeated.")
-@click.option(
-    "--delay",
-    type=Seconds(),
-    default="0",
-    metavar="DURATION",
-    help="Deliver it no earlier than after this long.",
+@lasting("--delay", default="0", show_default=False, text="Deliver it no earlier than after this long.")
+@lasting("--expires", text="Drop it unread after this long.")
+@lasting(
+    "--remember", default="7d", text="With --id: how long the id is known once the message was acknowledged."
 )
-@click.option("--expires", type=Seconds(), metavar="DURATION", help="Drop it unread after this long.")
-@click.option(
-    "--remember", type=Seconds(), default="7d", show_default=True, metavar="DURATION",
-    help="With --id: how long the id is known once the message was acknowledged.",
-)  # fmt: skip
-@common
-@pass_cli
 def send(cli: Cli, /, *, name: str, value: str, headers: tuple[str, ...], **options: Any) -> None:
     """Put a message into queue NAME: a JSON value, @FILE to read it from a file, or - from stdin. Writes its
     id.
@@ -80,12 +65,7 @@ def send(cli: Cli, /, *, name: str, value: str, headers: tuple[str, ...], **opti
     if wrong_one := [header for header in headers if "=" not in header]:
         raise click.UsageError(f"--header {wrong_one[0]}: NAME=TEXT")
     heads = dict(header.split("=", 1) for header in headers) or None
-
-    async def put() -> Sent:
-        async with connect(cli) as client:
-            return await client.send(name, body, headers=heads, **options)
-
-    sent = asyncio.run(put())
+    sent = carried_out(cli, lambda client: client.send(name, body, headers=heads, **options))
     if not sent.created:
         other = ", with another value" if sent.conflict else ""
         cli.note(f"makegood: queue {name} knows a message {sent.id} already{other}: nothing was sent")
@@ -110,28 +90,20 @@ def _json(value: str) -> msgspec.Raw:
 # -- receive, ack --------------------------------------------------------------------------------------------
 
 
-@click.command(cls=Command)
+@command()
 @click.argument("name", metavar="NAME")
 @click.option("--max", "most", type=Whole(1), metavar="N", help="Stop after N messages.")
-@click.option("--follow", is_flag=True, help="Continue as messages arrive, until Ctrl-C (or --max).")
-@click.option(
-    "--timeout", type=Seconds(), metavar="DURATION",
-    help="Wait no longer for a message; then exit 7 when there was none at all.",
-)  # fmt: skip
-@click.option(
-    "--no-ack", is_flag=True,
-    help="Do not acknowledge: each message is redelivered after --lease unless you run `makegood queue ack` with its receipt.",
-)  # fmt: skip
-@click.option(
-    "--lease", type=Seconds(), default=LEASE, show_default=True, metavar="DURATION",
-    help="How long the lease on a message lasts.",
-)  # fmt: skip
+@flag("--follow", text="Continue as messages arrive, until Ctrl-C (or --max).")
+@lasting("--timeout", text="Wait no longer for a message; then exit 7 when there was none at all.")
+@flag(
+    "--no-ack",
+    text="Do not acknowledge: each message is redelivered after --lease unless you run `makegood queue ack` with its receipt.",
+)
+@lasting("--lease", default=LEASE, text="How long the lease on a message lasts.")
 @click.option(
     "--tries", type=Whole(1), default=TRIES, show_default=True, metavar="N",
     help="Deliveries before a message becomes a dead letter.",
 )  # fmt: skip
-@common
-@pass_cli
 def receive(cli: Cli, /, *, name: str, lease: float, tries: int, **options: Any) -> None:
     """Receive the messages that wait in queue NAME, and write each in a line; with --json as an object.
 
@@ -139,12 +111,10 @@ def receive(cli: Cli, /, *, name: str, lease: float, tries: int, **options: Any)
     written, because the reader has stopped, returns to the queue. Without --follow or --timeout the command
     receives what waits now, and ends.
     """
-
-    async def run() -> int:
-        async with connect(cli) as client:
-            return await _receive(cli, client.queue(name, lease=lease, tries=tries), **options)
-
-    click.get_current_context().exit(asyncio.run(run()))
+    code = carried_out(
+        cli, lambda client: _receive(cli, client.queue(name, lease=lease, tries=tries), **options)
+    )
+    click.get_current_context().exit(code)
 
 
 async def _receive(
@@ -191,11 +161,9 @@ def one_line(body: bytes) -> str:
     return visible_json(body.decode(errors="replace"))
 
 
-@click.command(cls=Command)
+@command()
 @click.argument("name", metavar="NAME")
 @click.argument("receipts", metavar="RECEIPT...", nargs=-1, required=True)
-@common
-@pass_cli
 def ack(cli: Cli, /, *, name: str, receipts: tuple[str, ...]) -> None:
     """Acknowledge messages that `queue receive NAME --no-ack` wrote, by their receipts. Exit 4 if one was
     redelivered since.
@@ -205,17 +173,13 @@ def ack(cli: Cli, /, *, name: str, receipts: tuple[str, ...]) -> None:
         raise click.UsageError(
             f"{receipts[parsed.index(None)]!r} is not a receipt: `queue receive {shlex.quote(name)} --no-ack` writes them, such as 12.1"
         )
-
-    async def run() -> list[bool]:
-        async with connect(cli) as client:
-            return await client.store.queues.acknowledge_messages([one for one in parsed if one is not None])
-
-    said = asyncio.run(run())
+    ours = [one for one in parsed if one is not None]
+    said = carried_out(cli, lambda client: client.store.queues.acknowledge_messages(ours))
     if cli.json:
         pairs = zip(receipts, said, strict=True)
-        cli.out.document([{"receipt": text, "acknowledged": ours} for text, ours in pairs])
-    for text, ours in zip(receipts, said, strict=True):
-        if not ours:
+        cli.out.document([{"receipt": text, "acknowledged": held} for text, held in pairs])
+    for text, held in zip(receipts, said, strict=True):
+        if not held:
             cli.note(f"makegood: {text} is no longer valid: its message was acknowledged, or redelivered")
     click.get_current_context().exit(exits.DONE if all(said) else exits.REFUSED)
 
@@ -223,54 +187,42 @@ def ack(cli: Cli, /, *, name: str, receipts: tuple[str, ...]) -> None:
 # -- list, replay, drop --------------------------------------------------------------------------------------
 
 
-@click.command("list", cls=Command)
+@command("list")
 @click.argument("name", metavar="[NAME]", required=False)
-@click.option("--dead", is_flag=True, help="Dead letters: messages that could not be handled.")
-@limit_option
-@common
-@pass_cli
+@flag("--dead", text="Dead letters: messages that could not be handled.")
+@at_most()
 def list_(cli: Cli, /, *, name: str | None, dead: bool, limit: int) -> None:
     """List the queues; with NAME the messages that wait in it, with --dead those that could not be handled.
     Listing does not lease any message.
     """
-
-    async def look() -> tuple[list[QueueView], list[MessageView]]:
-        async with looking(cli) as client:
-            if name is None and not dead:
-                return await client.queues(), []
-            return [], await client.messages(name, dead=dead, limit=limit)
-
-    queues, messages = asyncio.run(look())
     if name is not None or dead:
-        _messages(cli, messages, name, dead=dead)
-    elif cli.json:
-        cli.out.document([as_json.queue(view) for view in queues])
-    else:
-        rows = [
-            (
-                v.queue, v.waiting, v.taken, v.delayed, v.dead, sizes.shown(v.bytes),
-                None if v.oldest is None else shown(v.oldest), "yes" if v.read else "never",
-            )
-            for v in queues
-        ]  # fmt: skip
-        heads = ("queue", "waiting", "taken", "delayed", "dead", "size", "oldest", "read")
-        cli.out.table(heads, rows, empty="no message in any queue")
+        found = looked(cli, lambda client: client.messages(name, dead=dead, limit=limit))
+        _messages(cli, found, name, dead=dead)
+        return
+    queues = looked(cli, lambda client: client.queues())
+    rows = (
+        (
+            v.queue, v.waiting, v.taken, v.delayed, v.dead, sizes.shown(v.bytes),
+            None if v.oldest is None else shown(v.oldest), "yes" if v.read else "never",
+        )
+        for v in queues
+    )  # fmt: skip
+    heads = ("queue", "waiting", "taken", "delayed", "dead", "size", "oldest", "read")
+    cli.out.listed(map(as_json.queue, queues), heads, rows, empty="no message in any queue")
 
 
 def _messages(cli: Cli, found: list[MessageView], name: str | None, *, dead: bool) -> None:
-    if cli.json:
-        cli.out.document([as_json.mail(view) for view in found])
-        return
     where = "any queue" if name is None else f"queue {name}"
-    rows = [
+    rows = (
         (
             v.message.queue, v.message.id, date_time(v.message.sent_at), v.message.tries, _state(v), v.message.error,
             one_line(v.message.body),
         )
         for v in found
-    ]  # fmt: skip
+    )  # fmt: skip
     heads = ("queue", "id", "sent", "tries", "state", "error", "value")
-    cli.out.table(heads, rows, empty=f"no {'dead letter' if dead else 'message'} in {where}", folds=False)
+    empty = f"no {'dead letter' if dead else 'message'} in {where}"
+    cli.out.listed(map(as_json.mail, found), heads, rows, empty=empty, folds=False)
 
 
 def _state(view: MessageView) -> str:
@@ -289,11 +241,11 @@ def _which(chosen: tuple[str, ...], *, everything: bool, what: str) -> None:
 def _of_many(what: str, all_of_them: str) -> Callable[[Callable[..., None]], Callable[..., None]]:
     """Make a function an operator's act on named items, or on all: it takes ``chosen`` and ``everything``."""
     named = click.argument("chosen", metavar=f"[{what}]...", nargs=-1)
-    every = click.option("--all", "everything", is_flag=True, help=all_of_them)
-    return lambda act: named(every(by_operator(common(pass_cli(act)))))
+    every = flag("--all", "everything", text=all_of_them)
+    return given(named, every, by_operator)
 
 
-@click.command(cls=Command)
+@command()
 @click.argument("name", metavar="NAME")
 @click.option(
     "--value",
@@ -306,12 +258,10 @@ def replay(cli: Cli, /, **options: Any) -> None:
     _revive(cli, **options, drop=False)
 
 
-@click.command(cls=Command)
+@command()
 @click.argument("name", metavar="NAME")
-@click.option(
-    "--waiting", is_flag=True, help="Waiting messages that no receiver has, instead of dead letters."
-)
-@click.option("--yes", "-y", is_flag=True, help="With --all --waiting: do not ask.")
+@flag("--waiting", text="Waiting messages that no receiver has, instead of dead letters.")
+@flag("--yes", "-y", text="With --all --waiting: do not ask.")
 @_of_many("ID", "All dead letters of the queue; with --waiting, all waiting messages.")
 def drop(cli: Cli, /, *, waiting: bool, yes: bool, **options: Any) -> None:
     """Remove dead letters of queue NAME for good, and end their alerts; with --waiting messages that nobody
@@ -329,25 +279,17 @@ def _drop_waiting(
     cli: Cli, *, name: str, chosen: tuple[str, ...], everything: bool, yes: bool, who: str | None, why: str
 ) -> None:
     _which(chosen, everything=everything, what="ID")
-
-    async def count() -> int:
-        async with looking(cli) as client:
-            return sum(view.waiting + view.delayed for view in await client.queues() if view.queue == name)
-
     if everything and not yes:
-        there = asyncio.run(count())
+        queues = looked(cli, lambda client: client.queues())
+        there = sum(view.waiting + view.delayed for view in queues if view.queue == name)
         if there and not confirmed(
             cli, f"drop {counted(there, 'message')} that wait{'s' * (there == 1)} in queue {name}?"
         ):
             cli.note("nothing was done")
             return
-
-    async def run(client: Client) -> list[str]:
-        return await client.drop_messages(
-            name, None if everything else chosen, waiting=True, who=who, why=why
-        )
-
-    _said(cli, asyncio.run(_with(cli, run)), chosen, f"message that waits in queue {name}", drop=True)
+    which = None if everything else chosen
+    found = carried_out(cli, lambda client: client.drop_messages(name, which, waiting=True, who=who, why=why))
+    _said(cli, found, chosen, f"message that waits in queue {name}", drop=True)
 
 
 def _revive(
@@ -372,13 +314,7 @@ def _revive(
             return await client.drop_messages(name, which, who=who, why=why)
         return await client.replay_messages(name, which, value=body, who=who, why=why)
 
-    _said(cli, asyncio.run(_with(cli, run)), chosen, f"dead letter in queue {name}", drop=drop)
-
-
-async def _with(cli: Cli, work: Any) -> list[str]:
-    async with connect(cli) as client:
-        found: list[str] = await work(client)
-        return found
+    _said(cli, carried_out(cli, run), chosen, f"dead letter in queue {name}", drop=drop)
 
 
 def _said(cli: Cli, found: list[str], chosen: Sequence[str], what: str, *, drop: bool) -> None:
@@ -399,40 +335,31 @@ def _said(cli: Cli, found: list[str], chosen: Sequence[str], what: str, *, drop:
 # -- notices -------------------------------------------------------------------------------------------------
 
 
-@click.command("list", cls=Command)
-@click.option("--dead", is_flag=True, help="Only abandoned ones.")
-@limit_option
-@common
-@pass_cli
+@command("list")
+@flag("--dead", text="Only abandoned ones.")
+@at_most()
 def notices_list(cli: Cli, /, *, dead: bool, limit: int) -> None:
     """List undelivered webhook notifications, abandoned ones first."""
-
-    async def look() -> list[ListenerView]:
-        async with looking(cli) as client:
-            return await client.notices(dead=dead, limit=limit)
-
-    found = asyncio.run(look())
-    if cli.json:
-        cli.out.document([as_json.listener(view) for view in found])
-        return
-    rows = [
+    found = looked(cli, lambda client: client.notices(dead=dead, limit=limit))
+    rows = (
         (
             ids.show(v.task), notices.shown(v.url), v.last - v.sent, v.tries,
             "given up" if v.due is None else "due" if v.due <= 0 else f"in {shown(v.due)}", v.error,
         )
         for v in found
-    ]  # fmt: skip
-    cli.out.table(("task", "to", "unsent", "tries", "state", "error"), rows, empty="no pending notifications")
+    )  # fmt: skip
+    heads = ("task", "to", "unsent", "tries", "state", "error")
+    cli.out.listed(map(as_json.listener, found), heads, rows, empty="no pending notifications")
 
 
-@click.command("retry", cls=Command)
+@command("retry")
 @_of_many("TASK", "For all tasks.")
 def notices_retry(cli: Cli, /, **options: Any) -> None:
     """Send the abandoned notifications of these tasks again, and close their alerts."""
     _resend(cli, **options, drop=False)
 
 
-@click.command("drop", cls=Command)
+@command("drop")
 @_of_many("TASK", "For all tasks.")
 def notices_drop(cli: Cli, /, **options: Any) -> None:
     """Drop the unsent notifications of these tasks, with --all the abandoned ones, and close their
@@ -453,4 +380,4 @@ def _resend(
         return [found for task in chosen for found in await verb(task, who=who, why=why)]
 
     what = "unsent notice" if drop and not everything else "notice that was given up"
-    _said(cli, asyncio.run(_with(cli, run)), chosen, what, drop=drop)
+    _said(cli, carried_out(cli, run), chosen, what, drop=drop)

@@ -9,10 +9,10 @@ import asyncio
 import sys
 
 import click
+from msgspec import structs
 
 from makegood.cli.client import connect
-from makegood.cli.command import Command
-from makegood.cli.context import Cli, by_operator, common, pass_cli
+from makegood.cli.context import Cli, by_operator, command, flag
 from makegood.cli.no_scheduler import state_of
 from makegood.cli.render.output import counted, masked
 from makegood.errors import ActRefusedError
@@ -20,11 +20,9 @@ from makegood.store.records import Anew
 from makegood.store.views import NodeView
 
 
-@click.command(cls=Command)
-@click.option("--yes", "-y", is_flag=True, help="Do not ask.")
+@command()
+@flag("--yes", "-y", text="Do not ask.")
 @by_operator
-@common
-@pass_cli
 def restored(cli: Cli, /, *, yes: bool, why: str, who: str | None) -> None:
     """Record that the store was restored from a backup: its generation rises, and what was under way is in
     doubt.
@@ -33,14 +31,7 @@ def restored(cli: Cli, /, *, yes: bool, why: str, who: str | None) -> None:
     """
     found = asyncio.run(_restored(cli, who, why, asked=not yes))
     if cli.json:
-        cli.out.document(
-            {
-                "store": masked(cli.settings.store),
-                "generation": found.generation,
-                "freed": found.freed,
-                "doubtful": found.doubtful,
-            }
-        )
+        cli.out.document({"store": masked(cli.settings.store), **structs.asdict(found)})
         return
     cli.out.text(
         f"generation {found.generation} began: {counted(found.freed, 'task')} freed, "

@@ -14,9 +14,8 @@ from makegood.base.durations import shown
 from makegood.base.host_port import with_tls
 from makegood.cli import event_loop
 from makegood.cli.client import looking
-from makegood.cli.command import Command
 from makegood.cli.commands.store import set_up
-from makegood.cli.context import Cli, common, pass_cli, setting
+from makegood.cli.context import Cli, command, flag, given, setting
 from makegood.cli.import_app import load_app
 from makegood.cli.logs_and_telemetry import set_up_logs, telemetry_of
 from makegood.cli.render.output import masked
@@ -36,29 +35,24 @@ drain_option = setting(
     metavar="DURATION",
     text="On shutdown, wait this long for running calls [default: 30s]. A second SIGTERM or Ctrl-C exits at once.",
 )
-listen_option = setting(
-    "listen",
-    metavar="HOST:PORT",
-    text="Serve /livez, /readyz, /startupz and /metrics at this address; port 0 picks a free port.",
+process_options = given(
+    setting(
+        "listen",
+        metavar="HOST:PORT",
+        text="Serve /livez, /readyz, /startupz and /metrics at this address; port 0 picks a free port.",
+    ),
+    setting("traces", metavar="on|off", text="Send a span for each attempt, by OTLP. [default: off]"),
+    setting("log_level", metavar="LEVEL", text=f"One of {', '.join(LEVELS)}. [default: info]"),
+    setting("log_format", metavar="FORMAT", text="text (the default), or json: an object a line."),
 )
-traces_option = setting(
-    "traces", metavar="on|off", text="Send a span for each attempt, by OTLP. [default: off]"
-)
-level_option = setting("log_level", metavar="LEVEL", text=f"One of {', '.join(LEVELS)}. [default: info]")
-format_option = setting("log_format", metavar="FORMAT", text="text (the default), or json: an object a line.")
 
 
-@click.command(cls=Command)
+@command()
 @click.argument("app", metavar="APP")
 @slots_option
 @every_option
 @drain_option
-@listen_option
-@traces_option
-@level_option
-@format_option
-@common
-@pass_cli
+@process_options
 def run(cli: Cli, /, *, app: str) -> None:
     """Run all roles of APP in one process, such as `makegood run orders:shop`. Creates the tables in an
     empty store.
@@ -68,14 +62,9 @@ def run(cli: Cli, /, *, app: str) -> None:
     _serve(cli, loaded, ("scheduler", "agent", "supervisor", *(("inbox",) if loaded.inboxes else ())), None)
 
 
-@click.command(cls=Command)
+@command()
 @drain_option
-@listen_option
-@traces_option
-@level_option
-@format_option
-@common
-@pass_cli
+@process_options
 def scheduler(cli: Cli) -> None:
     """Run a Scheduler: it claims tasks, puts their steps in order and records every change. It never imports
     your code.
@@ -83,17 +72,12 @@ def scheduler(cli: Cli) -> None:
     _serve(cli, None, ("scheduler",), None)
 
 
-@click.command(cls=Command)
+@command()
 @click.argument("app", metavar="APP")
 @click.argument("names", metavar="NAME...", nargs=-1, required=True)
 @slots_option
 @drain_option
-@listen_option
-@traces_option
-@level_option
-@format_option
-@common
-@pass_cli
+@process_options
 def agent(cli: Cli, /, *, app: str, names: tuple[str, ...]) -> None:
     """Run the named agents of APP, such as `makegood agent orders:shop payments stock`."""
     loaded = load_app(app)
@@ -104,7 +88,7 @@ def agent(cli: Cli, /, *, app: str, names: tuple[str, ...]) -> None:
     _serve(cli, loaded, ("agent",), names)
 
 
-@click.command(cls=Command)
+@command()
 @click.argument("app", metavar="[APP]", required=False)
 @click.option(
     "--from",
@@ -113,16 +97,9 @@ def agent(cli: Cli, /, *, app: str, names: tuple[str, ...]) -> None:
     envvar="MAKEGOOD_OUTBOX",
     help="Copy orders from the table makegood_outbox of another database into queues of the store; else MAKEGOOD_OUTBOX.",
 )
-@click.option(
-    "--ddl", is_flag=True, help="With --from: print the statement that creates that table, and exit."
-)
+@flag("--ddl", text="With --from: print the statement that creates that table, and exit.")
 @drain_option
-@listen_option
-@traces_option
-@level_option
-@format_option
-@common
-@pass_cli
+@process_options
 def inbox(cli: Cli, /, *, app: str | None, outbox: str | None, ddl: bool) -> None:
     """Run the inboxes of APP, such as `makegood inbox orders:shop`: messages of their queues become tasks.
 
@@ -145,19 +122,13 @@ def inbox(cli: Cli, /, *, app: str | None, outbox: str | None, ddl: bool) -> Non
     _serve(cli, loaded, () if loaded is None else ("inbox",), None, outbox)
 
 
-@click.command(cls=Command)
-@click.option(
+@command()
+@flag(
     "--once",
-    is_flag=True,
-    help="One pass, for cron: acquire the lease, wait one interval, judge what is overdue, release the lease.",
+    text="One pass, for cron: acquire the lease, wait one interval, judge what is overdue, release the lease.",
 )
 @every_option
-@listen_option
-@traces_option
-@level_option
-@format_option
-@common
-@pass_cli
+@process_options
 def supervisor(cli: Cli, /, *, once: bool) -> None:
     """Run a Supervisor: it finds what is overdue or left behind and asks for the remedy. Many may run, one
     leads.

@@ -7,12 +7,12 @@ from collections.abc import Awaitable, Callable, Sequence
 from typing import TypeVar
 
 import click
+from msgspec import structs
 
 from makegood.base.durations import seconds
 from makegood.cli import exits
 from makegood.cli.client import looking
-from makegood.cli.command import Command
-from makegood.cli.context import Cli, common, pass_cli
+from makegood.cli.context import Cli, command, flag
 from makegood.cli.render.output import counted, masked
 from makegood.cli.settings import duration
 from makegood.client.client import Client
@@ -63,22 +63,12 @@ def listed(names: Sequence[str]) -> str:
 
 def shape_of(cli: Cli, found: SchemaStatus) -> dict[str, object]:
     """Return a store's schema as ``--json`` shows it."""
-    return {
-        "store": masked(cli.settings.store),
-        "dialect": found.dialect,
-        "version": found.version,
-        "needed": found.needed,
-        "missing": found.missing,
-        "rows": found.rows,
-        "others": found.others,
-    }
+    return {"store": masked(cli.settings.store), **structs.asdict(found)}
 
 
-@click.command(cls=Command)
-@click.option("--plan", is_flag=True, help="Only list what would be applied.")
-@click.option("--sql", is_flag=True, help="Only print the SQL that would be applied.")
-@common
-@pass_cli
+@command()
+@flag("--plan", text="Only list what would be applied.")
+@flag("--sql", text="Only print the SQL that would be applied.")
 def migrate(cli: Cli, /, *, plan: bool, sql: bool) -> None:
     """Bring the store's schema up to date; an empty store is set up."""
     if plan and sql:
@@ -110,9 +100,7 @@ def migrate(cli: Cli, /, *, plan: bool, sql: bool) -> None:
         cli.note("nothing to apply: the schema is up to date")
 
 
-@click.command(cls=Command)
-@common
-@pass_cli
+@command()
 def status(cli: Cli) -> None:
     """Show schema version, missing migrations and row counts; exit 9 when the schema is older or newer than
     needed.
@@ -145,9 +133,7 @@ def _tell(cli: Cli, found: SchemaStatus) -> None:
 _BROKEN = 100
 
 
-@click.command(cls=Command)
-@common
-@pass_cli
+@command()
 def check(cli: Cli) -> None:
     """Verify integrity and durability settings, and read every unfinished row; exit 1 when something is
     found, 9 when a migration is missing.
@@ -176,7 +162,7 @@ def check(cli: Cli) -> None:
     click.get_current_context().exit(exits.FAILED if findings else exits.DONE)
 
 
-@click.command(cls=Command)
+@command()
 @click.option(
     "--role", "roles", multiple=True, type=click.Choice(ROLES), help="Only this kind of role. [default: all]"
 )
@@ -190,8 +176,6 @@ def check(cli: Cli) -> None:
     show_default=True,
     help="The beginning of the roles' names.",
 )
-@common
-@pass_cli
 def grants(cli: Cli, /, *, roles: tuple[str, ...], agents: tuple[str, ...], prefix: str) -> None:
     """Print the SQL that gives each kind of process a role of its own in PostgreSQL, with no more rights than
     it needs.
@@ -222,7 +206,7 @@ _PAGE = 500
 _SAY = 2.0  # seconds between two lines of progress
 
 
-@click.command(cls=Command)
+@command()
 @click.option(
     "--older",
     metavar="DURATION",
@@ -230,9 +214,7 @@ _SAY = 2.0  # seconds between two lines of progress
     show_default=True,
     help="Only tasks that ended longer ago than this.",
 )
-@click.option("--dry-run", is_flag=True, help="Only count what would be removed.")
-@common
-@pass_cli
+@flag("--dry-run", text="Only count what would be removed.")
 def prune(cli: Cli, /, *, older: str, dry_run: bool) -> None:
     """Remove tasks that are processed or undone, with everything recorded about them.
 

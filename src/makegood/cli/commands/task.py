@@ -18,8 +18,8 @@ from makegood.base.durations import shown
 from makegood.base.terminal_text import visible_json
 from makegood.cli import exits, next_commands, no_scheduler
 from makegood.cli.client import connect, looking
-from makegood.cli.command import Command, Whole
-from makegood.cli.context import Cli, Seconds, common, pass_cli
+from makegood.cli.command import Whole
+from makegood.cli.context import Cli, at_most, command, flag, lasting
 from makegood.cli.corrected_inputs import told
 from makegood.cli.filters import filter_options, unknown_names
 from makegood.cli.import_app import load_workflow, place_of
@@ -40,33 +40,26 @@ from makegood.workflow.workflow import Workflow
 REDRAW = 0.25
 """Seconds between two looks at a task that is drawn live."""
 
-timeout_option = click.option(
-    "--timeout",
-    type=Seconds(),
-    metavar="DURATION",
-    help="Wait at most this long (30, 20s, 5m), then exit with 7; the task continues.",
+timeout_option = lasting(
+    "--timeout", text="Wait at most this long (30, 20s, 5m), then exit with 7; the task continues."
 )
 
 
 # -- submit --------------------------------------------------------------------------------------------------
 
 
-@click.command(cls=Command)
+@command()
 @click.argument("workflow")
 @click.argument("inputs", nargs=-1, metavar="[INPUT|@FILE|-]...")
-@click.option("--named", is_flag=True, help="Pass one INPUT, a JSON object with a member for each parameter.")
+@flag("--named", text="Pass one INPUT, a JSON object with a member for each parameter.")
 @click.option(
     "--key", metavar="KEY", help="Task key: the same key with the same inputs returns the existing task."
 )
 @click.option("--priority", type=Whole(0, 9), help="Priority, 0 to 9; 9 runs first.")
 @click.option("--correlation-id", metavar="ID", help="An id of your own, stored with the task.")
 @click.option("--reply-to", metavar="TO", help="Where to send its states: queue:NAME or https://…")
-@click.option(
-    "--wait", is_flag=True, help="Wait for the end; write the result; exit with the task's outcome."
-)
+@flag("--wait", text="Wait for the end; write the result; exit with the task's outcome.")
 @timeout_option
-@common
-@pass_cli
 def submit(
     cli: Cli,
     /,
@@ -232,12 +225,10 @@ def _converted(value: bytes, hint: Any, name: str) -> Any:
 # -- list, show, history -------------------------------------------------------------------------------------
 
 
-@click.command("list", cls=Command)
+@command("list")
 @filter_options
-@click.option("--limit", type=Whole(1, 10_000), default=50, show_default=True, help="Show at most N.")
+@at_most(default=50)
 @click.option("--before", metavar="ID", help="Only tasks older than this one: the next page.")
-@common
-@pass_cli
 def list_(cli: Cli, /, *, chosen: Filter | None, before: str | None, limit: int) -> None:
     """List tasks, newest first."""
     wanted = replace(chosen or Filter(), before=None if before is None else ids.parse(before), limit=limit)
@@ -282,10 +273,8 @@ def _why(view: TaskView, found: TaskDetail | None) -> str:
     return view.cause if found is None else reasons(found)
 
 
-@click.command(cls=Command)
+@command()
 @click.argument("task_id", metavar="ID")
-@common
-@pass_cli
 def show(cli: Cli, /, *, task_id: str) -> None:
     """Show a task with its inputs, steps and alerts."""
 
@@ -345,11 +334,9 @@ def _facts(found: TaskDetail) -> list[tuple[str, str]]:
     return [(name, str(value)) for name, value in facts if value not in (None, "")]
 
 
-@click.command(cls=Command)
+@command()
 @click.argument("task_id", metavar="ID")
-@click.option("--follow", is_flag=True, help="Continue until the task is at rest.")
-@common
-@pass_cli
+@flag("--follow", text="Continue until the task is at rest.")
 def history(cli: Cli, /, *, task_id: str, follow: bool) -> None:
     """Show each transition with its time, and the replies that came too late."""
 
@@ -373,11 +360,9 @@ def history(cli: Cli, /, *, task_id: str, follow: bool) -> None:
 # -- watch ---------------------------------------------------------------------------------------------------
 
 
-@click.command(cls=Command)
+@command()
 @click.argument("task_id", metavar="ID")
 @timeout_option
-@common
-@pass_cli
 def watch(cli: Cli, /, *, task_id: str, timeout: float | None) -> None:
     """Follow a task until it is at rest; exit with its outcome: 0 processed, 5 undone, 6 in error.
 

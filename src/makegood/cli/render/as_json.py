@@ -32,117 +32,84 @@ from makegood.store.views import (
 Shape = dict[str, Any]
 
 
+_TIMES = frozenset({"created", "ended", "complete_by", "at", "acked", "sent_at", "expires"})
+_ROUNDED = frozenset({"due", "oldest", "remaining"})
+
+
 def raw(value: bytes | None) -> msgspec.Raw | None:
     """Return JSON bytes for splicing in."""
     return None if value is None else msgspec.Raw(value)
 
 
+def picked(view: object, names: str, **others: Any) -> Shape:
+    """Return these attributes of a record, in this order, as JSON shows them.
+
+    ``name?``: null instead of "". ``others``: values of names that are not attributes, or differ from them.
+    """
+    found: Shape = {}
+    for asked in names.split():
+        name = asked.removesuffix("?")
+        found[name] = others[name] if name in others else _plain(name, getattr(view, name))
+        if name != asked:
+            found[name] = found[name] or None
+    return found
+
+
+def _plain(name: str, value: Any) -> Any:
+    if name in _TIMES:
+        return moment(value)
+    if name in _ROUNDED:
+        return None if value is None else round(value, 3)
+    return msgspec.Raw(value) if isinstance(value, bytes) else value
+
+
+def _task(number: int | None) -> str | None:
+    return ids.show(number) if number else None
+
+
 def task(view: TaskView) -> Shape:
     """Return a task."""
-    return {
-        "id": ids.show(view.id),
-        "app": view.app,
-        "workflow": view.workflow,
-        "key": view.key,
-        "state": view.state,
-        "goal": view.goal,
-        "submission": view.submission,
-        "priority": view.priority,
-        "cause": view.cause,
-        "failure_count": view.failure_count,
-        "locked_by": view.locked_by,
-        "epoch": view.epoch,
-        "correlation_id": view.correlation_id,
-        "created": moment(view.created),
-        "ended": moment(view.ended),
-        "complete_by": moment(view.complete_by),
-        "result": raw(view.result),
-    }
+    names = (
+        "id app workflow key state goal submission priority cause failure_count locked_by epoch correlation_id created "
+        "ended complete_by result"
+    )
+    return picked(view, names, id=ids.show(view.id))
 
 
 def step(view: StepView) -> Shape:
     """Return a step. ``due``: seconds until its complete-by, or its timer."""
-    return {
-        "idx": view.idx,
-        "kind": view.kind,
-        "name": view.name,
-        "agent": view.agent,
-        "action": view.action,
-        "state": view.state,
-        "attempt": view.attempt,
-        "round": view.round,
-        "failures": view.failures,
-        "doubt": view.doubt,
-        "undoable": view.undoable,
-        "result": raw(view.result),
-        "error": view.error,
-        "doing": view.doing,
-        "waiting": view.waiting,
-        "taken_by": view.taken_by,
-        "due": None if view.due is None else round(view.due, 3),
-    }
+    names = "idx kind name agent action state attempt round failures doubt undoable result error doing waiting taken_by due"
+    return picked(view, names)
 
 
 def detail(found: TaskDetail) -> Shape:
     """Return a task with its inputs and steps."""
-    return {
-        **task(found.task),
-        "inputs": [raw(value) for value in found.inputs],
-        "reply_to": found.reply_to,
-        "steps": [step(view) for view in found.steps],
-        "unreadable": found.unreadable,
-    }
+    inputs, steps = [raw(value) for value in found.inputs], [step(view) for view in found.steps]
+    return task(found.task) | picked(found, "inputs reply_to steps unreadable", inputs=inputs, steps=steps)
 
 
 def event(view: EventView) -> Shape:
     """Return one row of a task's history."""
-    return {
-        "event": "moves" if view.moves else "note",
-        "seq": view.seq,
-        "task": ids.show(view.task),
-        "at": moment(view.at),
-        "node": view.node,
-        "moves": [
-            {"step": None if who == "task" else who, "from": before, "to": after, "why": why}
-            for who, before, after, why in view.moves
-        ],
-        "note": view.note,
-    }
+    moves = [
+        {"step": None if who == "task" else who, "from": before, "to": after, "why": why}
+        for who, before, after, why in view.moves
+    ]
+    kind = "moves" if view.moves else "note"
+    return picked(
+        view, "event seq task at node moves note", event=kind, task=ids.show(view.task), moves=moves
+    )
 
 
 def alert(view: AlertView) -> Shape:
     """Return an alert."""
-    return {
-        "id": view.id,
-        "kind": view.kind,
-        "task": None if not view.task else ids.show(view.task),
-        "step": view.step or None,
-        "text": view.text,
-        "at": moment(view.at),
-        "open": view.open,
-        "ended": moment(view.ended),
-        "ended_why": view.ended_why or None,
-        "acked": moment(view.acked),
-        "acked_by": view.acked_by or None,
-        "acked_why": view.acked_why or None,
-    }
+    names = "id kind task step? text at open ended ended_why? acked acked_by? acked_why?"
+    return picked(view, names, task=_task(view.task))
 
 
 def audit(view: AuditView) -> Shape:
     """Return an operator's act."""
-    return {
-        "act": view.act,
-        "task": None if not view.task else ids.show(view.task),
-        "kind": view.kind,
-        "who": view.who,
-        "db_user": view.db_user,
-        "why": view.why,
-        "verdict": view.verdict,
-        "outcome": view.outcome,
-        "state": view.state,
-        "at": moment(view.at),
-        "change": raw(view.change),
-    }
+    names = "act task kind who db_user why verdict outcome state at change"
+    return picked(view, names, task=_task(view.task))
 
 
 def lease(view: LeaseView | None, name: str) -> Shape:
@@ -161,35 +128,26 @@ def lease(view: LeaseView | None, name: str) -> Shape:
 
 def node(view: NodeView, state: str) -> Shape:
     """Return a process with its agents."""
-    return {
-        "id": view.id,
-        "name": view.info.name,
-        "roles": list(view.info.roles),
-        "host": view.info.host,
-        "pid": view.info.pid,
-        "state": state,
+    age, agents = max(0.0, view.info.ttl - view.remaining), [_agent(info) for info in view.info.agents]
+    about = picked(view.info, "name roles host pid")
+    own = {
         "started": moment(view.started),
-        "heartbeat_age": round(max(0.0, view.info.ttl - view.remaining), 3),
+        "heartbeat_age": round(age, 3),
         "remaining": round(view.remaining, 3),
-        "held": view.info.held,
-        "agents": [
-            {
-                "agent": info.agent,
-                "slots": info.slots,
-                "used": info.used,
-                "calls": info.calls,
-                "failed": info.failed,
-                "failure_rate": rate(info.failed, info.calls),
-                "seconds": round(info.seconds, 6),
-                "success": None if info.success is None else round(info.success, 4),
-                "circuit": info.circuit or None,
-                "reset": round(info.reset, 3) if info.circuit == "open" else None,
-                "most": info.slots if info.most is None else info.most,
-                "rate": info.rate,
-            }
-            for info in view.info.agents
-        ],
     }
+    return {"id": view.id, **about, "state": state, **own, "held": view.info.held, "agents": agents}
+
+
+def _agent(info: AgentInfo) -> Shape:
+    return picked(
+        info,
+        "agent slots used calls failed failure_rate seconds success circuit? reset most rate",
+        failure_rate=rate(info.failed, info.calls),
+        seconds=round(info.seconds, 6),
+        success=None if info.success is None else round(info.success, 4),
+        reset=round(info.reset, 3) if info.circuit == "open" else None,
+        most=info.slots if info.most is None else info.most,
+    )
 
 
 def circuit(info: AgentInfo) -> str | None:
@@ -235,37 +193,20 @@ def of_receipt(text: str) -> tuple[int, int] | None:
     return (int(seq), int(tries)) if seq.isdecimal() and tries.isdecimal() else None
 
 
+_MESSAGE = "queue id kind? value correlation_id reply_to task sequence headers sent_at tries error?"
+
+
 def message(found: QueueMessage) -> Shape:
     """Return a message."""
-    return {
-        "queue": found.queue,
-        "id": found.id,
-        "kind": found.kind or None,
-        "value": _json(found.body),
-        "correlation_id": found.correlation_id,
-        "reply_to": found.reply_to,
-        "task": found.task,
-        "sequence": found.sequence,
-        "headers": dict(found.headers),
-        "sent_at": moment(found.sent_at),
-        "tries": found.tries,
-        "error": found.error or None,
-        "receipt": receipt(found),
-    }
+    about = {"value": _json(found.body), "headers": dict(found.headers)}
+    return picked(found, f"{_MESSAGE} receipt", **about, receipt=receipt(found))
 
 
 def mail(view: MessageView) -> Shape:
     """Return a message with its state. ``due``: seconds until it can be received."""
-    shape = message(view.message)
-    del shape["receipt"]  # a look is no delivery
-    return {
-        **shape,
-        "state": view.state,
-        "due": round(view.due, 3) if view.state == "waiting" else None,
-        "taken_by": view.taken_by,
-        "ended": moment(view.ended),
-        "expires": moment(view.expires),
-    }
+    found, due = view.message, round(view.due, 3) if view.state == "waiting" else None
+    about = picked(found, _MESSAGE, value=_json(found.body), headers=dict(found.headers))
+    return about | picked(view, "state due taken_by ended expires", due=due)
 
 
 def queue(view: QueueView) -> Shape:
@@ -274,30 +215,13 @@ def queue(view: QueueView) -> Shape:
     ``oldest``: seconds for which its oldest receivable message has waited. ``read``: whether one of its
     messages was given to a receiver. ``bytes``: of the values of its messages, without dead letters.
     """
-    return {
-        "queue": view.queue,
-        "waiting": view.waiting,
-        "taken": view.taken,
-        "delayed": view.delayed,
-        "dead": view.dead,
-        "bytes": view.bytes,
-        "oldest": None if view.oldest is None else round(view.oldest, 3),
-        "read": view.read,
-    }
+    return picked(view, "queue waiting taken delayed dead bytes oldest read")
 
 
 def listener(view: ListenerView) -> Shape:
     """Return a webhook with unsent notices of a task. ``due``: seconds until the next try."""
-    return {
-        "task": ids.show(view.task),
-        "to": notices.shown(view.url),
-        "sent": view.sent,
-        "last": view.last,
-        "tries": view.tries,
-        "dead": view.dead,
-        "due": None if view.due is None else round(view.due, 3),
-        "error": view.error or None,
-    }
+    names = "task to sent last tries dead due error?"
+    return picked(view, names, task=ids.show(view.task), to=notices.shown(view.url))
 
 
 def _json(body: bytes) -> msgspec.Raw | str:

@@ -77,6 +77,21 @@ class Output:
         else:
             print(aligned(heads, cells))
 
+    def listed(
+        self,
+        documents: Iterable[object],
+        heads: Sequence[str],
+        rows: Iterable[Sequence[object]],
+        *,
+        empty: str,
+        folds: bool = True,
+    ) -> None:
+        """Write a list: one JSON document, or a table; only what is needed is drawn from the iterables."""
+        if self.json:
+            self.document(list(documents))
+        else:
+            self.table(heads, rows, empty=empty, folds=folds)
+
     def lines(self, lines: Iterable[Line]) -> None:
         """Write styled lines: coloured for people, as they are in a pipe."""
         if self.colored:
