@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from makegood.model.messages import Act
 from makegood.store import alerts, queue_records
-from makegood.store.queue_records import MessageView, QueueView
+from makegood.store.queue_records import MessageView, QueueView, Room
 from makegood.store.transaction import ReadTx, Sql, Tx
 
 _WIDTH = len(queue_records.COLUMNS.split(", "))
@@ -58,6 +58,15 @@ update makegood.message set state = 'waiting', tries = 0, visible_at = {now}, en
 _DROP = Sql("delete from makegood.message where seq = any ($1::bigint[])")
 _BODY = Sql("select body from makegood.message where seq = $1")
 _CORRECT = Sql("update makegood.message set body = $2 where seq = $1")
+_LENGTH = Sql(
+    "select count(*) from (select 1 from makegood.message where queue = $1 and state = 'waiting' limit $2) m"
+)
+_DEPTH = Sql("""
+select count(*), coalesce(sum(size), 0)::bigint from (
+    select octet_length(body) as size from makegood.message where queue = $1 and state = 'waiting' limit $2
+) m
+""")
+_EXPIRED = Sql("delete from makegood.message where queue = $1 and state = 'waiting' and expires_at <= {now}")
 _EXPIRE = Sql(
     """
 with at as materialized (select {now} as now)
@@ -76,6 +85,27 @@ delete from makegood.message where seq in (
 )
 """,
 )
+
+
+async def check_room(tx: Tx, queue: str, room: Room, new: Sequence[int], now: float) -> None:
+    """Raise ``QueueFullError`` if too many messages or bytes wait in a queue.
+
+    The ``new`` messages, given by their sizes in bytes, are there already; expired ones are removed first.
+    ``now``: seconds, for the age of the remembered sizes.
+    """
+    if not room.depths.wants(queue, sum(new), room.most_bytes, now):
+        if (await tx.rows(_LENGTH, queue, room.most + 1))[0][0] <= room.most:
+            return
+    else:
+        count, size = (await tx.rows(_DEPTH, queue, room.most + 1))[0]
+        room.depths.found(queue, count, size, now)
+        if count <= room.most and (size <= room.most_bytes or count == 1):
+            return
+    await tx.run(_EXPIRED, queue)
+    count, size = (await tx.rows(_DEPTH, queue, room.most + len(new) + 1))[0]
+    before = count - len(new), size - sum(new)
+    if (full := queue_records.full(queue, room.most, room.most_bytes, before, new)) is not None:
+        raise full
 
 
 async def messages(

@@ -14,6 +14,7 @@ from makegood.base.old_names import report
 from makegood.election.protocol import Grant as Grant  # noqa: PLC0414 - re-exported: a record like the others
 from makegood.election.protocol import LeaseView as LeaseView  # noqa: PLC0414 - re-exported: a record like the others
 from makegood.election.protocol import PastTerm as PastTerm  # noqa: PLC0414 - re-exported: a record like the others
+from makegood.errors import StoreError
 from makegood.model.decision import Decision
 from makegood.model.messages import Request, TaskMessage
 from makegood.model.plan import OnFailure, Template
@@ -146,6 +147,16 @@ class Batch:
     ``decide`` may change it. The store puts these tasks to error.
     """
 
+    def decided(self, claimed: Sequence[Loaded]) -> dict[int, tuple[HeldTask, Decision]]:
+        """Return what ``decide`` makes of claimed tasks, by task."""
+        if self.decide is None:
+            raise StoreError("a Batch that claims tasks needs a `decide`: it says what becomes of them")
+        found = {pair[1].task.id: pair for pair in self.decide(claimed)}
+        strange = found.keys() - {loaded.task.id for loaded in claimed}
+        if strange:
+            raise StoreError(f"`decide` returned Decisions for tasks {sorted(strange)} that were not claimed")
+        return found
+
 
 @dataclass(slots=True)
 class Committed:
@@ -167,6 +178,12 @@ class Committed:
     """Tasks put to error because of their data: (task, reason)."""
     left: bool = False
     """Whether tasks were not claimed for lack of room."""
+
+    def settle(self, decided: Mapping[int, tuple[HeldTask, Decision]], stale: set[int]) -> None:
+        """Name the claimed tasks that were written, and as lost the earlier Decisions (``stale``) on them."""
+        gone = self.lost | {task for task, _ in self.guilty}
+        self.claimed = [pair for task, pair in decided.items() if task not in gone]
+        self.lost |= stale
 
 
 class TaskMessages(msgspec.Struct):

@@ -14,7 +14,6 @@ from dataclasses import dataclass, field
 
 from makegood.base.ids import show
 from makegood.base.text import kept
-from makegood.errors import StoreError
 from makegood.model.decision import Decision
 from makegood.model.shape import HeldTask
 from makegood.store import notice_operations
@@ -107,7 +106,7 @@ class Commit:
                 await put_to_error(tx, batch.node, task, reason)
                 done.guilty.append((task, reason))
             if claims.tasks:
-                decided = self._decide(claims)
+                decided = batch.decided(claims.tasks)
                 begins = {task: claims.begins[task] for task in decided}
             for task, reason in batch.unfit.items():
                 await put_to_error(tx, batch.node, task, reason)
@@ -118,21 +117,8 @@ class Commit:
         decisions += [decision for _, decision in decided.values()]
         await self._apply(tx, decisions, begins)
         tx.idle = not decisions and not done.guilty
-        guilty = {task for task, _ in done.guilty}
-        done.claimed = [
-            pair for task, pair in decided.items() if task not in done.lost and task not in guilty
-        ]
-        done.lost |= stale
+        done.settle(decided, stale)
         return done
-
-    def _decide(self, claims: claim.Claimed) -> dict[int, tuple[HeldTask, Decision]]:
-        if self.batch.decide is None:
-            raise StoreError("a Batch that claims tasks needs a `decide`: it says what becomes of them")
-        decided = {pair[1].task.id: pair for pair in self.batch.decide(claims.tasks)}
-        strange = decided.keys() - {loaded.task.id for loaded in claims.tasks}
-        if strange:
-            raise StoreError(f"`decide` returned Decisions for tasks {sorted(strange)} that were not claimed")
-        return decided
 
     async def _apply(
         self, tx: WriteTransaction, decisions: Sequence[Decision], begins: dict[int, bool]

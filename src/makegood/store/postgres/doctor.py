@@ -4,10 +4,11 @@ from collections.abc import Sequence
 
 from makegood.base.host_port import is_verified, remote_hosts
 from makegood.store.postgres.connection import Connection
-from makegood.store.postgres.load import COLUMNS, Raw, read
+from makegood.store.postgres.load import COLUMNS, read
 from makegood.store.postgres.transaction import WriteTransaction
 from makegood.store.rows import Interner
 from makegood.store.soundness import unknown_state
+from makegood.store.task_rows import Raw
 from makegood.store.views import Finding
 
 _ROOM = 10

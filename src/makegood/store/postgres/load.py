@@ -6,12 +6,13 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from makegood.model.messages import TaskMessage
-from makegood.model.task import Step, TaskRecord
+from makegood.model.task import Step
 from makegood.store import rows
 from makegood.store.postgres.connection import Connection
 from makegood.store.postgres.transaction import Row
 from makegood.store.records import NO_LIMIT, Loaded
 from makegood.store.rows import INLINE, Interner, fitting
+from makegood.store.task_rows import Raw, Read
 
 _ALL: Final = (1 << 31) - 1
 """More bytes than any value has."""
@@ -50,42 +51,6 @@ from makegood.inbox where task = any ($1)
 """  # noqa: S608 - our own columns
 _STATIC = "select id, static, result from makegood.task where id = any ($1::bigint[])"
 _HELD = f"select {COLUMNS} from makegood.task t where t.locked_by = $1 and t.id = any ($2::bigint[])"  # noqa: S608 - our own columns
-
-
-@dataclass(slots=True)
-class Raw:
-    """A task's row, to become a record."""
-
-    row: Row
-    epoch: int
-    """The epoch that the task has or is about to get."""
-    timed: bool
-
-
-@dataclass(slots=True)
-class Read:
-    """The result of reading tasks."""
-
-    tasks: list[Loaded]
-    """The tasks that were read."""
-    unreadable: list[tuple[int, str]]
-    """(task, reason) of those that could not be read."""
-    left: list[int]
-    """Tasks left out for lack of room."""
-
-
-def _task(raw: Raw, given: tuple[bytes, bytes | None] | None) -> TaskRecord:
-    (
-        id_, app, workflow, key, state, goal, on_failure, submission, priority, _, within, _, undo_within, cause, failures,
-        lost, static, result, trace, told, notified, *_,
-    ) = raw.row  # fmt: skip
-    if given is not None:
-        static, result = given
-    inputs, returns, reply = rows.read_static(static)
-    return TaskRecord(
-        id_, app, workflow, key, state, goal, on_failure, submission, priority, raw.epoch, within, raw.timed, undo_within,
-        cause, failures, lost, inputs, returns, result, trace, reply, told or "", notified or 0,
-    )  # fmt: skip
 
 
 def _step(plans: Interner, row: Any, request: Any, waiting: bool) -> Step:  # noqa: FBT001 - columns
@@ -173,10 +138,10 @@ async def read(connection: Connection, plans: Interner, found: Sequence[Raw], ro
             ]
             steps = [_step(plans, row, piece.doing.get(row[2]), row[2] in piece.due) for row in piece.steps]
             done.tasks.append(
-                Loaded(_task(raw, static.get(id_)), rows.checked(steps, raw.row[5]), messages, piece.due)
+                Loaded(raw.record(static.get(id_)), rows.checked(steps, raw.row[5]), messages, piece.due)
             )
         except Exception as fault:  # noqa: BLE001 - only this task's rows can have caused it
-            done.unreadable.append((id_, f"its rows cannot be read: {type(fault).__name__}: {fault}"))
+            done.fault(id_, fault)
     return done
 
 

@@ -13,6 +13,7 @@ from makegood.store.postgres.connection import Connection
 from makegood.store.postgres.decision_rows import columns
 from makegood.store.postgres.errors import is_data
 from makegood.store.postgres.transaction import Row, WriteTransaction
+from makegood.store.queue_operations import check_room
 from makegood.store.queue_records import Handed, Outgoing, Receipt, Returned, Room, Sent
 from makegood.store.records import NO_LIMIT
 from makegood.transactions import Caller
@@ -41,16 +42,6 @@ select x.n from unnest($1::int[], $2::text[], $3::text[], $4::bytea[]) as x (n, 
 join makegood.message m on (m.queue, m.id) between (x.queue, x.id) and (x.queue, x.id)
 where m.state <> 'done' and m.body <> x.body
 """
-_LENGTH = (
-    "select count(*) from (select 1 from makegood.message where queue = $1 and state = 'waiting' limit $2) m"
-)
-_DEPTH = """
-select count(*), coalesce(sum(size), 0)::bigint from (
-    select octet_length(body) as size from makegood.message where queue = $1 and state = 'waiting' limit $2
-) m
-"""
-_EXPIRED = f"delete from makegood.message where queue = $1 and state = 'waiting' and expires_at <= {_NOW}"  # noqa: S608 - our own text
-
 _M = ", ".join(f"m.{name}" for name in queue_records.COLUMNS.split(", "))
 _DUE = f"select min(visible_at) - {_NOW} from makegood.message where queue = $1 and state = 'waiting'"  # noqa: S608 - our own text
 # A message of a task waits while an earlier message of the same task is leased, or is delayed and becomes
@@ -261,7 +252,7 @@ async def send(tx: WriteTransaction, messages: Sequence[Outgoing], room: Room, n
             grown.setdefault(m.queue, []).append(len(m.body))
         made.discard((m.queue, m.id))  # of two with one id, the later is not a new message
     for queue, new in sorted(grown.items()):
-        await _check(tx, queue, room, new, now)
+        await check_room(tx, queue, room, new, now)
     known = [(n, m) for n, m in enumerate(messages) if not is_new[n]]
     others = await _others(tx, known)
     return [Sent(m.id, created=is_new[n], conflict=n in others) for n, m in enumerate(messages)]
@@ -273,31 +264,6 @@ async def _others(tx: WriteTransaction, known: Sequence[tuple[int, Outgoing]]) -
         return set()
     asked = columns([(n, m.queue, m.id, m.body) for n, m in known], 4)
     return {row["n"] for row in await tx.rows(_OTHERS, *asked)}
-
-
-async def _check(tx: WriteTransaction, queue: str, room: Room, new: Sequence[int], now: float) -> None:
-    """Remove expired messages, then raise ``QueueFullError`` if too many messages or bytes would wait
-    with the ``new`` ones.
-    """
-    if not room.depths.wants(queue, sum(new), room.most_bytes, now):
-        if await tx.connection.fetchval(_LENGTH, queue, room.most + 1) <= room.most:
-            return
-    else:
-        count, size = await _depth(tx, queue, room.most + 1)
-        room.depths.found(queue, count, size, now)
-        if count <= room.most and (size <= room.most_bytes or count == 1):
-            return
-    await tx.run(_EXPIRED, queue)
-    count, size = await _depth(tx, queue, room.most + len(new) + 1)
-    before = count - len(new), size - sum(new)
-    if (full := queue_records.full(queue, room.most, room.most_bytes, before, new)) is not None:
-        raise full
-
-
-async def _depth(tx: WriteTransaction, queue: str, most: int) -> tuple[int, int]:
-    row = await tx.connection.fetchrow(_DEPTH, queue, most)
-    assert row is not None
-    return row[0], row[1]
 
 
 async def due(connection: Connection, queue: str) -> float | None:

@@ -3,9 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from makegood.base.ids import show
-from makegood.errors import TaskNotFoundError
-from makegood.model.messages import Act, Answer, TaskMessage
+from makegood.model.messages import TaskMessage
 from makegood.model.states import ENDED
 from makegood.payload.codec import UNREADABLE
 from makegood.store import refusals, rows
@@ -34,12 +32,6 @@ insert into makegood.inbox (task, kind, at, body)
 select x.task, x.kind, extract(epoch from clock_timestamp())::float8, x.body
 from unnest($1::bigint[], $2::text[], $3::bytea[]) as x (task, kind, body)
 """
-_ACT = """
-insert into makegood.inbox (task, kind, at, body, db_user)
-values ($1, $2, extract(epoch from clock_timestamp())::float8, $3, session_user)
-"""
-_THERE = "select 1 from makegood.task where id = $1"
-_ANSWERS = "select act, kind, who, why, verdict, reason, state, change from makegood.audit where act = any ($1::text[])"
 
 _ANSWER = """
 with lane as (select 1 from makegood.writer where id = $1 and number = $2 for update),
@@ -130,29 +122,11 @@ async def inbox(
     return found, list(unreadable.items())
 
 
-async def post(tx: WriteTransaction, task: int, message: TaskMessage) -> None:
-    """Put an operator command in a task's inbox; raises ``TaskNotFoundError``."""
-    if await tx.row(_THERE, task) is None:
-        raise TaskNotFoundError(
-            f"there is no task {show(task)} in this store: see `makegood task list`", task_id=show(task)
-        )
-    await tx.run(_ACT, task, message.kind, rows.message(message))
-    tx.topics.add("inbox")
-
-
 async def leave(tx: WriteTransaction, messages: Sequence[tuple[int, TaskMessage]]) -> None:
     """Put messages in the inboxes of tasks."""
     if messages:
         await tx.run(LEAVE, *columns([(task, m.kind, rows.message(m)) for task, m in messages], 3))
         tx.topics.add("inbox")
-
-
-async def answers(connection: Connection, acts: Sequence[str]) -> dict[str, Answer]:
-    """Return the answers to operator commands."""
-    return {
-        act: Answer(Act(act, who, why), kind, *rest)
-        for act, kind, who, why, *rest in await connection.fetch(_ANSWERS, list(acts))
-    }
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,6 +8,7 @@ from makegood.base.sizes import KIB
 from makegood.model.messages import Act, TaskMessage
 from makegood.store import (
     notice_operations,
+    operator_commands,
     queue_operations,
     queue_records,
     records,
@@ -33,7 +34,7 @@ from makegood.store.postgres import queues as mails
 from makegood.store.postgres import requests as queues
 from makegood.store.postgres.commit import Commit, put_to_error
 from makegood.store.postgres.connection import Connection
-from makegood.store.postgres.database import Database, Slice, asks, explicit, reads, writes
+from makegood.store.postgres.database import Database, Slice, asks, explicit, writes
 from makegood.store.postgres.scan_floors import Floors
 from makegood.store.postgres.submit import recovered as submit_recovered
 from makegood.store.postgres.submit import submit
@@ -117,8 +118,8 @@ class TaskSlice(Slice):
 
         return await self._db.read(look)
 
-    post = writes(queues.post)
-    answers = reads(queues.answers)
+    post = writing(operator_commands.post)
+    answers = reading(operator_commands.answers)
     find = reading(search.find)
     count = reading(search.count)
     history = reading(search.history)

@@ -8,8 +8,9 @@ from dataclasses import dataclass, field
 
 from makegood.store.priority_ageing import PRIORITIES, Ageing, rank
 from makegood.store.records import MOST_LOST, Claim, Loaded
-from makegood.store.sqlite.load import COLUMNS, Raw, read
+from makegood.store.sqlite.load import COLUMNS, read
 from makegood.store.sqlite.transaction import Row, WriteTransaction, are_numbers
+from makegood.store.task_rows import Raw
 
 PENDING = f"""
 select {COLUMNS} from makegood_task where state = 'pending' and locked_by is null

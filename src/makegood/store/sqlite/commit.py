@@ -14,7 +14,6 @@ from dataclasses import dataclass
 
 from makegood.base.ids import show
 from makegood.base.text import kept
-from makegood.errors import StoreError
 from makegood.model.decision import Decision
 from makegood.model.shape import HeldTask
 from makegood.store import notice_operations
@@ -60,7 +59,7 @@ class _Commit:
                 put_to_error(tx, batch.node, task, reason)
                 done.guilty.append((task, reason))
             if claims.tasks:
-                decided = self._decide(claims)
+                decided = batch.decided(claims.tasks)
             for task, reason in batch.unfit.items():
                 put_to_error(tx, batch.node, task, reason)
                 done.guilty.append((task, reason))
@@ -68,21 +67,8 @@ class _Commit:
         stale = done.lost & self.claimed  # decided before, under an older epoch, and now claimed again
         done.lost -= stale
         self.apply([*decisions, *(decision for _, decision in decided.values())])
-        guilty = {task for task, _ in done.guilty}
-        done.claimed = [
-            pair for task, pair in decided.items() if task not in done.lost and task not in guilty
-        ]
-        done.lost |= stale
+        done.settle(decided, stale)
         return done
-
-    def _decide(self, claims: claim.Claimed) -> dict[int, tuple[HeldTask, Decision]]:
-        if self.batch.decide is None:
-            raise StoreError("a Batch that claims tasks needs a `decide`: it says what becomes of them")
-        decided = {pair[1].task.id: pair for pair in self.batch.decide(claims.tasks)}
-        strange = decided.keys() - {loaded.task.id for loaded in claims.tasks}
-        if strange:
-            raise StoreError(f"`decide` returned Decisions for tasks {sorted(strange)} that were not claimed")
-        return decided
 
     def _held(self, decisions: list[Decision]) -> list[Decision]:
         """Return the Decisions whose task this node has locked under their epoch; record the others as

@@ -23,8 +23,9 @@ from makegood.store.sqlite.connection import (
     uri_of,
 )
 from makegood.store.sqlite.doorbell import folder_of
-from makegood.store.sqlite.load import COLUMNS, Raw, read
+from makegood.store.sqlite.load import COLUMNS, read
 from makegood.store.sqlite.transaction import WriteTransaction
+from makegood.store.task_rows import Raw
 from makegood.store.views import Finding
 
 MOUNTS = Path("/proc/self/mountinfo")

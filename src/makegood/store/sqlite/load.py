@@ -5,12 +5,12 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from makegood.model.messages import TaskMessage
-from makegood.model.states import TaskState
-from makegood.model.task import Step, TaskRecord
+from makegood.model.task import Step
 from makegood.store import rows
 from makegood.store.records import NO_LIMIT, Loaded
 from makegood.store.rows import INLINE, fitting
 from makegood.store.sqlite.transaction import Row, WriteTransaction, are_values
+from makegood.store.task_rows import Raw, Read
 
 
 def _inline(column: str) -> str:
@@ -41,58 +41,6 @@ _HELD = f"select {COLUMNS} from makegood_task where locked_by = ? and id in ({{m
 _UNTOUCHED = ("waiting", 0, 1, 0, 0, 0, 0, None, None, None)
 _OF_TASK, _OF_STEP = (16, 17), (2, 10, 11)
 """The positions in a row of values that may be large."""
-
-
-@dataclass(slots=True)
-class Raw:
-    """A task's row that is to become a record."""
-
-    row: Row
-    """The columns ``COLUMNS``."""
-    epoch: int
-    """The epoch that the task has or is about to get."""
-    timed: bool
-    """Whether the task has a deadline."""
-
-    @property
-    def id(self) -> int:
-        """The task's id."""
-        found: int = self.row[0]
-        return found
-
-    @property
-    def state(self) -> TaskState:
-        """The task's state."""
-        found: TaskState = self.row[4]
-        return found
-
-
-@dataclass(slots=True)
-class Read:
-    """The result of reading tasks."""
-
-    tasks: list[Loaded]
-    """Tasks that could be read."""
-    unreadable: list[tuple[int, str]]
-    """(task, reason) of tasks that could not be read."""
-    left: list[int]
-    """Tasks that were left out because there was no room for their large values."""
-
-
-def _task(raw: Raw, given: tuple[bytes, bytes | None] | None) -> TaskRecord:
-    (
-        id_, app, workflow, key, state, goal, on_failure, submission, priority, _, within, _, undo_within, cause, failures,
-        lost, static, result, trace, told, notified,
-    ) = raw.row  # fmt: skip
-    if given is not None:
-        static, result = given
-    if not are_values(result):
-        raise ValueError("its result is not a value")
-    inputs, returns, reply = rows.read_static(static)
-    return TaskRecord(
-        id_, app, workflow, key, state, goal, on_failure, submission, priority, raw.epoch, within, raw.timed, undo_within,
-        cause, failures, lost, inputs, returns, result, trace, reply, told or "", notified or 0,
-    )  # fmt: skip
 
 
 def _step(tx: WriteTransaction, row: Row, doing: object, waiting: bool) -> Step:  # noqa: FBT001 - columns
@@ -186,10 +134,10 @@ def read(tx: WriteTransaction, found: Sequence[Raw], room: int = NO_LIMIT) -> Re
             ]
             parts = [_step(tx, row, doing.get((id_, row[1])), row[1] in timers) for row in pieces.steps[id_]]
             done.tasks.append(
-                Loaded(_task(raw, pieces.static.get(id_)), rows.checked(parts, raw.row[5]), messages, timers)
+                Loaded(raw.record(pieces.static.get(id_)), rows.checked(parts, raw.row[5]), messages, timers)
             )
         except Exception as fault:  # noqa: BLE001 - only this task's rows are involved here
-            done.unreadable.append((id_, f"its rows cannot be read: {type(fault).__name__}: {fault}"))
+            done.fault(id_, fault)
     return done
 
 

@@ -5,6 +5,7 @@ from typing import TypeVar
 
 from makegood.errors import PayloadError
 from makegood.store import alerts, queue_records, rows
+from makegood.store.queue_operations import check_room
 from makegood.store.queue_records import Handed, Outgoing, Receipt, Returned, Room, Sent
 from makegood.store.sqlite.transaction import DATA_FAULTS, Row, WriteTransaction, blob
 from makegood.transactions import Caller
@@ -36,7 +37,6 @@ select count(*), coalesce(sum(size), 0) from (
     select length(body) as size from makegood_message where queue = ? and state = 'waiting' limit ?
 )
 """
-_EXPIRED = "delete from makegood_message where queue = ? and state = 'waiting' and expires_at <= ?"
 
 # A message of a task waits while an earlier message of that task is taken or delayed, which means that the
 # earlier one becomes visible later. Once the earlier message is visible again, it goes first: a later message
@@ -139,7 +139,7 @@ def send(tx: WriteTransaction, asked: Sequence[tuple[Outgoing, Room]]) -> list[S
         if answer.created:
             grown.setdefault(m.queue, (room, []))[1].append(len(m.body))
     for queue, (room, new) in grown.items():
-        _check(tx, queue, room, new)
+        tx.do(check_room, queue, room, new, tx.now)
         tx.topics.add(f"queue:{queue}")
     return answers
 
@@ -148,26 +148,6 @@ def _send(tx: WriteTransaction, m: Outgoing) -> Sent:
     if tx.run(SEND, sent(m, tx.now)) == 1:
         return Sent(m.id, created=True)
     return Sent(m.id, created=False, conflict=bool(tx.rows(_OTHER, (m.queue, m.id, blob(m.body)))))
-
-
-def _check(tx: WriteTransaction, queue: str, room: Room, new: Sequence[int]) -> None:
-    """Raise ``QueueFullError`` if too many messages or bytes wait.
-
-    The ``new`` messages, given by their sizes in bytes, are counted; expired ones are removed first.
-    """
-    if not room.depths.wants(queue, sum(new), room.most_bytes, tx.now):
-        if tx.rows(_LENGTH, (queue, room.most + 1))[0][0] <= room.most:
-            return
-    else:
-        count, size = tx.rows(_DEPTH, (queue, room.most + 1))[0]
-        room.depths.found(queue, count, size, tx.now)
-        if count <= room.most and (size <= room.most_bytes or count == 1):
-            return
-    tx.run(_EXPIRED, (queue, tx.now))
-    count, size = tx.rows(_DEPTH, (queue, room.most + len(new) + 1))[0]
-    before = count - len(new), size - sum(new)
-    if (full := queue_records.full(queue, room.most, room.most_bytes, before, new)) is not None:
-        raise full
 
 
 def _rest(tx: WriteTransaction, queue: str) -> float | None:

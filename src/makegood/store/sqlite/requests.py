@@ -3,9 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from makegood.base.ids import show
-from makegood.errors import TaskNotFoundError
-from makegood.model.messages import Act, Answer, TaskMessage
+from makegood.model.messages import TaskMessage
 from makegood.model.states import ENDED
 from makegood.payload.codec import UNREADABLE
 from makegood.store import refusals, rows
@@ -20,9 +18,6 @@ order by i.seq limit ?
 """
 LEAVE = "insert into makegood_inbox (task, kind, at, body) values (?, ?, ?, ?)"
 _TASKS = "select id, state from makegood_task where id in ({marks})"
-_ANSWERS = (
-    "select act, kind, who, why, verdict, reason, state, change from makegood_audit where act in ({marks})"
-)
 
 _IN_FLIGHT = """
 select task, idx, attempt, kind, taken_by, complete_by, answered from makegood_request
@@ -70,27 +65,6 @@ def inbox(tx: WriteTransaction, node: int, limit: int, room: int) -> tuple[TaskM
     for task in unreadable:
         found.messages.pop(task, None)
     return found, unreadable
-
-
-def post(tx: WriteTransaction, posted: Sequence[tuple[int, TaskMessage]]) -> list[None]:
-    """Write operators' acts into the tasks' inboxes. Raises ``TaskNotFoundError``."""
-    there = {task for task, _ in tx.among(_TASKS, [task for task, _ in posted])}
-    for task, _ in posted:
-        if task not in there:
-            raise TaskNotFoundError(
-                f"there is no task {show(task)} in this store: see `makegood task list`", task_id=show(task)
-            )
-    tx.many(LEAVE, [(task, message.kind, tx.now, rows.message(message)) for task, message in posted])
-    tx.topics.add("inbox")
-    return [None] * len(posted)
-
-
-def answers(tx: WriteTransaction, acts: Sequence[str]) -> dict[str, Answer]:
-    """Return the answers to acts, for those that were decided."""
-    return {
-        act: Answer(Act(act, who, why), kind, *rest)
-        for act, kind, who, why, *rest in tx.among(_ANSWERS, acts)
-    }
 
 
 @dataclass(frozen=True, slots=True)

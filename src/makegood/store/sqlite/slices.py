@@ -7,7 +7,15 @@ from collections.abc import Sequence
 from functools import partial
 
 from makegood.model.messages import Act, TaskMessage
-from makegood.store import notice_operations, queue_operations, queue_records, records, search, task_lists
+from makegood.store import (
+    notice_operations,
+    operator_commands,
+    queue_operations,
+    queue_records,
+    records,
+    search,
+    task_lists,
+)
 from makegood.store import upkeep as shared_upkeep
 from makegood.store import views as views_
 from makegood.store.alerts import audit
@@ -66,15 +74,12 @@ class TaskSlice(Slice):
             await self.put_to_error(node, task, reason)
         return found
 
-    async def post(self, task: int, message: TaskMessage) -> None:
-        """Write an operator's act into a task's inbox."""
-        await self._db.together(requests.post, [(task, message)])
-
     async def detail(self, task: int, *, asked: bool = False) -> views_.TaskDetail | None:
         """Return one task with its steps."""
         return await self._db.read(lambda tx: tx.do(search.detail, tx.plans, task, asked=asked))
 
-    answers = reads(requests.answers)
+    post = writing(operator_commands.post)
+    answers = reading(operator_commands.answers)
     find = reading(search.find)
     count = reading(search.count)
     history = reading(search.history)

@@ -17,6 +17,7 @@ from typing import Any, Protocol
 from makegood.base.ids import address
 from makegood.errors import FencedOffError, StoreUnavailableError
 from makegood.model.messages import Request, TaskMessage
+from makegood.store import protocol
 from makegood.store.records import Batch, Committed, Offer, Taken
 from makegood.store.sqlite.doorbell import Bell, Heard
 from makegood.store.sqlite.store_threads import Operation, StoreThread
@@ -229,43 +230,14 @@ class WorldBell(Bell):
         self.kinds.clear()
 
 
+_NOT_STRUCK = frozenset({"join", "put_to_error", "count", "views", "depths"})
 VERBS = frozenset(
-    [
-        "submit",
-        "commit",
-        "load",
-        "find",
-        "detail",
-        "history",
-        "inbox",
-        "post",
-        "answers",
-        "take",
-        "answer",
-        "extend",
-        "excuse",
-        "give_back",
-        "judge",
-        "release_dead",
-        "release_deaf",
-        "expire_tasks",
-        "starved",
-        "horizon",
-        "acquire",
-        "renew",
-        "release",
-        "read",
-        "past_terms",
-        "register",
-        "heartbeat",
-        "unregister",
-        "nodes",
-        "alert",
-        "alerts",
-        "now",
-        "open",
-    ]
-)
+    verb
+    for room in (protocol.Tasks, protocol.Requests, protocol.Supervision, protocol.Leases, protocol.Nodes)
+    for verb in vars(room)
+    if not verb.startswith("_") and verb not in _NOT_STRUCK
+) | {"nodes", "alert", "alerts", "now", "open"}
+"""The operations that faults may strike; "nodes" and "alerts" are the views of these slices."""
 
 
 class Wire(Doubled):
@@ -296,18 +268,15 @@ class Wire(Doubled):
         try:
             return await method(*args, **kwargs)
         except FencedOffError as over:
-            world.history.note(
-                "refused",
-                self._process.name,
-                what="supervisor",
-                idx=-1,
-                attempt=0,
-                why=f"{name}: epoch {over.epoch}",
-            )
+            self._note_refusal("supervisor", f"{name}: epoch {over.epoch}")
             raise
         finally:
             if (struck := world.strike(f"{name} answered", _ANSWERED)) is not None:
                 await world.bear(struck)
+
+    def _note_refusal(self, what: str, why: str, task: int = 0, idx: int = -1, attempt: int = 0) -> None:
+        name = self._process.name
+        self._world.history.note("refused", name, task, what=what, idx=idx, attempt=attempt, why=why)
 
     # -- requests and replies ----------------------------------------------------------------------
 
@@ -367,43 +336,22 @@ class Wire(Doubled):
             if not in_time:
                 about = {"idx": message.idx, "attempt": message.attempt}
                 self._world.history.note("late", self._process.name, task, doing=message.doing, **about)
-                self._world.history.note(
-                    "refused", self._process.name, task, what="reply", **about, why="late or superseded"
-                )
+                self._note_refusal("reply", "late or superseded", task, **about)
 
     async def commit(self, batch: Batch) -> Committed:
         """Commit Decisions; those that were lost, and replies that changed nothing, are noted as refused."""
         done: Committed = await self._call("commit", self._store.tasks.commit, batch)
-        history, name = self._world.history, self._process.name
         for task in sorted(done.lost):
-            history.note(
-                "refused",
-                name,
-                task,
-                what="decision",
-                idx=-1,
-                attempt=0,
-                why="its lock or its request was gone",
-            )
+            self._note_refusal("decision", "its lock or its request was gone", task)
         decided = [d for d in batch.decisions if d.task.id not in done.lost]
         for decision in (*decided, *(decision for _, decision in done.claimed)):
             for stale in decision.stale:
-                history.note(
-                    "refused",
-                    name,
-                    decision.task.id,
-                    what="reply",
-                    idx=stale.idx,
-                    attempt=stale.attempt,
-                    why="superseded",
-                )
+                self._note_refusal("reply", "superseded", decision.task.id, stale.idx, stale.attempt)
         return done
 
     async def renew(self, grant: Any) -> bool:
         """Renew a lease; a refusal is noted."""
         held: bool = await self._call("renew", self._store.leases.renew, grant)
         if not held:
-            self._world.history.note(
-                "refused", self._process.name, what="lease", idx=-1, attempt=0, why=f"epoch {grant.epoch}"
-            )
+            self._note_refusal("lease", f"epoch {grant.epoch}")
         return held

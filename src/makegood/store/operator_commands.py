@@ -1,0 +1,36 @@
+"""Operator commands to tasks, and the answers to them."""
+
+from collections.abc import Sequence
+
+from makegood.base.ids import show
+from makegood.errors import TaskNotFoundError
+from makegood.model.messages import Act, Answer, TaskMessage
+from makegood.store import rows
+from makegood.store.transaction import ReadTx, Sql, Tx
+
+_THERE = Sql("select 1 from makegood.task where id = $1")
+_ACT = Sql(
+    "insert into makegood.inbox (task, kind, at, body, db_user) values ($1, $2, {now}, $3, session_user)",
+    "insert into makegood.inbox (task, kind, at, body) values ($1, $2, {now}, $3)",
+)
+_ANSWERS = Sql(
+    "select act, kind, who, why, verdict, reason, state, change from makegood.audit where act = any ($1::text[])"
+)
+
+
+async def post(tx: Tx, task: int, message: TaskMessage) -> None:
+    """Put an operator command in a task's inbox. Raises ``TaskNotFoundError``."""
+    if not await tx.rows(_THERE, task):
+        raise TaskNotFoundError(
+            f"there is no task {show(task)} in this store: see `makegood task list`", task_id=show(task)
+        )
+    await tx.run(_ACT, task, message.kind, rows.message(message))
+    tx.topics.add("inbox")
+
+
+async def answers(tx: ReadTx, acts: Sequence[str]) -> dict[str, Answer]:
+    """Return the answers to operator commands, for those that were decided."""
+    return {
+        act: Answer(Act(act, who, why), kind, *rest)
+        for act, kind, who, why, *rest in await tx.rows(_ANSWERS, list(acts))
+    }
