@@ -73,15 +73,15 @@ class EachEndIsTold(Rule):
         who.written.append(event)
         n = len(who.written)
         if event["sequence"] != n:
-            self.wrong(f"notice {event['sequence']} was written as the {n}. of its task", event)
+            self.wrong(f"notice {event['sequence']} was written as the {n}. of its task")
         state, commit = (
             ("received", event) if n == 1 else who.due[n - 2] if n - 2 < len(who.due) else ("", event)
         )
         if event["state"] != state:
             true = f"it came to {state}" if state else "it never came to that state"
-            self.wrong(f"notice {n} says {event['state']}, and {true}", event)
+            self.wrong(f"notice {n} says {event['state']}, and {true}")
         elif (commit.at, commit.node) != (event.at, event.node):
-            self.wrong(f"notice {n} ({state}) was not written in the commit that it tells of", commit, event)
+            self.wrong(f"notice {n} ({state}) was not written in the commit that it tells of", commit)
 
     def _heard(self, who: _Submitter, event: Event) -> None:
         """An arrival was written before, and no notice arrives before its predecessor."""
@@ -89,12 +89,11 @@ class EachEndIsTold(Rule):
         if n not in who.heard:
             who.heard[n] = event
         if n > 1 and n - 1 not in who.heard:
-            self.wrong(f"notice {n} arrived, and notice {n - 1} had not", event)
+            self.wrong(f"notice {n} arrived, and notice {n - 1} had not")
         written = next((one for one in who.written if one["sequence"] == n), None)
         if written is None or written["state"] != event["state"]:
             self.wrong(
-                f"the submitter was told that the task is {event['state']}: nothing that was committed says so",
-                event,
+                f"the submitter was told that the task is {event['state']}: nothing that was committed says so"
             )
 
     def end(self, world: HistoryState) -> None:
@@ -150,7 +149,7 @@ class OneTaskPerMessage(Rule):
             made = self._made.setdefault(event["message"], [])
             made.append(event)
             if len(made) == 2:
-                self.wrong(f"two tasks were made of message {event['message']}", *made)
+                self.wrong(f"two tasks were made of message {event['message']}", made[0])
         elif event["alert"] == "dead_letter":
             self._alerted.add(event["step"])
 
@@ -194,7 +193,7 @@ class OnlyWhatIsOver(Rule):
         elif event.kind == "notified":
             self._untold.get(event.task, {}).pop(event["sequence"], None)
         elif event.kind == "swept" and event["overdue"]:
-            self.wrong(f"the janitor has left what nothing keeps: {len(event['overdue'])} tasks", event)
+            self.wrong(f"the janitor has left what nothing keeps: {len(event['overdue'])} tasks")
         elif event.kind == "removed":
             self._removed(event, world)
 
@@ -202,13 +201,13 @@ class OnlyWhatIsOver(Rule):
         self.saw()
         for state in (event["state"], world.task(event.task).state):
             if state not in ("processed", "undone"):
-                self.wrong(f"a task that is {state} was removed", event)
+                self.wrong(f"a task that is {state} was removed")
                 return
         if event["unheard"]:
-            self.wrong(f"a task was removed that {event['unheard']} messages are for", event)
+            self.wrong(f"a task was removed that {event['unheard']} messages are for")
         untold = list(self._untold.get(event.task, {}).values())
         if untold or event["unsent"]:
-            self.wrong("a task was removed whose submitter is still to be told", *untold, event)
+            self.wrong("a task was removed whose submitter is still to be told", *untold)
 
 
 RULES: Final[Sequence[type[Rule]]] = (*checker.RULES, EachEndIsTold, OneTaskPerMessage, OnlyWhatIsOver)

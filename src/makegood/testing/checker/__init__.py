@@ -60,10 +60,12 @@ def check(history: History, final: Final | None = None, *, rules: Sequence[type[
     for event in in_order(history):
         interested = wanting.get(event.kind, ())
         for rule in interested:
+            rule.event = event
             rule.before(event, world)
         world.take(event)
         for rule in interested:
             rule.after(event, world)
     for rule in judges:
+        rule.event = None
         rule.end(world)
     return report

@@ -109,13 +109,11 @@ class OpenMeansShut(Rule):
             self.wrong(
                 f"{plan.name} was called {when(event)}, and the circuit of {plan.agent} is open since {circuit.event.at:.3f} s",
                 circuit.event,
-                event,
             )
         elif circuit.canaries - {attempt}:
             self.wrong(
                 f"the circuit of {plan.agent} is half-open, and a second call began {when(event)}",
                 circuit.event,
-                event,
             )
         circuit.canaries.add(attempt)
         circuit.tried[attempt] = circuit.event

@@ -28,8 +28,7 @@ class OnceOrNotAtAll(Rule):
             since = f"; it stood {earlier['net']} times {when(earlier)}" if earlier is not None else ""
             self.wrong(
                 f"under key {event['key']} the effect stands {event['net']} times at {event['service']} {when(event)}{since}",
-                *([earlier] if earlier is not None else []),
-                event,
+                earlier,
             )
         self._last[key] = event
 
@@ -65,19 +64,16 @@ class KeysAndTokens(Rule):
             self.wrong(
                 f"{name} was handed out under attempt {event['attempt']} {when(event)}, although attempt {highest} had been used",
                 step.asked[highest].event,
-                event,
             )
         last = step.last
         if last is not None and event["round"] < last.round:
             self.wrong(
                 f"{name} was handed out in round {event['round']} {when(event)}, after round {last.round}",
                 last.event,
-                event,
             )
         if event["round"] != step.round:
             self.wrong(
-                f"{name} was handed out in round {event['round']} {when(event)}, but by its moves it is in round {step.round}",
-                event,
+                f"{name} was handed out in round {event['round']} {when(event)}, but by its moves it is in round {step.round}"
             )
         direction = "undo" if event["doing"] == "undo" else "do"
         what = (event.task, idx, event["round"], direction)
@@ -86,7 +82,6 @@ class KeysAndTokens(Rule):
             self.wrong(
                 f"{name} was asked to {event['doing']} under another key {when(event)} than {when(first)}, in the same round",
                 first,
-                event,
             )
         owner = self._whose.setdefault(event["key"], what)
         if owner != what:
@@ -94,30 +89,27 @@ class KeysAndTokens(Rule):
                 f"{name}, round {event['round']}, {event['doing']} was asked {when(event)} under the key of "
                 f"{world.task(owner[0]).name(owner[1])}, round {owner[2]}, {owner[3]}",
                 self._key_of[owner],
-                event,
             )
 
     def _call(self, event: Event, world: HistoryState) -> None:
         attempt, token, whose = event["attempt"], tuple(event["token"]), world.keys.get(event["key"])
         if whose is None:
-            self.wrong(f"a service was called {when(event)} under a key that no commit had handed out", event)
+            self.wrong(f"a service was called {when(event)} under a key that no commit had handed out")
             return
         task, idx = world.task(whose[0]), whose[1]
         asked, name = task.step(idx).asked.get(attempt), task.name(idx)
         if asked is None:
             self.wrong(
-                f"{name} was called under attempt {attempt} {when(event)}, which no commit had handed out",
-                event,
+                f"{name} was called under attempt {attempt} {when(event)}, which no commit had handed out"
             )
             return
         if event["key"] != asked.key:
             self.wrong(
                 f"attempt {attempt} of {name} was called {when(event)} under key {event['key']}, asked under {asked.key}",
                 asked.event,
-                event,
             )
         if token[-1] != attempt:
-            self.wrong(f"attempt {attempt} of {name} was called with the token {token} {when(event)}", event)
+            self.wrong(f"attempt {attempt} of {name} was called with the token {token} {when(event)}")
         known = self._tokens.setdefault((task.id, idx), {})
         for other, earlier in known.items():
             theirs = tuple(earlier["token"])
@@ -126,7 +118,6 @@ class KeysAndTokens(Rule):
                     f"attempt {attempt} of {name} has the token {token} {when(event)}, attempt {other} had {theirs}: "
                     "tokens do not rise",
                     earlier,
-                    event,
                 )
         known[attempt] = event
 
@@ -146,6 +137,5 @@ class CallsInTime(Rule):
             name = world.task(whose[0]).name(whose[1]) if whose else event["key"]
             self.wrong(
                 f"attempt {event['attempt']} of {name} called its service {when(event)}, "
-                f"with {event['remaining']:.3f} s left by the agent's own clock",
-                event,
+                f"with {event['remaining']:.3f} s left by the agent's own clock"
             )

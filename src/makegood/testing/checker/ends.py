@@ -34,7 +34,7 @@ class NothingLost(Rule):
             what = (event["key"], tuple(event["steps"]))
             first = self._by_key.setdefault(what, event)
             if first.task != event.task:
-                self.wrong(f"the key {event['key']} was given two tasks", first, event)
+                self.wrong(f"the key {event['key']} was given two tasks", first)
 
     def end(self, world: HistoryState) -> None:
         """Check whether every submission is there."""
@@ -135,9 +135,8 @@ class EffectsAsRecorded(Rule):
                 )
 
     def _error(self, world: HistoryState, task: TaskNow) -> None:
-        seen = [task.ended] if task.ended is not None else []
         if task.id not in self._alerted:
-            self.wrong("the task is in error, and no alert was raised", *seen, task=task.id)
+            self.wrong("the task is in error, and no alert was raised", task.ended, task=task.id)
         told = _told(world, task)
         if told is None:
             return
@@ -150,7 +149,7 @@ class EffectsAsRecorded(Rule):
         if missing:
             self.wrong(
                 f"these effects stand and are not listed: {listed(missing)}; listed: {listed(sorted(told))}",
-                *seen,
+                task.ended,
                 task=task.id,
             )
 
@@ -248,6 +247,6 @@ class FewCommits(Rule):
             if task.commits > most:
                 self.wrong(
                     f"{task.commits} commits for {most - 1} requests although nothing disturbed it: at most {most}",
-                    *([task.ended] if task.ended is not None else []),
+                    task.ended,
                     task=number,
                 )

@@ -51,24 +51,20 @@ class UndoInOrder(Rule):
         task, idx = world.task(event.task), event["idx"]
         step, name = task.step(idx), task.name(idx)
         if task.state != "undoing":
-            self.wrong(
-                f"the undo of {name} was asked {when(event)} although the task was {task.state}", event
-            )
+            self.wrong(f"the undo of {name} was asked {when(event)} although the task was {task.state}")
         if not any(asked.doing == "do" for asked in step.asked.values()):
-            self.wrong(f"the undo of {name} was asked {when(event)}, which certainly never started", event)
+            self.wrong(f"the undo of {name} was asked {when(event)}, which certainly never started")
         for asked in step.asked.values():
             if asked.open:
                 self.wrong(
                     f"the undo of {name} was asked {when(event)} while its attempt {asked.attempt} ({asked.doing}) was in flight",
                     asked.event,
-                    event,
                 )
         barring = self._barring(task, idx)
         if barring:
             said = [f"{task.name(other)} ({task.step(other).state})" for other in barring]
             self.wrong(
-                f"the undo of {name} was asked {when(event)} before what came after it was settled: {listed(said)}",
-                event,
+                f"the undo of {name} was asked {when(event)} before what came after it was settled: {listed(said)}"
             )
 
     def _barring(self, task: TaskNow, idx: int) -> list[int]:
@@ -103,7 +99,7 @@ class UndoInOrder(Rule):
             if step.state not in SETTLED
         ]
         if left:
-            self.wrong(f"the task was undone {when(event)}, but these were not: {listed(left)}", event)
+            self.wrong(f"the task was undone {when(event)}, but these were not: {listed(left)}")
 
     def _incomplete(self, event: Event, task: TaskNow) -> None:
         """An undo ended in error: whatever is left must be stuck, or be barred by a stuck step."""
@@ -116,8 +112,7 @@ class UndoInOrder(Rule):
             if left and task.name(idx) not in stuck and not self._barring(task, idx):
                 self.wrong(
                     f"the undo ended in error {when(event)} with {task.name(idx)} {step.state}; nothing barred its undo, "
-                    "and no alert says that it is stuck",
-                    event,
+                    "and no alert says that it is stuck"
                 )
 
 
@@ -145,13 +140,9 @@ class ForwardInOrder(Rule):
         open_ = [other for other in task.before(idx) if task.step(other).state not in PASSED]
         if open_:
             said = [f"{task.name(other)} ({task.step(other).state})" for other in open_]
-            self.wrong(
-                f"{task.name(idx)} was started {when(event)} before what it follows: {listed(said)}", event
-            )
+            self.wrong(f"{task.name(idx)} was started {when(event)} before what it follows: {listed(said)}")
         if task.state not in ("processing", "undoing"):
-            self.wrong(
-                f"{task.name(idx)} was started {when(event)} although the task was {task.state}", event
-            )
+            self.wrong(f"{task.name(idx)} was started {when(event)} although the task was {task.state}")
 
     def _taken(self, event: Event, world: HistoryState) -> None:
         """A step of a task that holds on failure has failed: requests not yet taken were withdrawn in the
@@ -168,6 +159,5 @@ class ForwardInOrder(Rule):
         failed = [task.name(idx) for idx, step in sorted(task.steps.items()) if step.state == "failed"]
         if failed:
             self.wrong(
-                f"{task.name(event['idx'])} was taken up {when(event)}, although the task is held: {listed(failed)} has failed",
-                event,
+                f"{task.name(event['idx'])} was taken up {when(event)}, although the task is held: {listed(failed)} has failed"
             )

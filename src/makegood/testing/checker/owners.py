@@ -36,26 +36,22 @@ class OneOwner(Rule):
 
     def _claimed(self, event: Event, world: HistoryState) -> None:
         task, earlier = world.task(event.task), self._claims.get(event.task)
-        before = [earlier] if earlier is not None else []
         if event["epoch"] <= task.epoch:
             self.wrong(
                 f"the task was claimed under epoch {event['epoch']} {when(event)}; epoch {task.epoch} had been given",
-                *before,
-                event,
+                earlier,
             )
         if task.owner is not None and task.state not in AT_REST:
-            self.wrong(f"the task was claimed {when(event)} while {task.owner} held it", *before, event)
+            self.wrong(f"the task was claimed {when(event)} while {task.owner} held it", earlier)
         self._claims[event.task] = event
 
     def _moved(self, event: Event, world: HistoryState) -> None:
         task = world.task(event.task)
         unheard = task.owner is None and task.epoch == 0  # It may be held since its submission.
         if not unheard and event.node != task.owner:
-            claim = self._claims.get(event.task)
             self.wrong(
                 f"{event.node} decided {when(event)} on a task that {task.owner or 'nobody'} holds",
-                *([claim] if claim is not None else []),
-                event,
+                self._claims.get(event.task),
             )
 
     def _taken(self, event: Event, world: HistoryState) -> None:
@@ -64,14 +60,12 @@ class OneOwner(Rule):
         name = task.name(event["idx"])
         if asked is None:
             self.wrong(
-                f"attempt {event['attempt']} of {name} was taken {when(event)}, which no commit had handed out",
-                event,
+                f"attempt {event['attempt']} of {name} was taken {when(event)}, which no commit had handed out"
             )
         elif asked.by is not None and asked.by != event["by"]:
             self.wrong(
                 f"attempt {asked.attempt} of {name} was taken by {event['by']} {when(event)}, {asked.by} had it already",
                 asked.event,
-                event,
             )
 
 
@@ -91,19 +85,16 @@ class OnlyTheTerm(Rule):
         lease = world.leases.get(LEASE)
         did = "judged an attempt" if event.kind == "judged" else "freed a task"
         if lease is None:
-            self.wrong(f"{event.node} {did} {when(event)} although nobody ever held the lease", event)
+            self.wrong(f"{event.node} {did} {when(event)} although nobody ever held the lease")
         elif event["epoch"] != lease.epoch:
             self.wrong(
                 f"the term {event['epoch']} {did} {when(event)}, superseded by the term {lease.epoch} of {lease.holder} "
                 f"{when(lease.event)}",
                 lease.event,
-                event,
             )
         elif not lease.held:
             self.wrong(
-                f"the term {event['epoch']} {did} {when(event)}, after its lease was given back",
-                lease.event,
-                event,
+                f"the term {event['epoch']} {did} {when(event)}, after its lease was given back", lease.event
             )
 
     def _lease(self, event: Event, world: HistoryState) -> None:
@@ -119,13 +110,11 @@ class OnlyTheTerm(Rule):
                 f"{event['holder']} acquired the lease {event['name']} under epoch {event['epoch']} {when(event)}; "
                 f"{lease.holder} had had epoch {lease.epoch}",
                 lease.event,
-                event,
             )
         if event["verb"] == "renewed" and not again:
             self.wrong(
                 f"the term {event['epoch']} renewed the lease {event['name']} {when(event)}, superseded by the term {lease.epoch}",
                 lease.event,
-                event,
             )
 
 
@@ -150,26 +139,22 @@ class CountedOnce(Rule):
         task = world.task(event.task)
         if event.kind == "released":
             if task.owner is None and task.epoch > 0:
-                self.wrong(f"the lock of a task that nobody held was freed {when(event)}", event)
+                self.wrong(f"the lock of a task that nobody held was freed {when(event)}")
             return
         idx, attempt = event["idx"], event["attempt"]
         name, asked = task.name(idx), task.step(idx).asked.get(attempt)
         if asked is None:
-            self.wrong(
-                f"attempt {attempt} of {name} was judged {when(event)}, which was never handed out", event
-            )
+            self.wrong(f"attempt {attempt} of {name} was judged {when(event)}, which was never handed out")
             return
         if asked.judged is not None:
             self.wrong(
                 f"the silence of attempt {attempt} of {name} was counted twice: {when(asked.judged)} and {when(event)}",
                 asked.judged,
-                event,
             )
         if asked.answered is not None:
             self.wrong(
                 f"attempt {attempt} of {name} was answered {when(asked.answered)} and judged silent {when(event)}",
                 asked.answered,
-                event,
             )
         self._too_early(event, asked, name)
         plan = task.plans.get(idx)
@@ -180,8 +165,7 @@ class CountedOnce(Rule):
         most = threshold + 2 + (plan.policy.probe and not undo)
         if event["failures"] > most:
             self.wrong(
-                f"{name} failed {event['failures']} times {when(event)}; its threshold is {threshold}, so at most {most}",
-                event,
+                f"{name} failed {event['failures']} times {when(event)}; its threshold is {threshold}, so at most {most}"
             )
 
     def _too_early(self, event: Event, asked: Dispatch, name: str) -> None:
@@ -194,5 +178,4 @@ class CountedOnce(Rule):
             self.wrong(
                 f"attempt {asked.attempt} of {name} was judged silent {when(event)}, after {had:.3f} s of the {within:.3f} s that it had",
                 asked.taken,
-                event,
             )

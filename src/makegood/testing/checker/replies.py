@@ -35,7 +35,6 @@ class OneCompletion(Rule):
                 f"attempt {asked.attempt} of {task.name(idx)} was answered twice: {asked.answered['reply']} "
                 f"{when(asked.answered)} and {event['reply']} {when(event)}",
                 asked.answered,
-                event,
             )
             return
         said = (event["doing"], event["reply"])
@@ -47,7 +46,6 @@ class OneCompletion(Rule):
                     f"{task.name(idx)} was {what} twice in round {asked.round}: by attempt {earlier['attempt']} "
                     f"{when(earlier)} and by attempt {event['attempt']} {when(event)}",
                     earlier,
-                    event,
                 )
 
 
@@ -75,25 +73,22 @@ class InTime(Rule):
         self.saw()
         last, name = task.step(idx).last, task.name(idx)
         if last is None:
-            self.wrong(f"a reply of {name} was accepted {when(event)}, which had not been asked", event)
+            self.wrong(f"a reply of {name} was accepted {when(event)}, which had not been asked")
         elif last.attempt != attempt:
             self.wrong(
                 f"attempt {attempt} of {name} was accepted {when(event)}, superseded by attempt {last.attempt} "
                 f"{when(last.event)}",
                 last.event,
-                event,
             )
         elif last.doing != event["doing"]:
             self.wrong(
                 f"{name} was asked to {last.doing} under attempt {attempt}; a reply to {event['doing']} was accepted {when(event)}",
                 last.event,
-                event,
             )
         elif last.judged is not None:
             self.wrong(
                 f"attempt {attempt} of {name} was judged silent {when(last.judged)} and its reply accepted {when(event)}",
                 last.judged,
-                event,
             )
         complete_by = event.fields.get("complete_by")
         came = event.fields.get("came")  # Not ``now``: a Scheduler may commit later than its reply came.
@@ -101,8 +96,7 @@ class InTime(Rule):
         if complete_by is not None and came is not None and came > complete_by + EPSILON:
             self.wrong(
                 f"the reply to attempt {attempt} of {name} was accepted {when(event)}; it came "
-                f"{came - complete_by:.3f} s after its complete-by on the store's clock",
-                event,
+                f"{came - complete_by:.3f} s after its complete-by on the store's clock"
             )
 
 
@@ -153,8 +147,7 @@ class RefusedChangesNothing(Rule):
         self.wrong(
             f"{task.name(idx)} went from {move[0]} to {move[1]} {when(event)} without an accepted reply that says so"
             + (f"; {why}" if why else ""),
-            *([refused] if refused else []),
-            event,
+            refused,
         )
 
 

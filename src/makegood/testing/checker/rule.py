@@ -24,6 +24,9 @@ class Rule:
     """
     kinds: ClassVar[frozenset[str]] = frozenset()
 
+    event: Event | None = None
+    """The event that is being checked; None once the history is over."""
+
     def __init__(self, report: Report) -> None:
         self.report = report
 
@@ -40,9 +43,12 @@ class Rule:
         """Note that the invariant was checked."""
         self.report.saw(self.name, times)
 
-    def wrong(self, text: str, *events: Event, task: int = 0) -> None:
-        """The invariant is violated."""
-        self.report.wrong(self.name, text, *events, task=task)
+    def wrong(self, text: str, *earlier: Event | None, task: int = 0) -> None:
+        """The invariant is violated. ``earlier``: events that show it, besides the one being checked; None is
+        left out.
+        """
+        shown = [event for event in (*earlier, self.event) if event is not None]
+        self.report.wrong(self.name, text, *shown, task=task)
 
 
 def when(event: Event) -> str:

@@ -36,7 +36,7 @@ class FinalStates(Rule):
         task = world.task(event.task)
         if event.kind == "released":
             if task.state in AT_REST:
-                self.wrong(f"the lock of a task that had ended ({task.state}) was freed {when(event)}", event)
+                self.wrong(f"the lock of a task that had ended ({task.state}) was freed {when(event)}")
         elif event.kind == "moved":
             self._moved(event, task)
 
@@ -48,7 +48,7 @@ class FinalStates(Rule):
                     self.wrong(
                         f"{task.name(move[0])} of a task that had ended ({state}) went from {move[1]} to {move[2]} "
                         f"{when(event)}, and no operator had asked for it",
-                        *_known(task.ended, event),
+                        task.ended,
                     )
                 continue
             if state in AT_REST:
@@ -59,7 +59,7 @@ class FinalStates(Rule):
                         f"a task that had ended ({state}) went to {move[2]} {when(event)}; "
                         f"that takes {' or '.join(sorted(wanted)) or 'more than any act may do'}, "
                         f"acts in that commit: {listed(task.acts)}",
-                        *_known(task.ended, event),
+                        task.ended,
                     )
             state = move[2]
 
@@ -72,13 +72,8 @@ class FinalStates(Rule):
         if event["submission"] != task.submission:
             self.wrong(
                 f"submission {event['submission']} ended {when(event)}, but the task was resubmitted from undone "
-                f"{task.submission - 1} times, so it should be number {task.submission}",
-                event,
+                f"{task.submission - 1} times, so it should be number {task.submission}"
             )
-
-
-def _known(*events: Event | None) -> list[Event]:
-    return [event for event in events if event is not None]
 
 
 class Folding(Rule):
@@ -97,8 +92,7 @@ class Folding(Rule):
             self.saw()
             if event["state"] != task.state:
                 self.wrong(
-                    f"the task is said to have ended {event['state']} {when(event)}, its moves say {task.state}",
-                    event,
+                    f"the task is said to have ended {event['state']} {when(event)}, its moves say {task.state}"
                 )
             return
         now: dict[Any, str] = {"task": task.state}
@@ -109,9 +103,9 @@ class Folding(Rule):
             so_far = now.get(who, step.state if step is not None else "waiting")
             name = "the task" if who == "task" else task.name(who)
             if so_far != old:
-                self.wrong(f"{name} went from {old} to {new} {when(event)}, but it was {so_far}", event)
+                self.wrong(f"{name} went from {old} to {new} {when(event)}, but it was {so_far}")
             if not _lawful(task, who, old, new):
-                self.wrong(f"{name} went from {old} to {new} {when(event)}: no lawful move", event)
+                self.wrong(f"{name} went from {old} to {new} {when(event)}: no lawful move")
             now[who] = new
 
     def end(self, world: HistoryState) -> None:
