@@ -49,9 +49,9 @@ chaos: .venv ## the order example under every fault, with real processes (STORE,
 	@$(python) -m examples.chaos --store '$(STORE)' --seconds '$(SECONDS)' $(if $(SEED),--seed '$(SEED)') $(ARGS)
 
 .PHONY: test
-# Many tests wait, for processes, servers, leases: four at a time keep two cores busy. It needs PostgreSQL and nothing else.
+# Many tests wait, for processes, servers, leases: four at a time keep two cores busy. It needs PostgreSQL and Chromium.
 test: .venv ## below 5 minutes: form, types, layers, then both stores, actors, doors, pages, a storm and a kill of each role
-	@$(MAKE) --no-print-directory --jobs=3 --output-sync lint postgres compiled
+	@$(MAKE) --no-print-directory --jobs=3 --output-sync lint postgres chromium compiled
 ifeq ($(strip $(ARGS)),)
 	@$(rings) -m 'not proof'
 else
@@ -60,7 +60,7 @@ endif
 
 .PHONY: proof
 proof: .venv ## below 20 minutes: processes under every fault, replicas, chaos, elections, plugin, power cuts, models, example
-	@$(MAKE) --no-print-directory --jobs=2 --output-sync postgres programs
+	@$(MAKE) --no-print-directory --jobs=2 --output-sync postgres chromium programs
 	@$(rings) -m proof $(ARGS)
 
 .PHONY: nightly
@@ -84,6 +84,10 @@ busy: .venv postgres ## what `make test` runs of the tests, beside four busy loo
 .PHONY: postgres
 postgres: .venv
 	@scripts/postgres.sh
+
+.PHONY: chromium
+chromium:
+	@scripts/chromium.sh
 
 .PHONY: programs
 # What the machine lacks of spin and of the servers that leases are kept on.

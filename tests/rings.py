@@ -11,6 +11,7 @@ RING_OF = {
     "actors": TEST,
     "conformance": TEST,
     "browser": PROOF,
+    "browser/test_screens.py::test_the_first_screen_opens": TEST,
     "console": TEST,
     "console/test_ladder_plans.py": PROOF,
     "conformance/test_fuzzed_rows.py": PROOF,

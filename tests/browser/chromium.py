@@ -162,6 +162,15 @@ class Page:
             raise ChromiumError(f"{url}: {answer['errorText']}")
         self.loaded()
 
+    def heard(self) -> None:
+        """Forget what was heard: a page is about to be loaded."""
+        self._browser.events.clear()
+
+    def close(self) -> None:
+        """Close the tab."""
+        with suppress(ChromiumError):
+            self.call("Page.close")
+
     def loaded(self) -> None:
         """Wait until the page that is under way is loaded."""
         while not any(

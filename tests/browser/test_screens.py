@@ -1,0 +1,140 @@
+"""Every screen in a real browser: light and dark, at the root and under a base path, wide and narrow, by keyboard alone."""
+
+import hashlib
+import tomllib
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from makegood.base import ids
+from tests.browser.chromium import Page
+from tests.browser.conftest import Listening
+
+VENDOR = Path(__file__).parent / "vendor"
+SCREENS = (
+    "/",
+    "/tasks",
+    "/tasks/TASK",
+    "/alerts",
+    "/errors",
+    "/agents",
+    "/cluster",
+    "/bulk",
+    "/bulk/new?kind=undo&q=state:error",
+    "/audit",
+    "/stores",
+    "/tasks?q=stat:error",
+    "/nowhere",
+)
+WIDE = """
+[...document.querySelectorAll("body *")].filter(e => {
+  const r = e.getBoundingClientRect();
+  if (r.right <= innerWidth + 1 || !r.width || getComputedStyle(e).position == "absolute") return false;
+  for (let p = e.parentElement; p; p = p.parentElement) if (getComputedStyle(p).overflowX != "visible") return false;
+  return true;
+}).slice(0, 5).map(e => `${e.tagName} ${e.getAttribute("class")}`)
+"""
+AXE = """
+axe.run(document, {resultTypes: ["violations"]}).then(found => found.violations
+  .filter(v => v.impact == "serious" || v.impact == "critical")
+  .map(v => `${v.id}: ${v.nodes.slice(0, 3).map(n => n.html.slice(0, 160) + " " + (n.any[0]?.message ?? "")).join(" | ")}`))
+"""
+
+
+def settled(page: Page, console: Listening, screen: str) -> None:
+    """Open a screen."""
+    page.open(console.at(screen.replace("TASK", ids.show(console.task))))
+
+
+def examined(page: Page) -> list[Any]:
+    """Return what is serious in the eyes of axe-core."""
+    page.run((VENDOR / "axe.min.js").read_text(encoding="utf-8") + ";0")
+    found: list[Any] = page.run(AXE)
+    return found
+
+
+def test_the_vendored_script_is_the_one_that_was_examined() -> None:
+    """Its hash, and its licence beside it."""
+    listed = tomllib.loads((VENDOR / "vendor.toml").read_text(encoding="utf-8"))["axe-core"]
+    assert hashlib.sha256((VENDOR / listed["file"]).read_bytes()).hexdigest() == listed["sha256"]
+    assert "Mozilla Public License" in (VENDOR / "axe-core.LICENSE").read_text(encoding="utf-8")
+
+
+def test_the_first_screen_opens(page: Page, consoles: dict[str, Listening]) -> None:
+    """It says what needs somebody, and the browser has nothing to complain of."""
+    page.open(consoles["root"].at("/"))
+    assert page.run("document.querySelector('.verdict__title').textContent") == "1 task needs you"
+    assert page.complaints() == []
+
+
+@pytest.mark.parametrize("where", ["root", "base"])
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("screen", SCREENS)
+def test_a_screen_is_whole(
+    page: Page, consoles: dict[str, Listening], screen: str, scheme: str, where: str
+) -> None:
+    """No complaint, no horizontal scroll, nothing serious for axe-core; hostile texts stay texts."""
+    for width in (1280, 390):
+        page.look(width=width, scheme=scheme)
+        settled(page, consoles[where], screen)
+        missing = ["Failed to load resource: the server responded with a status of 404 (Not Found)"]
+        assert page.complaints() == (missing if screen == "/nowhere" else [])
+        assert page.run("document.documentElement.scrollWidth - innerWidth") <= 0, page.run(WIDE)
+        assert page.run("document.querySelectorAll('main script, main iframe').length") == 0
+        assert examined(page) == []
+
+
+@pytest.mark.parametrize("where", ["root", "base"])
+def test_every_link_stays_below_the_base_path(page: Page, consoles: dict[str, Listening], where: str) -> None:
+    console = consoles[where]
+    for screen in SCREENS:
+        settled(page, console, screen)
+        links = page.run(
+            "[...document.querySelectorAll('a[href], form[action], link[href^=\"/\"], script[src]')].map(e => e.href || e.action || e.src)"
+        )
+        assert links
+        assert [
+            link for link in links if not link.startswith(console.at("/")) and not link.startswith("#")
+        ] == []
+
+
+def test_an_alert_is_acknowledged_by_keyboard(page: Page, consoles: dict[str, Listening]) -> None:
+    """Tab finds the button, Enter opens its dialog, a note is written, Enter sends it; the page says who has the alert."""
+    page.open(consoles["root"].at("/alerts"))
+    focused = "document.activeElement.textContent"
+    for _ in range(80):
+        page.press("Tab")
+        if page.run(focused).strip() == "Acknowledge…":
+            break
+    assert page.run(focused).strip() == "Acknowledge…"
+    assert page.run("getComputedStyle(document.activeElement).outlineStyle") != "none"
+    page.press("Enter")
+    assert page.run("document.querySelectorAll('.dialog:popover-open').length") == 1
+    for _ in range(5):
+        page.press("Tab")
+        if page.run("document.activeElement.name") == "reason":
+            break
+    page.write("I ask the bank")
+    page.heard()
+    page.press("Enter")
+    page.loaded()
+    assert "I ask the bank" in page.run("document.querySelector('#acked').textContent")
+    assert page.complaints() == []
+
+
+def test_tasks_are_selected_and_counted_before_an_act_by_keyboard(
+    page: Page, consoles: dict[str, Listening]
+) -> None:
+    """Without a script: a checkbox by Space, then the button."""
+    page.open(consoles["base"].at("/tasks?q=state:error"))
+    for _ in range(60):
+        page.press("Tab")
+        if page.run("document.activeElement.type") == "checkbox":
+            break
+    page.press(" ")
+    page.run("document.querySelector('button[name=kind][value=undo]').focus()")
+    page.heard()
+    page.press("Enter")
+    page.loaded()
+    assert page.run("document.querySelector('h1').textContent") == "Undo 1 task?"
