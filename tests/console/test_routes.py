@@ -66,9 +66,9 @@ def test_a_route_says_who_may_use_it() -> None:
         Route(path="/x", kind="page", respond=nothing)  # type: ignore[call-arg]
     with pytest.raises(mg.ConfigError, match="a viewer changes nothing"):
         Route(path="/x", role="viewer", kind="act", respond=nothing, methods=("POST",))
-    with pytest.raises(mg.ConfigError, match="an act is a POST"):
+    with pytest.raises(mg.ConfigError, match="operator commands are POST requests"):
         Route(path="/x", role="operator", kind="act", respond=nothing)
-    with pytest.raises(mg.ConfigError, match="an act is a POST"):
+    with pytest.raises(mg.ConfigError, match="operator commands are POST requests"):
         Route(path="/x", role="operator", kind="page", respond=nothing, methods=("POST",))
 
 

@@ -30,6 +30,7 @@ PROCESSES: Mapping[str, Place] = {
     "agent": ("commands.run:agent", "Run the named agents of APP: they call the remote services."),
     "supervisor": ("commands.run:supervisor", "Run a Supervisor: many may run, one leads."),
     "inbox": ("commands.run:inbox", "Run the inboxes of APP: messages become tasks."),
+    "console": ("commands.console:console", "Serve the console: pages for operators."),
     "demo": ("commands.demo:demo", "Run the order example: real processes, killed on the way."),
 }
 TASKS: Mapping[str, Place] = {

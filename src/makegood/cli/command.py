@@ -18,6 +18,11 @@ EXAMPLES: Mapping[str, Sequence[str]] = {
         "makegood inbox orders:shop --from postgresql://app@db/shop",
         "makegood inbox --from postgresql://app@db/shop --ddl",
     ),
+    "console": (
+        "makegood console",
+        "makegood console --store postgresql://app@db/app --console 0.0.0.0:8640",
+        "makegood console --hash-password ann --role operator",
+    ),
     "demo": ("makegood demo", "makegood demo --orders 200 --kills 10 --postgres"),
     "task submit": (
         """makegood task submit orders:place_order '{"id": "o-1", "cents": 990}' --key o-1""",

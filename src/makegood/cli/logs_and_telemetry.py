@@ -26,6 +26,7 @@ def set_up_logs(cli: Cli) -> None:
         for chatty in (
             "httpx",
             "httpx2",
+            "uvicorn",
         ):  # a line for each request that an action makes would drown all others
             logging.getLogger(chatty).setLevel(logging.WARNING)
 

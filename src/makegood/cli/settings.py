@@ -9,6 +9,7 @@ are errors, because a user's own variables may share the prefix ``MAKEGOOD_``.
 import contextlib
 import dataclasses
 import difflib
+import ipaddress
 import os
 import re
 import tomllib
@@ -24,6 +25,7 @@ from makegood.base.old_names import SETTINGS, report
 from makegood.base.private_files import secret_in, trusted
 from makegood.base.sizes import Size, size
 from makegood.base.webhook_signature import address
+from makegood.console.users import Role, User, role_of, users_of
 from makegood.errors import ConfigError
 from makegood.options import DEFAULT_URL, Options
 
@@ -50,6 +52,22 @@ class CliSettings:
     """The format of the processes' logs: text or json."""
     listen: str | None = None
     """Where processes answer probes and scrapers, "HOST:PORT"; None = nowhere."""
+    console: str | None = None
+    """Where the console listens, "HOST:PORT"; None: `makegood run` serves none."""
+    console_users: Mapping[str, User] = field(default_factory=lambda: MappingProxyType({}))
+    """Who may log in to the console, by name."""
+    console_proxies: tuple[str, ...] = ()
+    """The proxies whose headers the console believes: addresses or networks."""
+    console_user_header: str | None = None
+    """The header in which such a proxy names the user."""
+    console_role: Role | None = None
+    """The role of a user of the console who has none otherwise."""
+    console_base: str = ""
+    """The path under which a proxy serves the console."""
+    console_secret: str | None = field(default=None, repr=False)
+    """Signs logins of the console; processes behind one address share it."""
+    console_insecure: bool = False
+    """Whether other machines may use the console without a login."""
     traces: bool = False
     """Whether processes send spans."""
     options: Options = field(default_factory=lambda: Options(migrate=False))
@@ -149,6 +167,29 @@ def _secrets(value: object, name: str) -> dict[str, str]:
     return found
 
 
+def _users(value: object, name: str) -> dict[str, User]:
+    if not isinstance(value, dict):
+        raise ConfigError(f'{name}: a table of a file: [console_users], then NAME = "ROLE HASH"')
+    return users_of(value, name)
+
+
+def _role(value: object, name: str) -> Role:
+    return role_of(value, name)
+
+
+def _addresses(value: object, name: str) -> tuple[str, ...]:
+    """Return addresses and networks, which blanks or commas separate."""
+    found = tuple(_text(value, name).replace(",", " ").split())
+    for one in found:
+        try:
+            ipaddress.ip_network(one, strict=False)
+        except ValueError:
+            raise ConfigError(
+                f"{name}: {one!r} is neither an address nor a network such as 10.0.0.0/8"
+            ) from None
+    return found
+
+
 def _poll(value: object, name: str) -> Duration | None:
     return None if value == "never" else duration(value, name)
 
@@ -200,6 +241,14 @@ KNOWN: Mapping[str, Callable[[object, str], object]] = {
     "log_level": _choice(*LEVELS),
     "log_format": _choice(*FORMATS),
     "listen": _listen,
+    "console": _listen,
+    "console_users": _users,
+    "console_proxies": _addresses,
+    "console_user_header": _text,
+    "console_role": _role,
+    "console_base": _text,
+    "console_secret": _secret,
+    "console_insecure": _switch,
     "traces": _switch,
     "require_tls": _switch,
     **{name: _option(name) for name in _OPTIONS if name != "migrate"},

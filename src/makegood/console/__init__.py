@@ -12,8 +12,8 @@ from typing import Any
 
 from makegood.errors import ConfigError
 
-_HOMES = {"ConsoleApp": "app", "User": "users", "create_app": "app"}
-__all__ = ["ConsoleApp", "User", "create_app"]
+_HOMES = {"ConsoleApp": "app", "ConsoleOptions": "options", "User": "users", "create_app": "app"}
+__all__ = ["ConsoleApp", "ConsoleOptions", "User", "create_app"]
 
 
 def __getattr__(name: str) -> Any:

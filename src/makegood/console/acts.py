@@ -13,7 +13,7 @@ from starlette.responses import Response
 
 from makegood.base.text import kept
 from makegood.client.handle import TaskHandle
-from makegood.console.outcomes import Outcome, Outcomes
+from makegood.console.outcomes import ActOutcome, Outcomes
 from makegood.console.visits import Denied, Route, Visit, act
 from makegood.errors import ActRefusedError, AlertNotFoundError, WaitExpiredError
 from makegood.model.messages import Alert, Answer
@@ -58,10 +58,10 @@ class TaskActs:
             try:
                 outcome = _answered(name, shown, back, await do(task, visit))
             except ActRefusedError as refused:
-                outcome = Outcome("need", f"Refused: {shown}", str(refused), back, 409)
+                outcome = ActOutcome("need", f"Refused: {shown}", str(refused), back, 409)
             except WaitExpiredError:
                 text = "No Scheduler has answered yet. The command is in the task's inbox, and will be decided when one runs."
-                outcome = Outcome("doubt", f"Not decided yet: {shown}", text, back, 202)
+                outcome = ActOutcome("doubt", f"Not decided yet: {shown}", text, back, 202)
             finally:
                 visit.reads.forget()
             return self._outcomes.respond(visit, outcome)
@@ -82,7 +82,7 @@ class TaskActs:
                 refused.append(str(failure))
         visit.reads.forget()
         title = f"{done:,} alert{'s' * (done != 1)} acknowledged" if done else "Refused"
-        outcome = Outcome(
+        outcome = ActOutcome(
             "need" if refused else "ok", title, "; ".join(refused[:5]), "/alerts", 200 if done else 409
         )
         return self._outcomes.respond(visit, outcome)
@@ -93,7 +93,7 @@ class TaskActs:
         await visit.client.store.alerts.alert([Alert("test", step=visit.id, text=text)])
         visit.reads.forget()
         said = "It goes where alerts go: see the logs of Schedulers and Supervisors, and the receiver of alert_webhook."
-        return self._outcomes.respond(visit, Outcome("ok", "A test alert is raised", said, "/alerts"))
+        return self._outcomes.respond(visit, ActOutcome("ok", "A test alert is raised", said, "/alerts"))
 
 
 def who_of(visit: Visit) -> str:
@@ -109,10 +109,10 @@ def why_of(visit: Visit, *, required: bool = False) -> str:
     return kept(why)
 
 
-def _answered(name: str, shown: str, back: str, answer: Answer) -> Outcome:
+def _answered(name: str, shown: str, back: str, answer: Answer) -> ActOutcome:
     if answer.verdict == "noop":
-        return Outcome("doubt", f"Nothing to do: {shown}", answer.outcome, back)
-    return Outcome("ok", f"{_DONE[name]}: {shown}", answer.outcome, back)
+        return ActOutcome("doubt", f"Nothing to do: {shown}", answer.outcome, back)
+    return ActOutcome("ok", f"{_DONE[name]}: {shown}", answer.outcome, back)
 
 
 def _said(visit: Visit, *, required: bool = False) -> dict[str, Any]:

@@ -147,6 +147,9 @@ class ConsoleApp:
                 self._open = False
                 await self.client.close()
 
+    def end_streams(self) -> None:
+        """End live streams: the process is about to end."""
+
     async def __aenter__(self) -> Self:
         """Open the store."""
         await self.open()

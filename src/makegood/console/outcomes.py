@@ -20,7 +20,7 @@ BY_SCRIPT: Final = "hx-request"
 """The header of a form that the page's script sends."""
 
 
-class Outcome(NamedTuple):
+class ActOutcome(NamedTuple):
     """What came of an act. ``tone``: "ok", "doubt" (not decided yet, or nothing to do) or "need"
     (refused).
     """
@@ -48,7 +48,7 @@ class Outcomes:
         self._logins = logins
         self._renderer = renderer
 
-    def respond(self, visit: Visit, outcome: Outcome) -> Response:
+    def respond(self, visit: Visit, outcome: ActOutcome) -> Response:
         """Answer an act: with a toast for the page's script, with the page for a browser without it."""
         toast = Toast(outcome.tone, outcome.title, outcome.text)
         if visit.request.headers.get(BY_SCRIPT):

@@ -35,7 +35,7 @@ _UNKNOWN: Final = f"scrypt:{_COST}:{_BLOCK}:{_LANES}:{'A' * 22}:{'A' * 43}"
 
 @dataclass(frozen=True, slots=True)
 class User:
-    """Somebody who may use the console. ``password``: a hash, as ``makegood console hash-password`` prints
+    """Somebody who may use the console. ``password``: a hash, as ``makegood console --hash-password`` prints
     it.
     """
 
@@ -53,12 +53,12 @@ def users_of(table: Mapping[str, object], name: str) -> dict[str, User]:
         words = line.split() if isinstance(line, str) else []
         if not who.strip() or not 1 <= len(words) <= 2:
             raise ConfigError(
-                f'{name}: write NAME = "ROLE HASH", as `makegood console hash-password NAME` prints it, not {who!r}'
+                f'{name}: write NAME = "ROLE HASH", as `makegood console --hash-password NAME` prints it, not {who!r}'
             )
         password = words[1] if len(words) > 1 else ""
         if password and _parts(password) is None:
             raise ConfigError(
-                f"{name}: the password of {who!r} is not a hash that `makegood console hash-password` printed"
+                f"{name}: the password of {who!r} is not a hash that `makegood console --hash-password` printed"
             )
         found[who] = User(who, role_of(words[0], f"{name}: {who}"), password)
     return found

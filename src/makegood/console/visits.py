@@ -125,7 +125,7 @@ class Route:
                 f"route {self.path}: role={self.role!r} is none of everyone, {', '.join(ROLES)}"
             )
         if self.writes != (self.kind == "act") and self.kind not in ("api", "login"):
-            raise ConfigError(f"route {self.path}: an operator command is a POST, and nothing else is one")
+            raise ConfigError(f"route {self.path}: operator commands are POST requests, and no other page is")
         if self.writes and self.role == "viewer" and self.kind != "login":
             raise ConfigError(f"route {self.path}: a viewer changes nothing")
         if (self.respond is None) == (self.context is None):

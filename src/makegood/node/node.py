@@ -20,12 +20,14 @@ from makegood.base import durations
 from makegood.base.clock import Clock, SystemClock
 from makegood.base.text import hostname, refuse_unstorable, session_name
 from makegood.client.client import Client
+from makegood.console import needed
+from makegood.console.options import ConsoleOptions
 from makegood.errors import ConfigError, StoreUnavailableError
 from makegood.messaging.notifier import Notifier
 from makegood.messaging.outbox import open_outbox
 from makegood.node.gc_tuning import Collecting
 from makegood.node.heartbeat import Heartbeat
-from makegood.node.roles import Parts, actors_of, roles_of, slots_of, supervisor_of
+from makegood.node.roles import Parts, ServedConsole, actors_of, roles_of, slots_of, supervisor_of
 from makegood.node.signals import Signals
 from makegood.options import Options
 from makegood.scheduler.scheduler import Scheduler
@@ -105,7 +107,9 @@ class Node:
     one. ``store`` is a URL (default: MAKEGOOD_STORE, else ``sqlite:///makegood.db``) or a store that the
     caller opened. ``outbox``: URL of another database, from whose outbox orders are relayed to queues of the
     store: the role "relay". ``options``: see ``Options``. ``telemetry``: the observer, such as
-    ``makegood.telemetry.Telemetry(...)``. ``client`` submits to the same store from this process.
+    ``makegood.telemetry.Telemetry(...)``. ``console``: "HOST:PORT" on which this process
+    serves the console, or ``makegood.console.ConsoleOptions``. ``client`` submits to the same store from
+    this process.
     """
 
     def __init__(
@@ -121,6 +125,7 @@ class Node:
         rng: random.Random | None = None,
         telemetry: Observer | None = None,
         outbox: str | None = None,
+        console: str | ConsoleOptions | None = None,
     ) -> None:
         refuse_unstorable(ConfigError, name=name)
         self.options = options or Options()
@@ -158,6 +163,7 @@ class Node:
             clock=clock,
             rng=rng,
             telemetry=telemetry,
+            console=None if console is None else _console(self.client, console, clock),
         )
         self._heartbeat = Heartbeat(
             self.store, self._info, self._renumbered, options=self.options, clock=clock, rng=rng
@@ -195,6 +201,8 @@ class Node:
             await self.client.open()
             self._actors = actors_of(parts, self._heartbeat)
             await self._heartbeat.register()
+            if parts.console is not None:
+                await parts.console.begin()
         except BaseException:
             await self._let_go()
             raise
@@ -273,6 +281,8 @@ class Node:
 
     async def _let_go(self) -> None:
         self._phase, self._running.ending = "stopped", True
+        if self._parts.console is not None:
+            await self._parts.console.end()
         await self.client.close()
         if self._parts.outbox is not None:
             await self._parts.outbox.close()
@@ -315,6 +325,11 @@ class Node:
         return None if supervisor is None else supervisor.leading is not None
 
     @property
+    def console(self) -> str:
+        """Where this process serves the console, such as "http://127.0.0.1:8640"; "" if it does not."""
+        return "" if self._parts.console is None else self._parts.console.address
+
+    @property
     def agents(self) -> Agents | None:
         """The agents that run the actions here, once started."""
         return self._actor(Agents)
@@ -336,7 +351,7 @@ class Node:
         scheduler = self.scheduler
         return NodeInfo(
             self.name,
-            self.roles,
+            (*self.roles, "console") if self.console else self.roles,
             hostname(),
             os.getpid(),
             self.options.number("dead_after"),
@@ -348,3 +363,10 @@ class Node:
     def _renumbered(self, number: int) -> None:
         for actor in self._actors:
             actor.renamed(number)
+
+
+def _console(client: Client, asked: str | ConsoleOptions, clock: Clock) -> ServedConsole:
+    """Return the console of a process. Raises ``ConfigError``, also if its extra is not installed."""
+    options = ConsoleOptions(listen=asked) if isinstance(asked, str) else asked
+    served: ServedConsole = needed("makegood.console.server").ConsoleServer(client, options, clock)
+    return served

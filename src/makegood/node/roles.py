@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from operator import attrgetter
-from typing import Any
+from typing import Any, Protocol
 
 from makegood.actor.actor import Actor
 from makegood.agent.agents import Agents
@@ -45,6 +45,19 @@ ROLES = ("scheduler", "agent", "supervisor")
 """The roles of a process by default, with "inbox" where the app declares any inbox."""
 
 
+class ServedConsole(Protocol):
+    """A console that this process serves."""
+
+    address: str
+    """Where it listens, "" if it does not."""
+
+    async def begin(self) -> None:
+        """Listen."""
+
+    async def end(self) -> None:
+        """End."""
+
+
 @dataclass(frozen=True, slots=True)
 class Parts:
     """What the actors of one process have in common."""
@@ -61,6 +74,7 @@ class Parts:
     clock: Clock
     rng: random.Random
     telemetry: Observer | None
+    console: ServedConsole | None = None
 
 
 def actors_of(parts: Parts, heartbeat: Heartbeat) -> list[Actor]:

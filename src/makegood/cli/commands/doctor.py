@@ -28,7 +28,7 @@ _ORPHANS = 100
 _BROKEN = 20
 _WEIGHTS = ("ok", "note", "warning", "error")
 _STYLE = {"ok": STYLES["done"], "note": "blue", "warning": "yellow", "error": STYLES["error"]}
-_SECRETS = ("alert_secret", "webhook_secret", "webhook_secrets")
+_SECRETS = ("alert_secret", "console_secret", "webhook_secret", "webhook_secrets")
 _URLS = ("store", "alert_webhook")
 _SLOW_READ = "is the database far away, or its machine busy? Put the processes near it"
 _SLOW_COMMIT = "a faster disk, or a nearer standby; many tasks at once share each commit"
@@ -91,6 +91,8 @@ def settings_of(cli: Cli) -> list[dict[str, Any]]:
             value = "***"
         if name in _URLS and value is not None:
             value = masked(value)
+        if name == "console_users":
+            value = {user.name: user.role for user in settings.console_users.values()}
         if isinstance(value, bool):
             value = "on" if value else "off"
         found.append({"name": name, "value": value, "origin": settings.origins.get(name, "default")})

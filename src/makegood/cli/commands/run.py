@@ -15,11 +15,13 @@ from makegood.base.host_port import with_tls
 from makegood.cli import event_loop
 from makegood.cli.client import looking
 from makegood.cli.commands.store import set_up
+from makegood.cli.console_settings import console_options
 from makegood.cli.context import Cli, command, flag, given, setting
 from makegood.cli.import_app import load_app
 from makegood.cli.logs_and_telemetry import set_up_logs, telemetry_of
 from makegood.cli.render.output import masked
 from makegood.cli.settings import LEVELS
+from makegood.console.options import ConsoleOptions
 from makegood.messaging.outbox import ddl as outbox_ddl
 from makegood.node.node import Node
 from makegood.store import open_store
@@ -45,6 +47,9 @@ process_options = given(
     setting("log_level", metavar="LEVEL", text=f"One of {', '.join(LEVELS)}. [default: info]"),
     setting("log_format", metavar="FORMAT", text="text (the default), or json: an object a line."),
 )
+console_option = setting(
+    "console", metavar="HOST:PORT", text="Serve the console at this address, such as 127.0.0.1:8640; port 0 picks a free port."
+)
 
 
 @command()
@@ -53,13 +58,16 @@ process_options = given(
 @every_option
 @drain_option
 @process_options
+@console_option
 def run(cli: Cli, /, *, app: str) -> None:
     """Run all roles of APP in one process, such as `makegood run orders:shop`. Creates the tables in an
     empty store.
     """
     loaded = load_app(app)
     asyncio.run(_set_up_when_empty(cli))
-    _serve(cli, loaded, ("scheduler", "agent", "supervisor", *(("inbox",) if loaded.inboxes else ())), None)
+    roles = ("scheduler", "agent", "supervisor", *(("inbox",) if loaded.inboxes else ()))
+    shown = None if cli.settings.console is None else console_options(cli.settings)
+    _serve(cli, loaded, roles, None, console=shown)
 
 
 @command()
@@ -181,6 +189,8 @@ def _serve(
     roles: tuple[str, ...],
     agents: tuple[str, ...] | None,
     outbox: str | None = None,
+    *,
+    console: ConsoleOptions | None = None,
 ) -> None:
     """Run a node until it is asked to stop."""
     set_up_logs(cli)
@@ -193,6 +203,7 @@ def _serve(
         options=cli.settings.options,
         telemetry=telemetry,
         outbox=None if outbox is None else with_tls(outbox) if cli.settings.require_tls else outbox,
+        console=console,
     )
     names = list(agents or (app.agents if app is not None else ()))
     what = {
@@ -204,6 +215,7 @@ def _serve(
         address = "" if telemetry is None else telemetry.address
         if cli.json:
             listens = {"listen": address} if address else {}
+            listens |= {"console": node.console} if node.console else {}
             cli.out.record({"event": event, "node": node.number, **what, **listens})
         elif event == "started":
             queues = ", ".join(app.inboxes) if app is not None else ""
@@ -211,6 +223,7 @@ def _serve(
             inside["relay"] = f"relay from {masked(outbox or '')}"
             named = [inside.get(role, role) for role in node.roles]
             page = f"; probes and metrics on {address}" if address else ""
+            page += f"; console on {node.console}" if node.console else ""
             text = f"{', '.join(named)} on {what['store']}{page}; Ctrl-C or SIGTERM drains and stops"
             if cli.settings.log_format == "json":
                 log.info("%s", text)  # who reads objects, a line each, reads nothing else
