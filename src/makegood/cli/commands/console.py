@@ -23,10 +23,16 @@ from makegood.node.signals import Signals
 @command()
 @setting("console", metavar="HOST:PORT", text=f"Listen at this address. [default: {DEFAULT}]")
 @setting("console_base", metavar="PATH", text="The path under which a proxy serves the console.")
-@setting("console_role", metavar="ROLE", text="The role of users who have none otherwise: viewer, operator, admin.")
+@setting(
+    "console_role", metavar="ROLE", text="The role of users who have none otherwise: viewer, operator, admin."
+)
 @flag("--insecure", text="Let other machines in without a login; every page shows a warning.")
-@click.option("--hash-password", "name", metavar="NAME", help="Print the line of console_users for NAME, and end.")
-@click.option("--role", default="viewer", show_default=True, metavar="ROLE", help="With --hash-password: their role.")
+@click.option(
+    "--hash-password", "name", metavar="NAME", help="Print the line of console_users for NAME, and end."
+)
+@click.option(
+    "--role", default="viewer", show_default=True, metavar="ROLE", help="With --hash-password: their role."
+)
 @setting("log_level", metavar="LEVEL", text=f"One of {', '.join(LEVELS)}. [default: info]")
 @setting("log_format", metavar="FORMAT", text="text (the default), or json: an object a line.")
 def console(cli: Cli, /, *, insecure: bool, name: str | None, role: str) -> None:

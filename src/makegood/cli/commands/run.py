@@ -48,7 +48,9 @@ process_options = given(
     setting("log_format", metavar="FORMAT", text="text (the default), or json: an object a line."),
 )
 console_option = setting(
-    "console", metavar="HOST:PORT", text="Serve the console at this address, such as 127.0.0.1:8640; port 0 picks a free port."
+    "console",
+    metavar="HOST:PORT",
+    text="Serve the console at this address, such as 127.0.0.1:8640; port 0 picks a free port.",
 )
 
 
