@@ -77,7 +77,9 @@ def parser() -> argparse.ArgumentParser:
     for one in fields(Sizes):
         kind = _many if one.name in {"steps", "flight"} else float if one.name == "seconds" else int
         made.add_argument(
+            *(["--concurrency"] if one.name == "flight" else []),
             f"--{one.name}",
+            dest=one.name,
             type=kind,
             default=None,
             help=f"default {one.default}, quick {getattr(QUICK, one.name)}",

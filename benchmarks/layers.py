@@ -65,7 +65,7 @@ LAYERS: Mapping[str, Callable[[], object]] = {
 
 def _one(layers: str, flight: int, seconds: float) -> dict[str, Any]:
     """Run the loop in a process of its own; returns its figures."""
-    arguments = ["--layers", layers, "--flight", str(flight), "--seconds", str(seconds)]
+    arguments = ["--layers", layers, "--concurrency", str(flight), "--seconds", str(seconds)]
     done = subprocess.run(
         [sys.executable, "-m", "benchmarks.layers", *arguments], check=True, capture_output=True, text=True
     )
@@ -82,7 +82,7 @@ def main() -> None:
         "--layers", choices=LAYERS, help="run this setting alone and print its figures as JSON"
     )
     parser.add_argument("--rounds", type=int, default=4)
-    parser.add_argument("--flight", type=int, default=500)
+    parser.add_argument("--concurrency", "--flight", dest="flight", type=int, default=500)
     parser.add_argument("--seconds", type=float, default=2.0)
     options = parser.parse_args()
     if options.layers is not None:

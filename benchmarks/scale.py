@@ -51,7 +51,14 @@ def parser() -> argparse.ArgumentParser:
     made.add_argument("--from", dest="earlier", type=Path, help="figures of an earlier run: only the model")
     made.add_argument("--shapes", type=_words(SHAPES), default=SHAPES, help=f"default {','.join(SHAPES)}")
     made.add_argument("--processes", type=_counts, default=(1, 2, 4, 8), help="default 1,2,4,8")
-    made.add_argument("--flight", type=int, default=250, help="tasks in flight, in all processes together")
+    made.add_argument(
+        "--concurrency",
+        "--flight",
+        dest="flight",
+        type=int,
+        default=250,
+        help="tasks in flight, in all processes together",
+    )
     made.add_argument("--submitters", type=int, default=1, help="processes that submit, where that is apart")
     made.add_argument("--seconds", type=float, default=5.0, help="length of a window")
     made.add_argument("--rounds", type=int, default=3, help="medians of so many; each takes all in turn")

@@ -121,7 +121,9 @@ def main() -> None:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--store", help="store URL (default: a SQLite file in a temporary folder)")
-    parser.add_argument("--flight", type=int, default=500, help="tasks in flight")
+    parser.add_argument(
+        "--concurrency", "--flight", dest="flight", type=int, default=500, help="tasks in flight"
+    )
     parser.add_argument("--seconds", type=float, default=5.0)
     parser.add_argument(
         "--threads", action="store_true", help="the actions are plain functions, run in 50 threads"

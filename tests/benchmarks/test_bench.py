@@ -187,7 +187,7 @@ def test_a_tiny_run_measures_makegood_and_the_floor(
     store: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Real processes on a real store: rates, and the commits of a task, which are n + 1 on the floor."""
-    given = f"--only throughput --peers makegood --stores {store} --steps 2 --flight 1 --seconds 0.05 --rounds 1 --counted 20"
+    given = f"--only throughput --peers makegood --stores {store} --steps 2 --concurrency 1 --seconds 0.05 --rounds 1 --counted 20"
     assert main([*given.split(), "--out", str(tmp_path)]) == 0
     found = json.loads((tmp_path / "results.json").read_text(encoding="utf-8"))["results"]
     assert [(one["peer"], one["why"]) for one in found] == [("floor", ""), ("makegood", "")]

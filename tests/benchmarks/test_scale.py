@@ -29,7 +29,7 @@ def test_a_member_without_roles_submits() -> None:
 
 
 def test_costs_are_measured_with_one_process_and_checked_with_more() -> None:
-    options = scale.parser().parse_args(["--shapes", "inside", "--processes", "1,4", "--flight", "100"])
+    options = scale.parser().parse_args(["--shapes", "inside", "--processes", "1,4", "--concurrency", "100"])
     plans = list(scale.plans(options))
     assert [(plan.processes, plan.flight, plan.listeners > 0) for plan in plans] == [
         (1, 1, False), (1, 16, False), (1, 100, False), (4, 100, False), (1, 4, True),
@@ -53,7 +53,7 @@ def test_a_tiny_run_measures_predicts_and_can_be_read_again(
 ) -> None:
     """Real processes on a real server: costs, the model beside them; and the model again from the figures alone."""
     programs()
-    arguments = ["--quick", "--shapes", "inside", "--flight", "4", "--out", str(tmp_path)]
+    arguments = ["--quick", "--shapes", "inside", "--concurrency", "4", "--out", str(tmp_path)]
     assert scale.main(arguments) == 0
     found = json.loads((tmp_path / "scale.json").read_text(encoding="utf-8"))
     many = next(run for run in found["runs"] if run["processes"] == 2)

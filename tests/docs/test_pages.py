@@ -1,7 +1,10 @@
 """The pages are whole: links lead somewhere, code parses, and what they say of ``make`` is so."""
 
+import os
 import re
 import shlex
+import subprocess
+import sys
 from pathlib import Path
 from textwrap import indent
 
@@ -50,6 +53,66 @@ def test_python_in_pages_parses(page: Path) -> None:
     for block in PYTHON.findall(page.read_text(encoding="utf-8")):
         inside = block.startswith("await ")  # lines for the function above them
         compile("async def f():\n" + indent(block, "    ") if inside else block, page.name, "exec")
+
+
+RUN_BY = {
+    "README.md": "test_readme",
+    "docs/build/elect-a-leader.md": "test_election_howto",
+    "docs/build/get-notified-of-task-states.md": "test_messages_howto",
+    "docs/build/migrate-from-celery.md": "test_migration_pages",
+    "docs/build/migrate-from-dbos.md": "test_migration_pages",
+    "docs/build/migrate-from-temporal.md": "test_migration_pages",
+    "docs/build/rate-limits-and-circuit-breakers.md": "test_spare_howto",
+    "docs/build/submit-by-message.md": "test_messages_howto",
+    "docs/build/submit-in-your-transaction.md": "test_transaction_howto",
+    "docs/build/test-your-workflow.md": "test_proof_howto",
+    "docs/build/write-actions-and-undos.md": "test_declare_howto",
+    "docs/learn/leadership.md": "test_election_howto",
+    "docs/operate/deploy-new-code.md": "test_change_howto",
+    "docs/operate/monitor.md": "test_monitor_pages",
+    "docs/operate/operate-tasks.md": "test_operate_howto",
+    "docs/operate/sharding.md": "test_scale_page",
+    "docs/reference/declare.md": "test_declare_reference",
+    "docs/reference/election.md": "test_election_reference",
+    "docs/start/quickstart.md": "test_quickstart",
+    "docs/start/tutorial.md": "test_tutorial",
+}
+"""The tests that run the Python of a page; recipes have ``test_recipes_page``. What is on no page here runs below."""
+OF_ANY_LENGTH = re.compile(r"^```python[^\n]*\n(.*?)^```", re.MULTILINE | re.DOTALL)
+WITH_PYTHON = [page for page in PAGES if OF_ANY_LENGTH.search(page.read_text(encoding="utf-8"))]
+
+
+@pytest.mark.parametrize(
+    "page",
+    [page for page in WITH_PYTHON if name_of(page) not in RUN_BY and page.parent.name != "recipes"],
+    ids=name_of,
+)
+def test_python_without_a_test_of_its_own_runs(page: Path, tmp_path: Path) -> None:
+    """As one module, from top to bottom."""
+    module = "\n".join(OF_ANY_LENGTH.findall(page.read_text(encoding="utf-8")))
+    (tmp_path / "page.py").write_text(module, encoding="utf-8")
+    environ = {**os.environ, "PYTHONPATH": str(ROOT), "PYTHONWARNINGS": "error"}
+    run = subprocess.run(
+        [sys.executable, "page.py"],
+        cwd=tmp_path,
+        env=environ,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=120,
+    )
+    assert run.returncode == 0, run.stderr
+
+
+def test_who_runs_a_page_names_it() -> None:
+    """The table names pages with Python, and tests that read them."""
+    assert set(RUN_BY) <= {name_of(page) for page in WITH_PYTHON}
+    for page, test in RUN_BY.items():
+        text = (ROOT / f"tests/docs/{test}.py").read_text(encoding="utf-8")
+        stem = Path(page).stem
+        assert stem in text or (
+            stem.startswith("migrate-from-") and stem.removeprefix("migrate-from-") in text
+        ), page
 
 
 def understood(line: str) -> None:

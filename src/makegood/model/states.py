@@ -51,7 +51,7 @@ TASK_MOVES: Moves[TaskState] = _frozen(
         },
         "processing": {
             "processed": "every step done or skipped",
-            "undoing": "cancelled, complete-by passed, or a step failed for good",
+            "undoing": "cancelled, deadline passed, or a step failed for good",
             "error": "held, and nothing in flight",
             "pending": "its Scheduler is dead or releases it",
         },
