@@ -47,7 +47,7 @@ LASTS: Final = 3.0
 """Seconds for which a finding must last to be shown: the shop hears of a state a moment after it came about."""
 FEED: Final[Mapping[str, tuple[str, str]]] = {
     "killed": ("failed", "need"), "died": ("error", "need"), "stopped": ("pause", "doubt"), "resumed": ("run", "run"),
-    "started": ("run", "run"), "healed": ("done", "ok"), "turned": ("settings", "doubt"),
+    "started": ("run", "run"), "healed": ("done", "ok"), "turned": ("settle", "doubt"),
 }  # fmt: skip
 SORRY: Final = (
     ("card refused", "card refused"), ("out of stock", "out of stock"), ("too heavy", "too heavy, refunded"),

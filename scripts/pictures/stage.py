@@ -1,0 +1,197 @@
+"""Picture the stage of the demo from a real run: `python -m scripts.pictures.stage`. It needs Chromium.
+
+Both files are SVG that hold pictures of the page in light and in dark, and show what the reader prefers: ``stage.svg`` is a still,
+``stage-film.svg`` moves: an agent is killed while it charges a card, and a parcel is too heavy. A frame of the film holds
+only what has changed.
+"""
+
+import json
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+import urllib.request
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from html import escape
+from typing import Any, Final
+from urllib.parse import urlencode
+
+from scripts.pictures.record import FOLDER, environment
+from tests.browser.chromium import Page, chromium, found
+
+WIDTH, HEIGHT = 1280, 880
+SCHEMES: Final = ("light", "dark")
+DEMO: Final = (sys.executable, "-m", "makegood", "demo", "--stage", "--no-browser", "--json", "--seed", "7")
+EVERY: Final = 0.7
+MOST_FRAMES: Final = 48
+STAYS: Final = 4.0
+TITLE: Final = "The stage of makegood demo: an agent is killed while it charges a card; the order ends whole, the zeros hold"
+_CHANGED: Final = """
+(async (before, after, quality) => {
+  const load = async text => { const image = new Image(); image.src = "data:image/png;base64," + text; await image.decode(); return image };
+  const draw = image => { const canvas = new OffscreenCanvas(image.width, image.height), at = canvas.getContext("2d"); at.drawImage(image, 0, 0);
+                          return at };
+  const now = await load(after), made = draw(now), tile = 20;
+  if (before) {
+    const old = draw(await load(before));
+    for (let y = 0; y < now.height; y += tile) for (let x = 0; x < now.width; x += tile) {
+      const [a, b] = [old, made].map(at => at.getImageData(x, y, tile, tile).data);
+      if (a.every((value, n) => Math.abs(value - b[n]) < 4)) made.clearRect(x, y, tile, tile);
+    }
+  }
+  const blob = await made.canvas.convertToBlob({ type: "image/webp", quality });
+  return await new Promise(done => { const reader = new FileReader(); reader.onload = () => done(reader.result); reader.readAsDataURL(blob) });
+})
+"""
+"""Returns the tiles of a picture that differ from the one before, as WebP; where nothing has changed it is clear."""
+
+
+class Run:
+    """A running demo: its address, and its buttons."""
+
+    def __init__(self, process: "subprocess.Popen[str]") -> None:
+        assert process.stdout is not None
+        self.url = next(
+            said["process"] for line in process.stdout if (said := json.loads(line))["event"] == "stage"
+        )
+        # what it writes from now on is read, so that it never waits for us
+        threading.Thread(target=process.stdout.read, daemon=True).start()
+        page = self._get("").partition('data-token="')[2]
+        self._token = page.partition('"')[0]
+
+    def _get(self, path: str) -> str:
+        with urllib.request.urlopen(self.url + path, timeout=30) as answer:  # noqa: S310 - the demo's own address
+            return str(answer.read().decode())
+
+    def press(self, path: str, **form: str) -> None:
+        """Press a button."""
+        body = urlencode({"token": self._token, **form}).encode()
+        with urllib.request.urlopen(self.url + path, body, timeout=30):  # noqa: S310
+            pass
+
+    def says(self, part: str, words: str) -> bool:
+        """Whether an element of the page has these words."""
+        return words in json.loads(self._get("fragments"))[part]
+
+
+@contextmanager
+def running() -> Iterator[Run]:
+    """Run the demo with its stage."""
+    with tempfile.TemporaryDirectory(prefix="makegood-pictures-") as folder:
+        process = subprocess.Popen(
+            DEMO, env=environment({"TMPDIR": folder}), stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
+        )  # fmt: skip
+        try:
+            yield Run(process)
+        finally:
+            process.terminate()
+            process.wait()
+            if process.stdout is not None:
+                process.stdout.close()
+
+
+def pictured(page: Page) -> str:
+    """Return a picture of what a tab shows, as PNG in base64."""
+    return str(page.call("Page.captureScreenshot", format="png")["data"])
+
+
+def filmed(run: Run, pages: Sequence[Page]) -> tuple[list[float], list[list[str]], str]:
+    """Play two acts; return when each frame was taken, the frames by tab, and what the page said at the end of the first act."""
+    begun = time.monotonic()
+    moments: list[float] = []
+    frames: list[list[str]] = [[] for _ in pages]
+    said = ""
+
+    def until(done: str, most: int) -> None:
+        while len(moments) < most:
+            at = time.monotonic()
+            moments.append(at - begun)
+            for page, kept in zip(pages, frames, strict=True):
+                kept.append(pictured(page))
+            if run.says("live", done):
+                return
+            pages[0].run(
+                f"new Promise(done => setTimeout(done, {max(0, 1000 * (at + EVERY - time.monotonic())):.0f}))"
+            )
+
+    run.press("act", number="2")
+    until("its card was charged once", MOST_FRAMES // 2)
+    for page, kept in zip(pages, frames, strict=True):
+        kept.append(pictured(page))
+    moments.append(time.monotonic() - begun)
+    said = str(pages[0].run("document.querySelector('.stage').innerText"))
+    run.press("order", kind="too heavy")
+    until("<b>undone</b>", MOST_FRAMES)
+    return moments, frames, said
+
+
+def layered(page: Page, frames: Sequence[str]) -> list[str]:
+    """Return frames as data URLs, each with only what has changed since the one before."""
+    made, before = [], ""
+    for frame in frames:
+        made.append(str(page.run(f"{_CHANGED}({json.dumps(before)}, {json.dumps(frame)}, 0.82)")))
+        before = frame
+    return made
+
+
+def drawn(title: str, said: str, layers: Sequence[Sequence[str]], moments: Sequence[float]) -> str:
+    """Return an SVG of one frame or more, light and dark. Where motion is not wanted, the last frame is shown."""
+    seconds = moments[-1] + STAYS if len(moments) > 1 else 0.0
+    style = [
+        ".dark{display:none}@media (prefers-color-scheme:dark){.dark{display:inline}.light{display:none}}"
+    ]
+    if seconds:
+        for n, at in enumerate(moments):
+            if n:
+                begins = 100 * at / seconds
+                style.append(f"@keyframes f{n}{{0%{{opacity:0}}{begins:.2f}%{{opacity:1}}}}")
+                style.append(f".f{n}{{animation:f{n} {seconds:.1f}s step-end infinite}}")
+        style.append("@media (prefers-reduced-motion:reduce){image{animation:none!important}}")
+    images = [
+        f'<g class="{scheme}">'
+        + "".join(f'<image class="f{n}" width="{WIDTH}" height="{HEIGHT}" href="{url}"/>' for n, url in enumerate(urls))
+        + "</g>"
+        for scheme, urls in zip(SCHEMES, layers, strict=True)
+    ]  # fmt: skip
+    return "\n".join([
+        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {HEIGHT}" width="{WIDTH}" role="img">',
+        f"<title>{escape(title)}</title>", f"<desc>{escape(said)}</desc>", f"<style>{''.join(style)}</style>", *images, "</svg>\n",
+    ])  # fmt: skip
+
+
+def main() -> None:
+    """Play, and write both pictures."""
+    program = found()
+    if program is None:
+        raise SystemExit(
+            "pictures of the stage need Chromium: apt-get install chromium, or MAKEGOOD_CHROMIUM"
+        )
+    with running() as run, chromium(program) as browser:
+        pages: list[Any] = []
+        for scheme in SCHEMES:
+            page = browser.page()
+            page.look(width=WIDTH, height=HEIGHT, scheme=scheme)
+            page.open(run.url)
+            pages.append(page)
+        while not run.says("customers", "shipped: ship-"):
+            pages[0].run("new Promise(done => setTimeout(done, 300))")
+        moments, frames, said = filmed(run, pages)
+        still = [
+            layered(
+                browser.page(), [kept[next(n for n in range(len(moments)) if moments[n] > moments[-1] / 4)]]
+            )
+            for kept in frames
+        ]
+        film = [layered(browser.page(), kept) for kept in frames]
+    (FOLDER / "stage.svg").write_text(drawn(TITLE.partition(":")[0], said, still, [0.0]), encoding="utf-8")
+    (FOLDER / "stage-film.svg").write_text(drawn(TITLE, said, film, moments), encoding="utf-8")
+    for name in ("stage.svg", "stage-film.svg"):
+        print(
+            f"{name}: {(FOLDER / name).stat().st_size // 1024} KiB, {len(moments)} frames in {moments[-1]:.0f} s"
+        )
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,98 @@
+"""The stage in a browser: an order survives the kill of its agent by a button, and the page is whole at every width."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.browser.chromium import Page, chromium, found
+from tests.example.shows import RunningShow, show
+
+pytestmark = [
+    pytest.mark.timeout(600),
+    pytest.mark.skipif(found() is None, reason="there is no Chromium here: apt-get install chromium"),
+]
+
+
+@pytest.fixture
+def stage(tmp_path: Path) -> Iterator[RunningShow]:
+    """A show without customers but the test."""
+    with show(tmp_path, "--seed", "3") as running:
+        assert running.press("switch", switch="rate", value="none") == 204
+        yield running
+
+
+@pytest.fixture
+def page() -> Iterator[Page]:
+    """A tab of a browser of its own."""
+    with chromium(found() or "") as browser:
+        yield browser.page()
+
+
+def click(page: Page, selector: str) -> None:
+    """Press what a selector finds, as a mouse does."""
+    found = page.run(f"(e => (e && e.click(), !!e))(document.querySelector({selector!r}))")
+    assert found, f"the page has no {selector}"
+
+
+def until(page: Page, script: str, seconds: float = 120.0) -> object:
+    """Wait until a script returns something; return it."""
+    for _ in range(int(seconds / 0.25)):
+        if said := page.run(script):
+            return said
+        page.run("new Promise(done => setTimeout(done, 250))")
+    raise AssertionError(f"waited {seconds:g} s in vain for {script}: {page.run('document.body.innerText')}")
+
+
+def test_an_order_survives_the_kill_of_its_agent_by_the_button(stage: RunningShow, page: Page) -> None:
+    """It is placed on the page, its agent killed in mid-charge, and it ends whole; all without a reload."""
+    page.look(width=1280)
+    page.open(stage.url)
+    page.run("window.stayed = true")
+    click(page, 'button[name="value"][value="every call"]')
+    click(page, '.dial[aria-label="payments"] button[value="slow"]')
+    until(
+        page,
+        """document.querySelector('.dial[aria-label="payments"] button[value="slow"][aria-pressed="true"]')"""
+        " !== null",
+    )
+    click(page, 'button[name="kind"][value="order"]')
+    agent = until(page, "(document.querySelector('#live').innerText.match(/at (payments-\\d)/) || [])[1]")
+    order = page.run("document.querySelector('#h-live').innerText")
+    click(page, f'button[aria-label="kill -9 {agent}"]')
+    click(page, '.dial[aria-label="payments"] button[value="well"]')
+    until(page, f"/killed {agent}/.test(document.querySelector('#feed').innerText)")
+    until(page, f"/{order}\\s+shipped: ship-/.test(document.querySelector('#customers').innerText)")
+    until(page, f"/healed {agent}/.test(document.querySelector('#feed').innerText)")
+    until(page, "/1\\nkills survived/.test(document.querySelector('#score').innerText)")
+    zeros = page.run("[...document.querySelectorAll('.zero b')].map(e => e.innerText)")
+    assert zeros == ["0", "0", "0"]
+    assert page.run("window.stayed") is True
+    assert page.complaints() == []
+    report = stage.end()
+    assert (report["ok"], report["processed"], report["kills_survived"]) == (True, 1, 1)
+
+
+def test_the_page_is_whole_in_both_schemes_at_every_width_and_by_keyboard(
+    stage: RunningShow, page: Page
+) -> None:
+    assert stage.press("act", number="5") == 204
+    stage.until("live", "is undone: its card was refused")
+    for width in (390, 1280, 1600):
+        for scheme in ("light", "dark"):
+            page.look(width=width, scheme=scheme)
+            page.open(stage.url)
+            until(
+                page,
+                "document.querySelectorAll('.post').length >= 14 && !document.querySelector('.stage--old')",
+            )
+            assert page.run("document.documentElement.scrollWidth") <= width
+            assert page.complaints() == []
+    page.run("""document.querySelector('button[aria-label="stop stock-1"]').focus()""")
+    page.press("Enter")
+    until(page, """!!document.querySelector('button[aria-label="start stock-1"]')""")
+    page.press("Tab")
+    assert page.run("document.activeElement.getAttribute('aria-label')") == "kill -9 stock-1"
+    page.run("document.querySelector('#theme').focus()")
+    page.press("Enter")
+    assert page.run("document.documentElement.dataset.theme") in ("light", "dark")
