@@ -13,7 +13,6 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from enum import StrEnum
-from importlib.util import find_spec
 from pathlib import Path
 from types import TracebackType
 from typing import Final, Self
@@ -271,7 +270,6 @@ def watching_posts(folder: Path, books: Path, port: int) -> list[Post]:
     """Return the posts that watch: the console on a port of 127.0.0.1, and the auditor."""
     read = ("--books", str(books), "--outcomes", str(folder / "answers.jsonl"))
     return [
-        *[Post("console", "console", ("console", "--listen", f"127.0.0.1:{port}"))]
-        * (find_spec("makegood.cli.commands.console") is not None),
+        Post("console", "console", ("console", "--console", f"127.0.0.1:{port}")),
         Post("auditor", "auditor", (*read, "--live", str(folder / REPORT)), f"{PACKAGE}.auditor"),
     ]
