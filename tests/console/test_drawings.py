@@ -74,7 +74,7 @@ def test_what_comes_next_is_said_by_the_rule_that_decides_it() -> None:
     assert made.title == "charge is in doubt: it gave no certain answer"
     assert made.next == [
         "{} asked again, under the same key",
-        "3 more tries, after 1h",
+        "3 more tries, after 1 h",
         "then undo: 2 effects in 2 turns",
     ]
     assert made.countdown is not None

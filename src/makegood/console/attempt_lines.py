@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 
 from makegood import saga
 from makegood.base import ids
-from makegood.base.durations import shown
+from makegood.base.durations import brief
 from makegood.client.replanning import held
 from makegood.console.attempts import Course, ShownAttempt
 from makegood.errors import MissingValueError, PayloadError, StoreError
@@ -117,7 +117,7 @@ def _together(group: Sequence[ShownAttempt], view: StepView) -> AttemptLine:
     first = group[0]
     state, said = _STATE[first.end]
     ends = [a.ended for a in group if a.ended is not None]
-    span = f"in {shown(max(0.0, max(ends) - first.asked))}" if len(ends) == len(group) else ""
+    span = f"in {brief(max(0.0, max(ends) - first.asked))}" if len(ends) == len(group) else ""
     stem = first.step.partition("[")[0]
     return AttemptLine(
         id=f"g-{first.doing}-{owner(view.plan) if view.plan is not None else view.idx}", step=f"{stem} × {len(group):,}", what="undo" if first.doing == "undo" else "", state=state,
@@ -160,10 +160,10 @@ def _words(attempt: ShownAttempt, view: StepView, now: float) -> str:
         )
         return (error.partition("\n")[0] or silent or "no answer") + late
     if attempt.ended is None:
-        return f"for {shown(max(0.0, now - attempt.asked))}" + (
+        return f"for {brief(max(0.0, now - attempt.asked))}" + (
             "" if attempt.node is not None else ", no process has taken it"
         )
-    return f"in {shown(max(0.0, attempt.ended - attempt.asked))}"
+    return f"in {brief(max(0.0, attempt.ended - attempt.asked))}"
 
 
 def _facts(
@@ -191,7 +191,7 @@ def _facts(
     taken = ""
     if attempt.taken is not None:
         waited = attempt.taken - attempt.asked
-        taken = f"{shown(waited)} after it was asked for" if waited >= 0.0005 else "at once"
+        taken = f"{brief(waited)} after it was asked for" if waited >= 0.0005 else "at once"
     facts = [
         ("key", key),
         (

@@ -5,10 +5,12 @@ flight now. What the store does not know stays None: an attempt that an older ve
 its taking.
 """
 
+import math
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
+from makegood.model.attempt_end import AttemptEnd
 from makegood.model.states import TASK_MOVES
 from makegood.store.views import EventView, StepView, TaskDetail
 
@@ -116,7 +118,7 @@ class _Reader:
     def read(self, event: EventView) -> None:
         """Take in one event: first what ended, then what moved."""
         after = {name: (was, state) for name, was, state, _ in event.moves}
-        for end in getattr(event, "attempts", None) or ():
+        for end in event.attempts or ():
             self._end(event, end, after)
         for name, before, state, why in event.moves:
             if name == "task" and state in TASK_MOVES and before in TASK_MOVES and name not in self._names:
@@ -193,40 +195,39 @@ class _Reader:
     def _close(self, attempt: ShownAttempt, event: EventView, end: str, why: str) -> None:
         """End an attempt without a record: it was answered in memory, or an older version wrote the row."""
         attempt.ended, attempt.end, attempt.why = event.at, end, why
-        if end != SILENT and getattr(event, "attempts", None) is not None:
+        if end != SILENT and event.attempts is not None:
             attempt.node, attempt.taken = event.node, attempt.asked
         self._open.pop(attempt.idx, None)
 
     def _ended_now(self, idx: int, event: EventView) -> bool:
         return any(a.idx == idx and a.ended == event.at and a.doing == "probe" for a in self.made.attempts)
 
-    def _end(self, event: EventView, end: object, after: Mapping[str, tuple[str, str]]) -> None:
+    def _end(self, event: EventView, end: AttemptEnd, after: Mapping[str, tuple[str, str]]) -> None:
         """Take in the record of an attempt that this commit used."""
-        idx, doing, kind = getattr(end, "idx"), getattr(end, "doing"), getattr(end, "kind")  # noqa: B009 - until it is a class
-        step = self._steps.get(idx)
+        step = self._steps.get(end.idx)
         if step is None:
             return
-        took = getattr(end, "took", None)
-        attempt = self._open.get(idx)
-        if attempt is None or attempt.doing != doing:
-            start = event.at - took if took is not None else self._last.get(idx, event.at)
-            attempt = self._add(
-                step, doing, max(start, self._last.get(idx, start)) if took is None else start
-            )
+        taken = None if end.took is None else event.at - end.took
+        attempt = self._open.get(end.idx)
+        if attempt is None or attempt.doing != end.doing:
+            asked = self._last.get(end.idx, event.at)
+            attempt = self._add(step, end.doing, asked if taken is None else min(asked, taken))
         else:
-            self._open.pop(idx)
-        attempt.number = getattr(end, "attempt")  # noqa: B009
-        attempt.ended, attempt.why = event.at, kind
-        attempt.end = ENDS.get((doing, kind), SILENT)
+            self._open.pop(end.idx)
+        attempt.number, attempt.ended, attempt.why = end.attempt, event.at, end.kind
+        attempt.end = ENDS.get((end.doing, end.kind), SILENT)
         was, state = after.get(step.name, ("", ""))
-        if doing == "do" and state == "in_doubt" and was == "running":
-            attempt.end = SILENT
-        elif doing == "undo" and state == "undo_failed":
+        if end.doing == "do" and (was, state) == ("running", "in_doubt"):
+            attempt.end = "later" if end.kind == "later" else SILENT
+        elif end.doing == "undo" and state == "undo_failed":
             attempt.end = "undo failed"
-        attempt.taken = None if took is None else max(attempt.asked, event.at - took)
-        attempt.node = getattr(end, "node", None) if getattr(end, "node", None) is not None else event.node
-        attempt.error, attempt.frame = getattr(end, "error", None) or "", getattr(end, "frame", None) or ""
-        self._last[idx] = event.at
+        attempt.taken = None if taken is None else max(attempt.asked, taken)
+        attempt.node = event.node if end.node is None and end.kind != "expired" else end.node
+        attempt.error, attempt.frame = end.error or "", end.frame or ""
+        if end.kind == "expired" and attempt.taken is not None:
+            due = attempt.taken + _within(step, end.doing)
+            attempt.due = due if due <= event.at else None
+        self._last[end.idx] = event.at
 
     def _late(self, event: EventView, kind: str, doing: str, idx: int, number: int) -> None:
         ended = [a for a in self.made.attempts if a.idx == idx and a.doing == doing and a.ended is not None]
@@ -243,10 +244,8 @@ class _Reader:
                     attempt = self._add(step, step.doing, self._last.get(step.idx, found.task.created))
                 attempt.number, attempt.node = step.attempt, step.taken_by
                 attempt.due = None if step.due is None or step.taken_by is None else now + step.due
-                policy = None if step.plan is None else step.plan.policy
-                if attempt.due is not None and policy is not None:
-                    within = policy.undo_within or policy.within if step.doing == "undo" else policy.within
-                    attempt.taken = max(attempt.asked, attempt.due - within)
+                if attempt.due is not None:
+                    attempt.taken = max(attempt.asked, attempt.due - _within(step, step.doing))
             elif attempt is not None and step.waiting:
                 self._close_silent(attempt, step)
             if step.waiting and step.due is not None:
@@ -257,6 +256,14 @@ class _Reader:
         """End an undo that was not answered and is to be tried again: no move says so."""
         attempt.end, attempt.why = SILENT, step.error or ""
         self._open.pop(step.idx, None)
+
+
+def _within(step: StepView, doing: str) -> float:
+    """Return the seconds that an attempt may take."""
+    policy = None if step.plan is None else step.plan.policy
+    if policy is None:
+        return math.inf
+    return policy.undo_within or policy.within if doing == "undo" else policy.within
 
 
 def _moved(doing: str, state: str, why: str) -> tuple[str, str]:

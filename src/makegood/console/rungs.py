@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from makegood.base.durations import shown
+from makegood.base.durations import brief
 from makegood.client.undo_preview import turns, what_happens
 from makegood.console.attempts import Course, ShownAttempt
 from makegood.console.conditions import condition_text, verdict_text
@@ -216,7 +216,7 @@ def took(attempts: Iterable[ShownAttempt], round_: int) -> str:
         or mine[-1].end in ("no answer", "later", "not happened", "running")
     ):
         return ""
-    return shown(max(0.0, mine[-1].ended - mine[0].asked))
+    return brief(max(0.0, mine[-1].ended - mine[0].asked))
 
 
 def _note(reading: _Reading, view: StepView, how: str) -> str:
@@ -229,7 +229,7 @@ def _note(reading: _Reading, view: StepView, how: str) -> str:
     if view.doing in ("do", "probe") and view.state == "running":
         return _in_flight(reading, view)
     if view.waiting and view.state == "ready" and view.due is not None:
-        return f"again in {shown(max(0.0, view.due))}" + (f": {view.error}" if view.error else "")
+        return f"again in {brief(max(0.0, view.due))}" + (f": {view.error}" if view.error else "")
     if how == "done, by probe":
         return "no answer at first; its probe found that it had happened"
     return ""
@@ -243,9 +243,9 @@ def _in_flight(reading: _Reading, view: StepView) -> str:
     left = (
         ""
         if view.due is None
-        else f"{shown(view.due)} left"
+        else f"{brief(view.due)} left"
         if view.due > 0
-        else f"overdue by {shown(-view.due)}"
+        else f"overdue by {brief(-view.due)}"
     )
     return ", ".join(filter(None, (f"{what} {where}".strip(), left)))
 
@@ -254,7 +254,7 @@ def _undo_note(reading: _Reading, view: StepView) -> str:
     if view.state == "undo_failed":
         return view.error or ""
     if view.state == "undoing":
-        again = f"again in {shown(max(0.0, view.due))}" if view.waiting and view.due is not None else ""
+        again = f"again in {brief(max(0.0, view.due))}" if view.waiting and view.due is not None else ""
         flight = _in_flight(reading, view) if view.doing == "undo" and view.taken_by is not None else ""
         return "; ".join(filter(None, (view.error if view.failures else "", again or flight)))
     if view.stood and view.state != "kept":
@@ -410,7 +410,7 @@ def _undo_counts(states: Counter[str], total: int, goal: str) -> str:
 def _span(attempts: Sequence[ShownAttempt]) -> str:
     ends = [a.ended for a in attempts if a.ended is not None]
     return (
-        shown(max(0.0, max(ends) - min(a.asked for a in attempts)))
+        brief(max(0.0, max(ends) - min(a.asked for a in attempts)))
         if ends and len(ends) == len(attempts)
         else ""
     )

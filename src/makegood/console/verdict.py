@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from makegood.base.durations import shown
+from makegood.base.durations import brief
 from makegood.client.remedies import trouble
 from makegood.client.undo_preview import Preview, listed, needs_settling
 from makegood.console.attempts import Course
@@ -91,7 +91,7 @@ def _undone(found: TaskDetail, course: Course) -> TaskVerdict:
     if back and undos:
         span = max(a.ended or a.asked for a in undos) - min(a.asked for a in undos)
         effects = f"{len(back):,} effect{'s' * (len(back) != 1)}"
-        parts.append(f"makegood undid {effects} in {shown(max(0.0, span))}, in reverse order.")
+        parts.append(f"makegood undid {effects} in {brief(max(0.0, span))}, in reverse order.")
     parts.append("Nothing more will happen, and nobody is needed.")
     said = "undone" if final else "undone, clean"
     return TaskVerdict(
@@ -250,7 +250,7 @@ def _after(found: TaskDetail, step: StepView, policy: Policy) -> list[str]:
         left += 1
         if left > 1000:
             break
-    kinds = list(dict.fromkeys(shown(wait) for wait in waits))
+    kinds = list(dict.fromkeys(brief(wait) for wait in waits))
     tries = [f"{left} more {'try' if left == 1 else 'tries'}, after {' and '.join(kinds)}"] if left else []
     if policy.then == "hold":
         return [*tries, "then makegood holds the task for you"]
@@ -359,4 +359,4 @@ def _ring(step: StepView, words: str, wait: float) -> Countdown:
 def _length(found: TaskDetail, course: Course) -> str:
     begun = course.began.get(found.task.submission, found.task.created)
     ended = found.task.ended if found.task.ended is not None else begun
-    return shown(max(0.0, ended - begun))
+    return brief(max(0.0, ended - begun))

@@ -39,7 +39,7 @@ def reply(work: DecisionBuilder, message: TaskMessage) -> None:
         )
     if kind in REPLIES:
         work.use(message)
-    if kind == "expired" or message.seq or message.error is not None:
+    if kind in ("expired", "not_happened") or message.seq or message.error is not None:  # no move shows these
         _note_end(work, message)
     work.agenda.touched.append(message.idx)
     answers[kind](work, replace(step, doing=None), message)

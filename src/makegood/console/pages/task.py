@@ -7,7 +7,7 @@ from typing import Any, Protocol
 from msgspec.structs import replace
 
 from makegood.base import ids
-from makegood.base.durations import shown
+from makegood.base.durations import brief
 from makegood.console import looks
 from makegood.console.attempt_lines import AttemptLine, attempt_lines
 from makegood.console.attempts import Course, course
@@ -286,20 +286,20 @@ def _took(found: TaskDetail, way: Course, submission: int, now: float) -> str:
     begun = way.began.get(submission, found.task.created)
     open_ = found.task.state not in AT_REST
     end = now if open_ else way.ended.get(submission, found.task.ended or begun)
-    return f"{shown(max(0.0, end - begun))}{' so far' if open_ else ''}"
+    return f"{brief(max(0.0, end - begun))}{' so far' if open_ else ''}"
 
 
 def _facts(found: TaskDetail, names: Mapping[int, str], way: Course, now: float) -> list[tuple[str, str]]:
     task = found.task
     ended = way.ended.get(task.submission, task.ended) if task.state in AT_REST else None
     left = None if task.complete_by is None or ended is not None else task.complete_by - now
-    deadline = "" if left is None else f"in {shown(left)}" if left > 0 else f"passed {shown(-left)} ago"
+    deadline = "" if left is None else f"in {brief(left)}" if left > 0 else f"passed {brief(-left)} ago"
     holder = "" if task.locked_by is None else names.get(task.locked_by, f"node {task.locked_by}")
     facts = [
         ("workflow", f"{task.app}.{task.workflow}"),
         (
             "took" if ended is not None else "runs for",
-            shown(max(0.0, (ended if ended is not None else now) - task.created)),
+            brief(max(0.0, (ended if ended is not None else now) - task.created)),
         ),
         ("failures", f"{task.failure_count:,}" if task.failure_count else ""),
         ("deadline", deadline),

@@ -1,0 +1,161 @@
+"""The attempts of a task, put together from its history: what was asked when, who took it, and how it ended."""
+
+from makegood.console.attempts import Course, course
+from makegood.console.timeline import timeline
+from makegood.model.attempt_end import AttemptEnd
+from makegood.model.decision import Move
+from makegood.model.plan import StepPlan
+from makegood.model.policy import Policy
+from makegood.store.views import EventView, StepView, TaskDetail, TaskView
+
+BEGIN = (("task", "pending", "processing", "claimed"), ("charge", "ready", "running", "dispatched"))
+
+
+def event(
+    at: float, *moves: Move, ends: tuple[AttemptEnd, ...] | None = (), node: int | None = 1, note: str = ""
+) -> EventView:
+    """Return an event; ``ends=None``: an older version wrote it."""
+    return EventView(int(at * 10), 7, at, node, list(moves), note, ends)
+
+
+def step(**more: object) -> StepView:
+    """Return the step that all is about."""
+    plan = StepPlan(0, "action", "charge", policy=Policy(within=3.0))
+    values: dict[str, object] = {
+        "idx": 0, "kind": "action", "name": "charge", "agent": "payments", "action": "charge", "state": "done", "attempt": 1,
+        "round": 1, "failures": 0, "doubt": False, "undoable": True, "plan": plan,
+    }  # fmt: skip
+    return StepView(**(values | more))  # type: ignore[arg-type]
+
+
+def task(*steps: StepView, **more: object) -> TaskDetail:
+    """Return a task with these steps."""
+    values: dict[str, object] = {
+        "id": 7, "app": "shop", "workflow": "sell", "key": None, "state": "processing", "goal": "forward", "submission": 1,
+        "priority": 0, "cause": "", "failure_count": 0, "locked_by": 1, "epoch": 1, "correlation_id": None, "created": 0.0,
+        "ended": None, "complete_by": None,
+    }  # fmt: skip
+    return TaskDetail(TaskView(**(values | more)), list(steps))  # type: ignore[arg-type]
+
+
+def ends(made: Course) -> list[tuple[str, int | None, str]]:
+    """Return what was asked, its number, and how it ended."""
+    return [(attempt.doing, attempt.number, attempt.end) for attempt in made.attempts]
+
+
+def test_an_attempt_waited_until_a_process_took_it() -> None:
+    """The record says how long it ran there; what is before was the queue."""
+    done = AttemptEnd(0, 1, "do", "done", node=5, took=1.5)
+    made = course(
+        task(step()),
+        [event(1.0, *BEGIN), event(4.0, ("charge", "running", "done", "reply"), ends=(done,))],
+        9.0,
+    )
+    (attempt,) = made.attempts
+    assert (attempt.asked, attempt.taken, attempt.ended, attempt.node) == (1.0, 2.5, 4.0, 5)
+    chart = timeline(task(step()), made, [("charge", [0])], now=9.0, nodes={1: "vm-1"}, submission=1)
+    assert chart is not None
+    assert chart.bars[-1].taken is not None
+
+
+def test_an_attempt_without_a_record_was_answered_in_memory() -> None:
+    """By the process that wrote the history, at once; of an older version's row nobody knows."""
+    moves = ("charge", "running", "done", "reply")
+    (now,) = course(task(step()), [event(1.0, *BEGIN), event(2.0, moves)], 9.0).attempts
+    assert (now.taken, now.node) == (1.0, 1)
+    (before,) = course(
+        task(step()), [event(1.0, *BEGIN, ends=None), event(2.0, moves, ends=None)], 9.0
+    ).attempts
+    assert (before.taken, before.node, before.end) == (None, None, "done")
+
+
+def test_silence_is_judged_at_the_deadline_and_a_late_reply_is_marked() -> None:
+    """The deadline is drawn where it was, the reply where it came."""
+    silent = AttemptEnd(0, 1, "do", "expired", node=5, took=4.0)
+    made = course(
+        task(step(state="in_doubt", attempt=1, doubt=True)),
+        [
+            event(1.0, *BEGIN),
+            event(6.0, ("charge", "running", "in_doubt", "expired"), ends=(silent,)),
+            event(7.0, node=5, note="done came too late for the do of step 0, attempt 1"),
+        ],
+        9.0,
+    )
+    (attempt,) = made.attempts
+    assert (attempt.end, attempt.due, attempt.late, attempt.late_kind) == ("no answer", 5.0, 7.0, "done")
+
+
+def test_a_probe_is_an_attempt_although_nothing_moves() -> None:
+    """It stands between the two attempts of the action."""
+    made = course(
+        task(step(state="running", attempt=3, doing="do", taken_by=5, due=2.0)),
+        [
+            event(1.0, *BEGIN),
+            event(
+                2.0, ("charge", "running", "in_doubt", "gave_up"), ends=(AttemptEnd(0, 1, "do", "gave_up"),)
+            ),
+            event(2.5, ends=(AttemptEnd(0, 2, "probe", "not_happened", took=0.2),)),
+            event(5.0, ("charge", "in_doubt", "running", "retry")),
+        ],
+        6.0,
+    )
+    assert ends(made) == [("do", 1, "no answer"), ("probe", 2, "not happened"), ("do", 3, "running")]
+    assert made.attempts[-1].due == 8.0
+    assert made.attempts[-1].node == 5
+
+
+def test_an_undo_that_is_asked_again_is_a_new_attempt() -> None:
+    """What is planned comes last; the way forward is remembered."""
+    failed = AttemptEnd(0, 2, "undo", "gave_up")
+    made = course(
+        task(
+            step(state="undoing", attempt=2, failures=1, waiting=True, due=5.0), state="undoing", goal="undo"
+        ),
+        [
+            event(1.0, *BEGIN),
+            event(
+                2.0,
+                ("charge", "running", "done", "reply"),
+                ("task", "processing", "undoing", "cancelled"),
+                ("charge", "done", "undoing", "undo"),
+            ),
+            event(3.0, ends=(failed,)),
+        ],
+        4.0,
+    )
+    assert ends(made) == [("do", 1, "done"), ("undo", 2, "no answer"), ("undo", None, "planned")]
+    assert made.attempts[-1].asked == 9.0
+    assert made.forward == {"charge": "done"}
+
+
+def test_a_request_that_was_withdrawn_is_no_attempt_to_draw() -> None:
+    """It counts, but nobody took it."""
+    made = course(
+        task(step(state="waiting")),
+        [event(1.0, *BEGIN), event(2.0, ("charge", "running", "waiting", "withdrawn"))],
+        9.0,
+    )
+    assert ends(made) == [("do", 1, "withdrawn")]
+    chart = timeline(task(step(state="waiting")), made, [("charge", [0])], now=9.0, nodes={}, submission=1)
+    assert chart is not None
+    assert [bar.look for bar in chart.bars] == ["held"]
+
+
+def test_between_two_schedulers_nobody_held_the_task() -> None:
+    """Epochs count back from the present one."""
+    found = task(step(state="running"), epoch=5)
+    made = course(
+        found,
+        [
+            event(1.0, *BEGIN),
+            event(6.0, ("task", "processing", "pending", "its scheduler is dead"), node=None),
+            event(8.0, ("task", "pending", "processing", "claimed"), node=2),
+        ],
+        9.0,
+    )
+    assert [(h.node, h.start, h.end, h.epoch) for h in made.holdings] == [
+        (1, 1.0, 6.0, 4), (None, 6.0, 8.0, 0), (2, 8.0, None, 5),
+    ]  # fmt: skip
+    chart = timeline(found, made, [], now=9.0, nodes={1: "vm-1", 2: "vm-2"}, submission=1)
+    assert chart is not None
+    assert [bar.look for bar in chart.bars] == ["held", "nobody", "held"]
