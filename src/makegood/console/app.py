@@ -27,6 +27,7 @@ from makegood.console.acts import TaskActs
 from makegood.console.login import LoginPages
 from makegood.console.outcomes import BY_SCRIPT, Outcomes, Toast
 from makegood.console.outcomes import COOKIE as SAID
+from makegood.console.pages.alerts import needing
 from makegood.console.reads import SHARED, Reads
 from makegood.console.redaction import Redact, Redaction
 from makegood.console.render import Renderer, Shell, theme_of
@@ -272,7 +273,7 @@ class ConsoleApp:
         if names:
             shell = self._shell(visit.request, visit.origin, visit.visitor, route.here)
             return HTMLResponse(self._renderer.fragments(shell, route.template, context, names))
-        alerts = sum(alert.open for alert in await visit.reads.alerts())
+        alerts = await needing(visit.reads)
         toast = self._outcomes.take(visit.request)
         shell = self._shell(visit.request, visit.origin, visit.visitor, route.here)
         shell = dataclasses.replace(shell, alerts=alerts, toast=toast)

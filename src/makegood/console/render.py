@@ -85,7 +85,7 @@ class Shell:
     events: str = ""
     """The page's own path, for the live stream; "" for a page that does not change."""
     alerts: int = 0
-    """Open alerts, in the navigation."""
+    """What needs somebody, in the navigation."""
     toast: Any = None
     """What the last act came to, with ``tone``, ``title`` and ``text``; None for nothing."""
     whole: bool = False

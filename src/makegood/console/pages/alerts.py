@@ -139,6 +139,11 @@ async def open_items(reads: Reads) -> list[Item]:
     return await _read(reads, OPEN, ended=False)
 
 
+async def needing(reads: Reads) -> int:
+    """Return how many things need somebody, and nobody has them yet."""
+    return sum(item.tone == "need" for item in await open_items(reads))
+
+
 async def _read(reads: Reads, limit: int, *, ended: bool) -> list[Item]:
     alerts = await reads.alerts(limit, ended=ended)
     wanted = Filter(ids=tuple(sorted({alert.task for alert in alerts if alert.task})), limit=limit)
