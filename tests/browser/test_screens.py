@@ -24,6 +24,7 @@ SCREENS = (
     "/bulk/new?kind=undo&q=state:error",
     "/audit",
     "/stores",
+    "/stores/doctor",
     "/tasks?q=stat:error",
     "/nowhere",
 )

@@ -23,6 +23,7 @@ def routes(files: StaticFiles, login: LoginPages, acts: TaskActs) -> tuple[Route
         page("/bulk/{id}", bulk.detail, "bulk_act.html", here="bulk"),
         page("/audit", audit.context, "audit.html", here="audit"),
         page("/stores", stores.context, "stores.html", here="stores"),
+        page("/stores/doctor", stores.doctor, "stores.html", here="stores", role="operator"),
         *exports.routes(),
         *acts.routes(),
         Route(path="/login", role="everyone", kind="login", respond=login.show),

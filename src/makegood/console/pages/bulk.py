@@ -9,7 +9,7 @@ from msgspec.structs import replace
 from makegood.base import ids
 from makegood.console.pages import oversight
 from makegood.console.pages.cluster import leading
-from makegood.console.pages.tasks import rows_of, search
+from makegood.console.pages.tasks import depth, rows_of, search
 from makegood.console.pages.wording import PageVerdict, counted, lasted, share, tallied
 from makegood.console.reads import Reads
 from makegood.errors import ConfigError, TaskNotFoundError
@@ -218,7 +218,7 @@ async def new(reads: Reads, query: Mapping[str, str]) -> dict[str, Any]:
     if kind not in LOOKS:
         raise ConfigError(f"kind={kind!r}: an act on many tasks is one of {', '.join(LOOKS)}")
     asked = chosen(query)
-    tally = await reads.shared(("tally", asked), lambda: reads.store.tasks.tally(asked))
+    tally = await reads.shared(("tally", asked), lambda: reads.store.tasks.tally(asked, depth(asked)))
     found = await search(reads, replace(asked, limit=SAMPLE))
     icon, verb, means = LOOKS[kind]
     return {

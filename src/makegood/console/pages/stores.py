@@ -3,54 +3,108 @@
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
-from makegood.console.pages.wording import PageVerdict, counted, tallied
+from makegood.console.pages.agents import agent_rows, alive, waiting
+from makegood.console.pages.cluster import leading, lease_of
+from makegood.console.pages.wording import PageVerdict, counted, lasted, tallied
 from makegood.console.reads import Reads
 from makegood.store.views import Finding
 
 ORPHANS: Final = 20
 """Tasks that nothing will advance, looked for at most."""
 HOLDS: Final[Mapping[str, str]] = {
-    "task": "tasks", "step": "their steps", "request": "requests in flight, and timers", "inbox": "undecided messages to tasks",
-    "event": "history, a row for each commit of a task", "alert": "alerts", "audit": "operator commands", "message": "messages in queues",
-    "listener": "submitters to notify", "notice": "notifications", "node": "processes, past ones included", "lease_term": "past terms of leaders",
-}  # fmt: skip
+    "task": "tasks",
+    "step": "their steps",
+    "request": "requests in flight, and timers",
+    "inbox": "undecided messages to tasks",
+    "event": "history, a row for each commit of a task",
+    "alert": "alerts",
+    "audit": "operator commands",
+    "message": "messages in queues",
+    "listener": "submitters to notify",
+    "notice": "notifications",
+    "node": "processes, past ones included",
+    "lease_term": "past terms of leaders",
+}
 """What each table holds."""
-
 LOOKS: Final[Mapping[str, tuple[str, str]]] = {
-    "ok": ("done", "ok"), "note": ("ready", "note"), "warning": ("in_doubt", "warning"), "error": ("error", "error"),
-}  # fmt: skip
+    "ok": ("done", "ok"),
+    "note": ("ready", "note"),
+    "warning": ("in_doubt", "warning"),
+    "error": ("error", "error"),
+}
+ORDER: Final = ("error", "warning", "note", "ok")
 
 
-def verdict(findings: Sequence[Finding], orphans: int) -> PageVerdict:
+def verdict(findings: Sequence[Finding]) -> PageVerdict:
     """Return the sentence that answers the page."""
     bad = [finding for finding in findings if finding.severity == "error"]
     shaky = [finding for finding in findings if finding.severity == "warning"]
-    if bad or orphans:
-        title = f"{counted(len(bad) + bool(orphans), 'finding')} need{'s' if len(bad) + bool(orphans) == 1 else ''} you"
-        return PageVerdict(
-            "need", "error", title, bad[0].what if bad else "Tasks under way that nothing advances."
-        )
+    if bad:
+        title = f"{counted(len(bad), 'finding')} need{'s' if len(bad) == 1 else ''} you"
+        return PageVerdict("need", "error", title, f"{bad[0].check}: {bad[0].what}.")
     if shaky:
-        return PageVerdict(
-            "doubt", "doubt", f"It works, with {counted(len(shaky), 'warning')}", shaky[0].what
+        title = f"It works, with {counted(len(shaky), 'warning')}"
+        return PageVerdict("doubt", "doubt", title, f"{shaky[0].check}: {shaky[0].what}.")
+    return PageVerdict("ok", "done", "The store is well", "Somebody does what there is to do.")
+
+
+async def looked(reads: Reads) -> list[Finding]:
+    """Return what a look shows that costs the same beside any number of tasks."""
+    nodes, queues, lease = await reads.nodes(), await waiting(reads), lease_of(await leading(reads))
+    roles = [role for node in nodes if alive(node) for role in node.info.roles]
+    told = ", ".join(f"{roles.count(role)} {role}" for role in dict.fromkeys(roles)) or "none"
+    missing = "" if "scheduler" in roles else "`makegood scheduler`, or `makegood run MODULE:APP`"
+    found = [
+        Finding("schema", "ok", "as this makegood needs it; otherwise the store would not have opened"),
+        Finding("processes", "warning" if missing else "ok", f"running: {told}", missing),
+    ]
+    if lease is not None and lease.look != "gone":
+        found.append(Finding("leader", "ok", f"{lease.holder} leads, term {lease.epoch}"))
+    else:
+        found.append(Finding("leader", "warning", "nobody leads", "`makegood supervisor`"))
+    lost = [row for row in agent_rows(nodes, queues) if row.need and row.waiting]
+    found += [
+        Finding(
+            "agents",
+            "error",
+            f"{counted(row.waiting, 'request')} for {row.agent} and no process, the oldest {row.oldest}",
         )
-    return PageVerdict("ok", "done", "The store is sound", "Durability and schema are as they should be.")
+        for row in lost
+    ]
+    return (
+        found
+        if lost
+        else [*found, Finding("agents", "ok", "every agent with waiting requests has a process")]
+    )
+
+
+async def _page(reads: Reads, findings: Sequence[Finding], *, examined: bool) -> dict[str, Any]:
+    sizes = await reads.shared("sizes", reads.store.admin.sizes)
+    order = sorted(findings, key=lambda finding: ORDER.index(finding.severity))
+    return {
+        "verdict": verdict(findings),
+        "identity": reads.store.identity,
+        "findings": [(finding, *LOOKS[finding.severity]) for finding in order],
+        "tables": [(table, tallied(tally), HOLDS.get(table, "")) for table, tally in sizes.items()],
+        "examined": examined,
+    }
 
 
 async def context(reads: Reads, query: Mapping[str, str]) -> dict[str, Any]:  # noqa: ARG001 - every page's signature
     """Return what the page shows."""
-    findings = await reads.shared("examine", reads.store.admin.examine)
+    return await _page(reads, await looked(reads), examined=False)
+
+
+async def doctor(reads: Reads, query: Mapping[str, str]) -> dict[str, Any]:  # noqa: ARG001 - every page's signature
+    """Return what the page shows with an examination, which reads the whole store."""
+    findings = [*await looked(reads), *await reads.shared("examine", reads.store.admin.examine)]
+    began = await reads.now()
     orphans = await reads.shared("orphans", lambda: reads.store.admin.orphans(ORPHANS))
-    sizes = await reads.shared("sizes", reads.store.admin.sizes)
-    order = ("error", "warning", "note", "ok")
-    return {
-        "verdict": verdict(findings, len(orphans)),
-        "identity": reads.store.identity,
-        "findings": [
-            (finding, *LOOKS[finding.severity])
-            for finding in sorted(findings, key=lambda f: order.index(f.severity))
-        ],
-        "orphans": orphans,
-        "more": len(orphans) == ORPHANS,
-        "tables": [(table, tallied(tally), HOLDS.get(table, "")) for table, tally in sizes.items()],
-    }
+    if orphans:
+        what = f"{len(orphans)}{' or more' if len(orphans) == ORPHANS else ''} tasks under way that nothing advances"
+        findings.append(Finding("orphans", "error", what, "`makegood doctor` names them"))
+    else:
+        took = lasted(await reads.now() - began)
+        what = f"every task under way has a request, a timer or a live Scheduler (looked for {took})"
+        findings.append(Finding("orphans", "ok", what))
+    return await _page(reads, findings, examined=True)

@@ -17,6 +17,8 @@ PAGE: Final = 50
 """Tasks on a page."""
 PIPS: Final = 20
 """Steps that a row draws, at most."""
+LOOKED: Final = 10_000
+"""Tasks that a search looks at; the next page looks further back."""
 UNCLAIMED: Final = 30.0
 """Seconds after which a request that no process has taken is worth a remark."""
 
@@ -156,9 +158,14 @@ async def rows_of(reads: Reads, tasks: Sequence[TaskView]) -> list[TaskRow]:
     return [row(task, briefs.get(task.id, []), names, now) for task in tasks]
 
 
+def depth(asked: Filter) -> int:
+    """Return how many tasks a search looks at: fewer if it must read the steps of each."""
+    return LOOKED // 5 if asked.step or asked.agent or asked.error else LOOKED
+
+
 async def search(reads: Reads, asked: Filter) -> Found:
     """Return a page of tasks."""
-    return await reads.shared(("search", asked), lambda: reads.store.tasks.search(asked))
+    return await reads.shared(("search", asked), lambda: reads.store.tasks.search(asked, depth(asked)))
 
 
 async def unended(reads: Reads) -> UnendedTally:
@@ -175,7 +182,7 @@ async def context(reads: Reads, query: Mapping[str, str]) -> dict[str, Any]:
         asked = replace(wanted(text), limit=PAGE, before=before)
         found = await search(reads, asked)
         whole = replace(asked, before=None)
-        tally = await reads.shared(("tally", whole), lambda: reads.store.tasks.tally(whole))
+        tally = await reads.shared(("tally", whole), lambda: reads.store.tasks.tally(whole, depth(whole)))
     except (ConfigError, TaskNotFoundError) as wrong:
         refused = str(wrong)
     tasks = found.tasks
