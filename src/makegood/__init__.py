@@ -35,7 +35,7 @@ __getattr__, __dir__, __all__ = names(
         "declare.call": "Call Token current_call",
         "declare.inbox": "Inbox",
         "declare.outcomes": "Happened NOTHING NOT_HAPPENED NotHappened",
-        "errors": "ActRefusedError AlertNotFoundError ClosedError CompleteByPassed ConfigError "
+        "errors": "ActRefusedError AlertNotFoundError BulkNotFoundError ClosedError CompleteByPassed ConfigError "
         "DefinitionError DeliveryError DuplicateNameError FencedOffError IllegalTransitionError "
         "KeyConflict Later MakegoodError PayloadError Permanent PromiseError QueueFullError "
         "Refused SchemaMismatchError StaleWriteError StoreError StoreUnavailableError "

@@ -14,6 +14,7 @@ from makegood.declare.outcomes import NOT_HAPPENED, NOTHING, Happened, NotHappen
 from makegood.errors import (
     ActRefusedError,
     AlertNotFoundError,
+    BulkNotFoundError,
     ClosedError,
     CompleteByPassed,
     ConfigError,
@@ -87,6 +88,7 @@ __all__ = [
     "Asked",
     "AuditView",
     "Breaker",
+    "BulkNotFoundError",
     "Call",
     "Client",
     "ClosedError",

@@ -16,6 +16,7 @@ what was wrong, where, and what to do::
     ├─ MissingValueError            a step needs part of a result that is missing
     ├─ TaskNotFoundError
     ├─ AlertNotFoundError
+    ├─ BulkNotFoundError
     ├─ ActRefusedError              the command is not allowed in this state, or lost a race
     ├─ TaskOutcome                  raised by ``result()``
     │  ├─ TaskUndone                .cause .undone .standing
@@ -141,6 +142,10 @@ class TaskNotFoundError(MakegoodError):
 
 class AlertNotFoundError(MakegoodError):
     """There is no such alert in this store."""
+
+
+class BulkNotFoundError(MakegoodError):
+    """There is no such command on many tasks in this store."""
 
 
 class DeliveryError(MakegoodError):

@@ -2,16 +2,19 @@
 
 import msgspec
 import pytest
+from msgspec.structs import replace
 
 from makegood.base.ids import first_of, show
 from makegood.model.attempt_end import AttemptEnd
-from makegood.model.messages import Act, Answer
+from makegood.model.decision import Decision
+from makegood.model.messages import MOST_EXTENSION, Act, Answer, TaskMessage
 from makegood.store.bulk_acts import KEPT_REFUSALS, OUTSTANDING
 from makegood.store.oversight_records import BulkView, Refusal
 from makegood.store.protocol import Store
 from makegood.store.views import Filter, SchedulerTally
 from tests.conformance.builders import (
     Hand,
+    Memory,
     agent,
     begin,
     done,
@@ -21,6 +24,7 @@ from tests.conformance.builders import (
     offer,
     reply,
     running,
+    term,
     to_state,
     unchanged,
 )
@@ -335,3 +339,84 @@ async def test_a_step_that_begins_lists_no_attempt(store: Store) -> None:
     scheduler = await running(store, 1, local=True)
     await scheduler.commit(begin(scheduler[1], 1, done(scheduler[1], 0)))
     assert all(not event.attempts for event in await store.tasks.history(1))
+
+
+# A later deadline
+
+
+async def complete_by(store: Store, task: int) -> float:
+    """Return how many seconds a task has left."""
+    (view,) = await store.tasks.find(Filter(ids=(task,)))
+    assert view.complete_by is not None
+    return view.complete_by - await store.now()
+
+
+async def test_an_operator_s_extension_moves_the_deadline_and_nothing_else(store: Store) -> None:
+    scheduler = await running(store, 1, within=60.0)
+    before = await complete_by(store, 1)
+    decision = unchanged(scheduler[1])
+    decision.extends = 100.0
+    await scheduler.commit(decision)
+    assert await complete_by(store, 1) == pytest.approx(before + 100.0, abs=5.0)
+    await scheduler.commit(done(scheduler[1], 0))
+    assert await complete_by(store, 1) == pytest.approx(before + 100.0, abs=5.0)
+    (view,) = await store.tasks.find(Filter(ids=(1,)))
+    assert (view.state, view.goal) == ("processing", "forward")
+
+
+async def test_a_deadline_is_at_most_a_week_from_now_and_never_earlier(store: Store) -> None:
+    scheduler = await running(store, 1, within=MOST_EXTENSION * 2)
+    for _ in range(2):
+        decision = unchanged(scheduler[1])
+        decision.extends = MOST_EXTENSION
+        await scheduler.commit(decision)
+    assert await complete_by(store, 1) == pytest.approx(MOST_EXTENSION * 2, abs=5.0)
+    other = await running(store, 2, within=60.0)
+    for _ in range(2):
+        decision = unchanged(other[2])
+        decision.extends = MOST_EXTENSION
+        await other.commit(decision)
+    assert await complete_by(store, 2) == pytest.approx(MOST_EXTENSION, abs=5.0)
+
+
+async def test_a_deadline_that_was_moved_can_pass_again(store: Store, world: World) -> None:
+    scheduler = await running(store, 1, within=60.0)
+    grant = await term(store, ttl=600.0)
+    await world.elapse(61)
+    assert await store.supervision.expire_tasks(grant, 10) == [1]
+    decision = unchanged(scheduler[1])
+    decision.extends = 100.0
+    await scheduler.commit(decision)
+    assert await store.supervision.expire_tasks(grant, 10) == []
+    await world.elapse(101)
+    assert await store.supervision.expire_tasks(grant, 10) == [1]
+
+
+async def test_a_claim_and_an_extension_are_one_commit(store: Store) -> None:
+    made = await hand(store)
+    await store.tasks.submit([draft(1, within=60.0)])
+
+    def claimed(memory: Memory) -> Decision:
+        decision = begin(memory)
+        decision.task = replace(decision.task, timed=True)
+        decision.extends = 100.0
+        return decision
+
+    await made.claim(1, claimed)
+    assert await complete_by(store, 1) == pytest.approx(160.0, abs=5.0)
+
+
+async def test_an_extension_is_stored_as_what_an_older_version_refuses_in_peace(
+    store: Store, world: World
+) -> None:
+    """A Scheduler of an older version would put the task to error for a kind of message that it does not know."""
+    scheduler = await running(store, 1)
+    await store.tasks.post(1, TaskMessage("extend", wait=60.0, act=ANN))
+    ((kind, body),) = await world.rows("select kind, body from {inbox}")
+    assert kind == "settle"
+    assert (b'"kind":"settle"' in body, b'"idx"' in body, b'"wait":60' in body) == (True, False, True)
+    detail = await store.tasks.detail(1, asked=True)
+    assert detail is not None
+    assert [(a.kind, a.act.who) for a in detail.asked] == [("extend", "ann")]
+    (message,) = (await store.tasks.inbox(scheduler.node, 10)).messages[1]
+    assert (message.kind, message.wait) == ("extend", 60.0)

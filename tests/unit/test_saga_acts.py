@@ -1,9 +1,11 @@
 """Operators' acts: when they are lawful, what they change, and what they are answered."""
 
+from collections.abc import Callable
+
 import pytest
 
 from makegood import saga
-from makegood.model.messages import TaskMessage
+from makegood.model.messages import MOST_EXTENSION, Act, TaskMessage
 from makegood.model.plan import Condition, StepPlan
 from makegood.model.task import standing
 from tests.unit.saga_case import Case, action, failing, template
@@ -335,3 +337,57 @@ def test_the_lawful_acts_are_those_that_are_applied_when_asked_for(made: object)
     if ("undo", -1, "") in applied:
         applied.discard(("cancel", -1, ""))
     assert named == applied
+
+
+# Extending a deadline
+
+
+def extended(case: Case, seconds: float) -> tuple[str, str]:
+    """Let an operator move the task's deadline."""
+    case.say(TaskMessage("extend", wait=seconds, act=Act("a", "ada", "the bank is slow")))
+    (answer,) = case.last.answers
+    return answer.verdict, answer.outcome
+
+
+def without_deadline() -> Case:
+    return Case(action(0), within=None)
+
+
+@pytest.mark.parametrize(
+    ("make", "seconds", "verdict"),
+    [
+        (processing, 60.0, "applied"),
+        (processing, MOST_EXTENSION, "applied"),
+        (processing, MOST_EXTENSION + 1, "refused"),
+        (processing, 0.0, "refused"),
+        (processing, -5.0, "refused"),
+        (pending, 60.0, "refused"),
+        (without_deadline, 60.0, "refused"),
+        (draining, 60.0, "refused"),
+        (undoing, 60.0, "refused"),
+        (processed, 60.0, "refused"),
+        (undone, 60.0, "refused"),
+        (held, 60.0, "refused"),
+        (incomplete, 60.0, "refused"),
+    ],
+)
+def test_only_the_deadline_of_a_task_that_goes_forward_is_moved(
+    make: Callable[[], Case], seconds: float, verdict: str
+) -> None:
+    case = make()
+    before = case.task
+    assert extended(case, seconds)[0] == verdict
+    assert case.last.extends == (seconds if verdict == "applied" else 0.0)
+    assert case.task == before
+
+
+def test_the_time_of_a_pending_task_begins_before_it_is_extended() -> None:
+    case = pending()
+    decision = case.say(TaskMessage("claim"), TaskMessage("extend", wait=60.0, act=Act("a", "ada")))
+    assert (decision.answers[0].verdict, decision.extends, case.task.timed) == ("applied", 60.0, True)
+
+
+def test_an_extension_comes_too_late_for_a_task_whose_deadline_was_judged() -> None:
+    case = processing()
+    decision = case.say(TaskMessage("task_expired"), TaskMessage("extend", wait=60.0, act=Act("a", "ada")))
+    assert (decision.answers[0].verdict, decision.extends) == ("refused", 0.0)

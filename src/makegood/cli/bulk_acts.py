@@ -19,9 +19,10 @@ from makegood.cli.filters import unknown_names
 from makegood.cli.render import as_json
 from makegood.cli.render.output import counted, date_time
 from makegood.client.client import Client
-from makegood.client.operators import Acted, BulkKind
+from makegood.client.operators import Acted
 from makegood.client.remedies import reasons
 from makegood.errors import TaskNotFoundError, WaitExpiredError
+from makegood.store.oversight_records import BulkKind
 from makegood.store.views import Filter, TaskView
 
 SAMPLE = 5

@@ -5,6 +5,7 @@ from collections.abc import Iterable
 from makegood.errors import (
     ActRefusedError,
     AlertNotFoundError,
+    BulkNotFoundError,
     ConfigError,
     KeyConflict,
     MakegoodError,
@@ -32,6 +33,7 @@ INTERRUPTED = 130
 _CODES: tuple[tuple[type[MakegoodError], int], ...] = (
     (TaskNotFoundError, NOT_FOUND),
     (AlertNotFoundError, NOT_FOUND),
+    (BulkNotFoundError, NOT_FOUND),
     (ActRefusedError, REFUSED),
     (KeyConflict, REFUSED),
     (ConfigError, USAGE),

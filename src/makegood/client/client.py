@@ -6,7 +6,7 @@ A client needs no role in its own process: it only writes rows to the store and 
 import random
 from collections.abc import AsyncIterable, Awaitable, Callable, Iterable, Mapping, Sequence
 from types import TracebackType
-from typing import Any, Protocol, Self, TypeVar, TypeVarTuple, Unpack, overload
+from typing import Any, Final, Protocol, Self, TypeVar, TypeVarTuple, Unpack, get_args, overload
 
 from msgspec import UNSET
 
@@ -23,18 +23,23 @@ from makegood.client.queues import LEASE, LIMIT, MOST_BYTES, TRIES, Queue, outgo
 from makegood.client.submission import draft_of, plan_of, with_options
 from makegood.client.submit_many import BATCH, Many, Submissions, Submitter
 from makegood.client.waiters import Waiters
-from makegood.errors import ActRefusedError, AlertNotFoundError, ConfigError
+from makegood.errors import ActRefusedError, AlertNotFoundError, BulkNotFoundError, ConfigError
 from makegood.model.plan import Plan
 from makegood.payload.codec import encode
 from makegood.store import Store
 from makegood.store.notice_records import ListenerView
+from makegood.store.oversight_records import BulkKind, BulkView
 from makegood.store.queue_records import MOST_DROPPED, MessageView, QueueView, Sent
 from makegood.store.records import Submission, Submitted
+from makegood.store.step_down import LEADER
 from makegood.store.views import AlertView, AuditView, Filter, TaskView
 from makegood.telemetry.hooks import Observer
 from makegood.transactions import recognise
 
 R = TypeVar("R")
+MOST_RATE: Final = 1000.0
+"""The most commands a second that a command on many tasks may ask for."""
+
 T = TypeVar("T")
 Ts = TypeVarTuple("Ts")
 
@@ -412,6 +417,77 @@ class Client:
         return await self.acts.leave_all(
             "resubmit", wanted, act, limit=limit, timeout=timeout, progress=progress
         )
+
+    async def bulk(
+        self,
+        kind: BulkKind,
+        wanted: Filter,
+        *,
+        why: str = "",
+        who: str | None = None,
+        limit: int | None = None,
+        rate: float | None = None,
+    ) -> BulkView:
+        """Let the leading Supervisor send a command ("cancel", "undo" or "resubmit") to all tasks that match
+        now.
+
+        It continues after a restart, and where nobody leads, it waits. ``limit``: the most tasks, newest
+        first; the filter's own ``limit`` is ignored. ``rate``: the most commands a second.
+        ``bulk_act`` returns its progress.
+
+        >>> async def repair(client):
+        ...     found = Filter(states=("error",), workflow="place_order")
+        ...     return await client.bulk("resubmit", found, why="the bank is back", rate=10)
+        """
+        if kind not in get_args(BulkKind):
+            raise ConfigError(f"kind={kind!r}: one of {', '.join(get_args(BulkKind))}")
+        if (limit is not None and limit < 1) or (rate is not None and not 0 < rate <= MOST_RATE):
+            raise ConfigError(
+                f"limit={limit!r}, rate={rate!r}: a limit is 1 or more, a rate above 0 and at most {MOST_RATE}"
+            )
+        self._opened.ready()
+        return await self.store.oversight.bulk(self.acts.new(who, why), kind, wanted, most=limit, rate=rate)
+
+    async def bulk_acts(self, limit: int = 50) -> list[BulkView]:
+        """Return the latest commands on many tasks, newest first."""
+        return await self._opened.ready().oversight.bulk_acts(limit)
+
+    async def bulk_act(self, id: str) -> BulkView:  # noqa: A002 - what it is
+        """Return how far a command on many tasks is. Raises ``BulkNotFoundError``."""
+        found = await self._opened.ready().oversight.bulk_act(id)
+        if found is None:
+            raise BulkNotFoundError(f"there is no command on many tasks {id!r} in this store")
+        return found
+
+    async def stop_bulk(self, id: str, *, why: str = "", who: str | None = None) -> BulkView:  # noqa: A002 - what it is
+        """Let a command on many tasks reach no more of them.
+
+        Raises ``BulkNotFoundError``, and ``ActRefusedError`` when it has ended or somebody else stopped it.
+        """
+        refuse_unstorable(ConfigError, id=id)
+        before = await self.bulk_act(id)
+        act = self.acts.new(who, why)
+        found = await self.store.oversight.stop_bulk(id, act)
+        if before.state != "running" or found is None or found.stopped_by != act.who:
+            now = before if found is None else found
+            by = f" by {now.stopped_by}" if now.stopped_by else ""
+            raise ActRefusedError(f"{id} is {now.state}{by} already", act="bulk stop", state=now.state)
+        return found
+
+    async def step_down(self, *, epoch: int, why: str = "", who: str | None = None) -> str:
+        """Ask the leading Supervisor of this epoch to step down, so that another one leads.
+
+        It does so after its present pass, and then rests for two lengths of its lease. Returns its name.
+
+        Raises ``ActRefusedError`` when it leads no more.
+        """
+        self._opened.ready()
+        leader = await self.store.oversight.ask_step_down(LEADER, epoch, self.acts.new(who, why))
+        if leader is None:
+            raise ActRefusedError(
+                f"nobody leads under epoch {epoch}: see `makegood leader`", act="step_down", state=""
+            )
+        return leader
 
     # -- messages --------------------------------------------------------------------------------------------
 

@@ -257,6 +257,18 @@ class TaskHandle(Generic[R_co]):
         encoded = encode(value, what=f"the result of step {step}") if outcome == "done" else None
         return await self._act("settle", who, why, timeout, idx=idx, value=encoded, settled=outcome)
 
+    async def extend(
+        self, more: Duration, *, why: str = "", who: str | None = None, timeout: Duration | None = "30s"
+    ) -> Answer:
+        """Move the deadline of a task that goes forward: ``more`` later, at most a week from now.
+
+        Steps keep their deadlines. Raises ``ActRefusedError`` when the task has no deadline that counts.
+
+        >>> async def wait_for_the_carrier(task):
+        ...     await task.extend("2h", why="the carrier answers again at six")
+        """
+        return await self._act("extend", who, why, timeout, wait=seconds(more, name="more"))
+
     async def _step(self, name: str) -> int:
         """Return the index of a step."""
         detail = await self.status()

@@ -11,7 +11,6 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
 from itertools import count
-from typing import Literal
 
 import msgspec
 from msgspec.structs import replace
@@ -24,9 +23,8 @@ from makegood.client.opened_store import OpenedStore
 from makegood.client.waiters import RecentTasks
 from makegood.errors import ActRefusedError, ConfigError, WaitExpiredError
 from makegood.model.messages import Act, Answer, TaskMessage
+from makegood.store.oversight_records import BulkKind
 from makegood.store.views import Filter, TaskView
-
-BulkKind = Literal["cancel", "undo", "resubmit"]
 
 AT_ONCE = 100
 """Acts in one batch."""

@@ -304,6 +304,16 @@ class SyncClient:
     """Undo all tasks that match."""
     resubmit_all = _blocks(Client.resubmit_all)
     """Start all tasks that match again."""
+    bulk = _blocks(Client.bulk)
+    """Let the leading Supervisor send a command to all tasks that match."""
+    bulk_acts = _blocks(Client.bulk_acts)
+    """Return the latest commands on many tasks, newest first."""
+    bulk_act = _blocks(Client.bulk_act)
+    """Return how far a command on many tasks is."""
+    stop_bulk = _blocks(Client.stop_bulk)
+    """Let a command on many tasks reach no more of them."""
+    step_down = _blocks(Client.step_down)
+    """Ask the leading Supervisor to step down."""
 
     # -- messages --------------------------------------------------------------------------------------------
 
@@ -380,6 +390,8 @@ class SyncTaskHandle(Generic[R_co]):
     """Restart a task in error or an undone one, perhaps with other inputs."""
     settle = _blocks(TaskHandle.settle)
     """State the outcome of a step of a task in error."""
+    extend = _blocks(TaskHandle.extend)
+    """Move the deadline of a task that goes forward."""
 
 
 @keeps_old_names

@@ -83,6 +83,8 @@ class Decision(msgspec.Struct):
     """Notifications of the task's submitter, in order; only for tasks with a ``reply``."""
     release: bool = False
     """The task is at rest or released: its lock is cleared."""
+    extends: float = 0.0
+    """Seconds by which an operator moves the task's deadline."""
     clear_complete_by: bool = False
     """A resubmission restarts the task's time. (A claim sets the deadline whenever it is null.)"""
     handed: Sequence[Request] = ()

@@ -29,11 +29,14 @@ MessageKind = Literal[
     "late",  # a reply that came after its attempt was judged: kept for the undo, changes nothing else
     "task_expired",  # the task's own complete-by has passed
     "poison",  # the task lost its Scheduler three times in a row: to error with an alert
-    "cancel", "undo", "resubmit", "settle",  # operator commands
+    "cancel", "undo", "resubmit", "settle", "extend",  # operator commands
 ]  # fmt: skip
 
-ACTS: frozenset[MessageKind] = frozenset({"cancel", "undo", "resubmit", "settle"})
+ACTS: frozenset[MessageKind] = frozenset({"cancel", "undo", "resubmit", "settle", "extend"})
 """Operator commands on a task."""
+
+MOST_EXTENSION: Final = 604_800.0
+"""Seconds from now to which an operator may move a task's deadline: a week."""
 
 
 class Request(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -110,7 +113,7 @@ class TaskMessage(msgspec.Struct, frozen=True, omit_defaults=True):
     the step (see ``breaker``).
     """
     wait: float = 0.0
-    """Seconds (later)."""
+    """Seconds: until it may be asked again (later), or by which to move the deadline (extend)."""
     failures: int = 0
     """With ``expired``: the step's count after it."""
     died: bool = False

@@ -1,11 +1,12 @@
-"""Operator commands: cancel, undo, resubmit, settle. Each is answered, in words, with the outcome."""
+"""Operator commands: cancel, undo, resubmit, settle, extend. Each is answered, in words, with the outcome."""
 
 from typing import Literal
 
 from msgspec import json
 from msgspec.structs import replace
 
-from makegood.model.messages import Act, Answer, TaskMessage
+from makegood.base.durations import shown
+from makegood.model.messages import MOST_EXTENSION, Act, Answer, TaskMessage
 from makegood.model.shape import HeldTask
 from makegood.model.states import AT_REST
 from makegood.model.task import Step, TaskRecord
@@ -28,7 +29,7 @@ _AS_A_WHOLE: tuple[Literal["undo", "cancel", "resubmit"], ...] = ("undo", "cance
 def act(work: DecisionBuilder, message: TaskMessage) -> ActResult:
     """Carry out a command as far as it is allowed. Returns (applied | noop | refused, why)."""
     before = work.task.state
-    acts = {"cancel": _cancel, "undo": _undo, "resubmit": _resubmit, "settle": _settle}
+    acts = {"cancel": _cancel, "undo": _undo, "resubmit": _resubmit, "settle": _settle, "extend": _extend}
     said = acts[message.kind](work, message)
     if said[0] == "applied" and before != work.task.state and before in AT_REST:
         work.ease()  # somebody has seen the alerts, and the task continues
@@ -187,6 +188,25 @@ def _decided_anew(work: DecisionBuilder, anew: set[int]) -> set[int]:
                     found.add(plan.idx)
                     more = True
     return found
+
+
+# -- extend ----------------------------------------------------------------------------------------------
+
+
+def _extend(work: DecisionBuilder, message: TaskMessage) -> ActResult:
+    task, more = work.task, message.wait
+    if not rules.may_be_later(task):
+        what = (
+            f"is {task.state}"
+            if task.state != "processing" or task.goal == "forward"
+            else "goes no longer forward"
+        )
+        has = "" if task.timed else " and has no deadline that counts"
+        return "refused", f"the task {what}{has}: only the deadline of a task that goes forward can be moved"
+    if not 0 < more <= MOST_EXTENSION:
+        return "refused", f"{more:g} seconds: more than 0, and at most {MOST_EXTENSION:g} (a week)"
+    work.out.extends += more
+    return "applied", f"its deadline is {shown(more)} later, at most a week from now"
 
 
 # -- settle --------------------------------------------------------------------------------------------------

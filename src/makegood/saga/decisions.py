@@ -114,6 +114,8 @@ class _Folding:
                 look_at_all(work)
 
     def _act(self, message: TaskMessage) -> None:
+        if message.kind == "extend" and self.claim:  # its time begins with the claim
+            self._claim()
         self._advance()
         if self.poison:
             result: ActResult = (

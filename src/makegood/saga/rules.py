@@ -136,6 +136,11 @@ def holds(task: TaskRecord, steps: Iterable[Step]) -> bool:
     return task.on_failure == "hold" or past_return(steps)
 
 
+def may_be_later(task: TaskRecord) -> bool:
+    """A deadline can be moved while it counts: the task is under way and goes forward, and its time runs."""
+    return task.state == "processing" and task.goal == "forward" and task.timed
+
+
 # -- undo ----------------------------------------------------------------------------------------------------
 
 

@@ -24,7 +24,7 @@ async def post(tx: Tx, task: int, message: TaskMessage) -> None:
         raise TaskNotFoundError(
             f"there is no task {show(task)} in this store: see `makegood task list`", task_id=show(task)
         )
-    await tx.run(_ACT, task, message.kind, rows.message(message))
+    await tx.run(_ACT, task, rows.kind_of(message), rows.message(message))
     tx.topics.add("inbox")
 
 

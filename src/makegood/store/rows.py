@@ -185,9 +185,25 @@ def flags(step: Step) -> int:
     return known | step.stood * STOOD
 
 
+def kind_of(value: TaskMessage) -> str:
+    """Return the kind under which a message is stored.
+
+    A Scheduler of an older version does not know ``extend``, and would put the task to error. It refuses to
+    settle a step that does not exist: so an extension is stored as that, with its seconds.
+    """
+    return "settle" if value.kind == "extend" else value.kind
+
+
 def message(value: TaskMessage) -> bytes:
     """Return a message as JSON."""
-    return _encode(value)
+    return _encode(value if value.kind != "extend" else msgspec.structs.replace(value, kind="settle", idx=-1))
+
+
+def _extension(found: TaskMessage) -> TaskMessage:
+    """Return a message as it was meant; see ``kind_of``."""
+    if found.kind == "settle" and found.idx < 0 and found.wait:
+        return msgspec.structs.replace(found, kind="extend")
+    return found
 
 
 def read_message(data: bytes, seq: int, db_user: str | None = None) -> TaskMessage:
@@ -200,7 +216,7 @@ def read_message(data: bytes, seq: int, db_user: str | None = None) -> TaskMessa
     if found.act is None:
         return msgspec.structs.replace(found, seq=seq)
     return msgspec.structs.replace(
-        found, seq=seq, act=msgspec.structs.replace(found.act, db_user=db_user or "")
+        _extension(found), seq=seq, act=msgspec.structs.replace(found.act, db_user=db_user or "")
     )
 
 
@@ -212,7 +228,9 @@ def asked(found: Iterable[Iterable[Any]], unreadable: list[str]) -> tuple[Asked,
     """Return the operator commands among messages (at, body) as people see them."""
     read = [(at, seen(_message, body, "what an operator asked for", unreadable)) for at, body in found]
     return tuple(
-        Asked(one.kind, one.act, one.idx, at) for at, one in read if one is not None and one.act is not None
+        Asked(_extension(one).kind, one.act, one.idx, at)
+        for at, one in read
+        if one is not None and one.act is not None
     )
 
 

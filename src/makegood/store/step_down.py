@@ -1,8 +1,13 @@
 """The leader steps down because an operator asks for it: the lease's row says which epoch should end."""
 
+from typing import Final
+
 from makegood.model.messages import Act
 from makegood.store import alerts
 from makegood.store.transaction import ReadTx, Sql, Tx
+
+LEADER: Final = "makegood/supervisor"
+"""The lease that the leading Supervisor of a store holds."""
 
 _ASK = Sql("""
 update makegood.lease set step_down = $2 where name = $1 and epoch = $2 and holder is not null and expires_at > {now} returning holder

@@ -28,10 +28,11 @@ from makegood.errors import FencedOffError, StoreUnavailableError
 from makegood.options import Options
 from makegood.store.oversight_records import Refusal
 from makegood.store.protocol import Store
+from makegood.store.step_down import LEADER
 
 log = logging.getLogger("makegood.supervisor")
 
-LEASE = "makegood/supervisor"
+LEASE = LEADER
 """The lease that the leading Supervisor of a store holds."""
 
 DEAF_INTERVALS = 2

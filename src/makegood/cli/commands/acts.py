@@ -28,11 +28,11 @@ from makegood.cli.render import as_json
 from makegood.cli.render.output import counted
 from makegood.client.client import Client
 from makegood.client.handle import TaskHandle
-from makegood.client.operators import BulkKind
 from makegood.client.undo_preview import listed
 from makegood.errors import ActRefusedError, MakegoodError, TaskNotFoundError, WaitExpiredError
 from makegood.model.messages import Answer
 from makegood.payload.codec import UNREADABLE, shallow
+from makegood.store.oversight_records import BulkKind
 from makegood.store.views import Filter, TaskDetail
 
 Act = Callable[[TaskHandle[Any]], Awaitable[Answer]]

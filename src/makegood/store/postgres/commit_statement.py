@@ -46,6 +46,7 @@ from functools import lru_cache
 
 import msgspec
 
+from makegood.model.messages import MOST_EXTENSION
 from makegood.store.notice_records import KEPT
 
 Columns = tuple[tuple[str, str], ...]
@@ -236,16 +237,18 @@ from at cross join @rows where at.ok and t.id between x.task and x.task
             ("lost", "int"), ("result", "bytea"), ("locked_by", "bigint"), ("epoch", "bigint"), ("ends", "int"),
             ("draws", "boolean"), ("complete", "int"), ("undo", "int"),
         ),
-        """
+        f"""
 update makegood.task t set state = x.state, goal = x.goal, cause = x.cause, submission = x.submission,
     failure_count = t.failure_count + x.failures, lost = x.lost, result = x.result, locked_by = x.locked_by, epoch = x.epoch,
     ended_at = case x.ends when 0 then t.ended_at when 2 then at.now end,
     ready_seq = case when x.draws then (extract(epoch from clock_timestamp()) * 1000000)::bigint else t.ready_seq end,
-    complete_by = case x.complete when 0 then t.complete_by when 2 then at.now + t.within end,
+    complete_by = case x.complete when 0 then t.complete_by when 1 then null when 2 then at.now + t.within
+        else greatest(coalesce(t.complete_by, at.now + t.within), least(
+            greatest(coalesce(t.complete_by, at.now + t.within), at.now) + x.complete - 2, at.now + {MOST_EXTENSION})) end,
     undo_by = case x.undo when 0 then t.undo_by when 2 then at.now + t.undo_within end,
-    task_expired = t.task_expired and x.complete <> 1
+    task_expired = t.task_expired and x.complete in (0, 2)
 from at cross join @rows where at.ok and t.id between x.task and x.task
-""",
+""",  # noqa: S608 - our own number
     ),
     "alert": Part(
         (
@@ -343,7 +346,8 @@ PARTS: dict[str, Part] = {
 ``told``             as ``task``, and what the submitter was notified of
 ``corrected_told``   both
 
-``ends``, ``complete`` and ``undo`` say what happens to a time: 0 keep, 1 clear, 2 set.
+``ends``, ``complete`` and ``undo`` say what happens to a time: 0 keep, 1 clear, 2 set. A
+higher ``complete`` moves the deadline by this many seconds less 2.
 """
 
 _HEAD = """

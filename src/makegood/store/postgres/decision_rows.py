@@ -142,7 +142,14 @@ class Writing:
             self._rare(decision)
         if d.notices:
             self._tell(d.notices)
-        if d.task is not d.before or d.release or d.clear_complete_by or d.counted or id_ in self.claimed:
+        if (
+            d.task is not d.before
+            or d.release
+            or d.clear_complete_by
+            or d.counted
+            or id_ in self.claimed
+            or d.extends
+        ):
             self._task(decision)
 
     def _step(self, id_: int, idx: int, s: Step, decision: Decision, *, plain: bool) -> None:
@@ -225,7 +232,7 @@ class Writing:
         before, task = decision.before, decision.task
         failures = sum(more for _, more in decision.counted.values()) if decision.counted else 0
         steady = (
-            not decision.notices
+            not (decision.notices or decision.extends)
             and task.goal == before.goal
             and task.cause == before.cause
             and task.submission == before.submission
@@ -272,6 +279,8 @@ class Writing:
             undo = _SET
         begins = self.claimed.get(task.id) or (task.timed and not before.timed)
         complete = _CLEAR if decision.clear_complete_by else _SET if begins else _KEEP
+        if decision.extends:
+            complete = _SET + max(1, round(decision.extends))
         corrected: tuple[Any, ...] = ()
         told: tuple[Any, ...] = (task.told, task.notified) if decision.notices else ()
         if task.inputs is not before.inputs and task.returns is not None:

@@ -11,7 +11,7 @@ from functools import lru_cache
 
 from makegood.base import ids as ids_
 from makegood.model.decision import Decision, Move
-from makegood.model.messages import Request
+from makegood.model.messages import MOST_EXTENSION, Request
 from makegood.model.notices import Notice
 from makegood.model.shape import spec
 from makegood.model.states import AT_REST, ENDED
@@ -113,6 +113,10 @@ update makegood_step set state = ?3, attempt = ?4, round = ?5, asked = ?6, death
 _STEPS = f"""{_CHANGED} result = null, late = null where idx = ?12 and task in (select x.value from json_each(?1) x)"""  # noqa: S608
 _STEPS_WITH = f"""{_CHANGED} result = {SPAN}, late = null from json_each(?1) x where idx = ?12 and task = cast(x.key as integer)"""
 _STEP_LATE = f"""{_CHANGED} result = ?2, late = ?13 where idx = ?12 and task = ?1"""
+_EXTEND = """
+update makegood_task set complete_by = max(complete_by, min(max(complete_by, ?2) + ?3, ?2 + ?4)), task_expired = 0
+where id = ?1 and complete_by is not null
+"""
 _COUNT = """
 update makegood_step set failure_count = case when ? then 0 else failure_count end + ? where task = ? and idx = ?
 """
@@ -225,6 +229,7 @@ class Writing:
     rewritten: list[Row] = field(default_factory=list)
     inputs: list[Row] = field(default_factory=list)
     audits: list[Row] = field(default_factory=list)
+    extended: list[Row] = field(default_factory=list)
     moved: defaultdict[Row, list[int]] = field(default_factory=_few)
     events: list[Row] = field(default_factory=list)
     read: dict[int, int] = field(default_factory=dict)
@@ -271,7 +276,17 @@ class Writing:
             self.moved[self.tx.now, self.node, encoded(*d.moves)].append(id_)
         if d.seqs:
             self.read |= {seq: id_ for seq in d.seqs if seq}
-        if d.counted or d.added or d.dropped or d.withdraw or d.timers or d.alerts or d.answers or d.eased:
+        if (
+            d.counted
+            or d.added
+            or d.dropped
+            or d.withdraw
+            or d.timers
+            or d.alerts
+            or d.answers
+            or d.eased
+            or d.extends
+        ):
             self._rare(d)
         if d.notices:
             self.notices += d.notices
@@ -345,6 +360,8 @@ class Writing:
             (a.act.id, id_, a.kind, a.act.who, a.act.why, a.verdict, a.outcome, a.state, a.change, now)
             for a in decision.answers
         ]
+        if decision.extends:
+            self.extended.append((id_, now, decision.extends, MOST_EXTENSION))
         self.rewritten += [(spec(decision.steps[idx].plan), id_, idx) for idx in decision.rewritten]
         task = decision.task
         if task.inputs is not decision.before.inputs and task.returns is not None:
@@ -443,6 +460,7 @@ class Writing:
         bulk_change.write(tx.connection, [*first, *self._changes()])
         for shared, ids in self.tasks.items():
             tx.run(_TASKS, (*shared, tasks(ids)))
+        tx.many(_EXTEND, self.extended)
         self._write_steps()
         tx.many(_COUNT, self.counts)
         tx.many(_REQUEST, self.requests)
