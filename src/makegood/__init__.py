@@ -50,6 +50,7 @@ __getattr__, __dir__, __all__ = names(
         "node.sync": "SyncNode",
         "options": "Options",
         "store.notice_records": "ListenerView",
+        "store.oversight_records": "BulkView",
         "store.queue_records": "MessageView QueueView Sent",
         "store.views": "AlertView Asked AuditView EventView Filter StepView TaskDetail TaskView",
         "supervisor.supervisor": "Pass",

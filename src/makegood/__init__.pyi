@@ -54,6 +54,7 @@ from makegood.node.node import Node
 from makegood.node.sync import SyncNode
 from makegood.options import Options
 from makegood.store.notice_records import ListenerView
+from makegood.store.oversight_records import BulkView
 from makegood.store.queue_records import MessageView, QueueView, Sent
 from makegood.store.views import (
     AlertView,
@@ -89,6 +90,7 @@ __all__ = [
     "AuditView",
     "Breaker",
     "BulkNotFoundError",
+    "BulkView",
     "Call",
     "Client",
     "ClosedError",
