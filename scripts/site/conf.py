@@ -16,7 +16,7 @@ project = "makegood"
 author = "the makegood authors"
 release = installed("makegood")
 version = ".".join(release.split(".")[:2])
-extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx.ext.napoleon", "sphinx_copybutton"]
+extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx_copybutton"]
 root_doc = "index"
 html_theme = "furo"
 html_title = f"makegood {version}"
@@ -61,6 +61,14 @@ def with_fields(_app: Sphinx, what: str, _name: str, one: Any, _options: Any, li
     lines[:] = split(lines, parameters)
 
 
+def with_signature(
+    _app: Sphinx, what: str, _name: str, _one: Any, _options: Any, signature: str | None, returns: str | None
+) -> tuple[str | None, str | None]:
+    """Show no parameters of a class that only makegood itself makes: those are private."""
+    private = what == "class" and signature is not None and signature.startswith("(_")
+    return ("" if private else signature), returns
+
+
 def with_source(_app: Sphinx, page: str, _template: str, context: dict[str, Any], _doctree: Any) -> None:
     """Link each page of docs/ to its own file; generated pages have none."""
     file = DOCS / f"{page}.md"
@@ -71,6 +79,7 @@ def with_source(_app: Sphinx, page: str, _template: str, context: dict[str, Any]
 
 
 def setup(app: Sphinx) -> None:
-    """Connect both."""
+    """Connect them."""
+    app.connect("autodoc-process-signature", with_signature)
     app.connect("autodoc-process-docstring", with_fields)
     app.connect("html-page-context", with_source)

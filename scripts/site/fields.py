@@ -27,7 +27,8 @@ def split(lines: Sequence[str], parameters: Collection[str]) -> list[str]:
         items = _items(block) if block[0].startswith("- ") else [" ".join(line.strip() for line in block)]
         left = [rest for item in items if (rest := _taken(item, parameters, found))]
         listed = block[0].startswith("- ")
-        prose += [f"- {rest}" if listed else rest for rest in left] + ([""] if left else [])
+        prose += [f"- {rest}" if listed else re.sub("::$", ":", rest) for rest in left]
+        prose += [""] if left else []
     ordered = sorted(found, key=lambda field: "pr".index(field[1]) * 2 + field.startswith(":raises"))
     return [*prose, *ordered] if ordered else prose[:-1]
 

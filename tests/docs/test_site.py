@@ -52,7 +52,7 @@ def test_each_member_that_the_reference_shows_is_explained_on_a_page() -> None:
 
 def test_prose_of_a_docstring_becomes_fields() -> None:
     """Parameters, results and errors, each in its list; the rest of the prose and its code stay."""
-    lines = inspect.cleandoc("""Send it, such as this.
+    lines = inspect.cleandoc("""Send it, such as this::
 
         ``to``: a queue; ``tries`` is the number of tries. Not in the list. Returns its id. Raises ``A`` or ``B`` if
         it is full, and ``C`` when closed.
@@ -60,7 +60,7 @@ def test_prose_of_a_docstring_becomes_fields() -> None:
             send("queue:web")
         """).splitlines()
     assert fields.split(lines, ["to", "tries"]) == [
-        "Send it, such as this.", "", ".. code-block:: python", "", '    send("queue:web")', "",
+        "Send it, such as this:", "", ".. code-block:: python", "", '    send("queue:web")', "",
         ":param to: a queue", ":param tries: the number of tries. Not in the list.", ":returns: its id.",
         ":raises A: if it is full", ":raises B: if it is full", ":raises C: when closed.",
     ]  # fmt: skip
