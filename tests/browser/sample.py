@@ -1,19 +1,20 @@
 """A store in which every page has something to show: tasks in each state, alerts, agents, past leaders, bulk acts."""
 
+from random import Random
 from typing import Any
 
 from msgspec.structs import replace
 
-from makegood.base import ids
 from makegood.base.clock import SystemClock
 from makegood.model.messages import Act, Alert
 from makegood.model.plan import StepPlan, Template
 from makegood.model.policy import Policy
 from makegood.model.shape import Shape
 from makegood.model.states import TaskState
+from makegood.store.oversight_records import Refusal
 from makegood.store.protocol import Store
 from makegood.store.records import Submission
-from makegood.store.views import AgentInfo, NodeInfo
+from makegood.store.views import AgentInfo, Filter, NodeInfo, SchedulerTally
 from tests.conformance.builders import Hand, begin, done, draft, to_state, unchanged
 
 NAMES = (
@@ -127,5 +128,30 @@ async def fill(store: Store) -> int:
     views = {view.kind: view.id for view in await store.alerts.views()}
     await store.alerts.acknowledge([views["held"]], Act("act-1", "bob", "I call the customer"))
     await store.alerts.ease([Alert("test", 0, "1")], "it was a test")
-    assert ids.show(tasks[4])
+    await looked_back(store, tasks)
     return tasks[4]
+
+
+async def looked_back(store: Store, tasks: list[int]) -> None:
+    """Add figures of the last minutes, refusals, and acts on many tasks."""
+    minute, chance = int(await store.now()) // 60, Random(7)
+    for n in range(60):
+        hit = 46 <= n <= 50
+        ended = 400 + chance.randint(-26, 26)
+        latencies = [0] * 7 + [ended // 3, ended // 2, 40 if hit else 3, 30 if hit else 1, 90 if hit else 1]
+        figures = SchedulerTally(
+            int(ended * 0.2) if hit else ended, 47 if hit else 9, n in (49, 58), ended * 6, tuple(latencies)
+        )
+        await store.oversight.add_minute(minute - 59 + n, 60.0, figures)
+    await store.oversight.refused([
+        Refusal("decision", "a decision under epoch 1 was refused: process 1 holds the task under epoch 2", "shop-b-20689", None, tasks[6], epoch=1, against=2),
+        Refusal("reply", f"done came too late: {HOSTILE}", "shop-b-20733", None, tasks[7], "charge", 3),
+        Refusal("term", "a former leader judged 4 attempts", "shop-d-20760", epoch=2, against=3),
+    ])  # fmt: skip
+    stopped = await store.oversight.bulk(
+        Act("bulk-1", "bob", "wrong cover"), "undo", Filter(workflow="publish"), rate=50.0
+    )
+    await store.oversight.stop_bulk(stopped.id, Act("stop-1", "ann", "enough"))
+    await store.oversight.bulk(
+        Act("bulk-2", "ann", "the card terminal was down"), "undo", Filter(states=("error",))
+    )

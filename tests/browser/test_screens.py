@@ -21,6 +21,7 @@ SCREENS = (
     "/agents",
     "/cluster",
     "/bulk",
+    "/bulk/bulk-2",
     "/bulk/new?kind=undo&q=state:error",
     "/audit",
     "/stores",

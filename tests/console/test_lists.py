@@ -14,6 +14,7 @@ from makegood.console.pages import agents, alerts, audit, bulk, cluster, errors,
 from makegood.console.reads import Reads
 from makegood.election.views import TermView
 from makegood.model.states import StepState
+from makegood.store.oversight_records import BulkView, ErrorGroup, MinuteFigures
 from makegood.store.protocol import Store
 from makegood.store.views import (
     AgentInfo,
@@ -211,6 +212,56 @@ def test_a_formula_in_the_audit_stays_text() -> None:
 )
 def test_a_group_of_errors_goes_by_what_became_of_its_tasks(states: dict[str, int], fate: str) -> None:
     assert errors.fate(states) == fate
+
+
+def test_a_group_offers_the_acts_that_fit_its_tasks() -> None:
+    found = ErrorGroup(
+        "shop/payments", "charge", "undo", "N refunds are closed for '…'", "orders.py:117 in refund", 3, 2, NOW - 180, NOW - 32,
+        "403 refunds are closed for 'm-1'", (1, 2), {"error": 2}, (NOW - 32, NOW - 180),
+    )  # fmt: skip
+    group = errors.group_of(found, NOW, 3600.0)
+    assert (group.count, group.what, group.where) == (2, "tasks in error", "payments · undo of charge")
+    assert group.words == "2 tasks, 3 attempts · first 3 min ago, last 32 s ago · now 2 error"
+    assert group.acts == (("undo", 2), ("resubmit", 2))
+    assert group.parts == ((True, "N"), (False, "refunds are closed for"), (True, "'…'"))
+    assert (group.bars[-1], sum(group.bars)) == (1, 2)
+    said = errors.verdict([group], [], [])
+    assert (said.tone, said.title) == ("need", "1 error holds up 2 tasks")
+    assert errors.verdict([], [group], []).title == "1 error being retried in 2 tasks"
+
+
+def test_an_act_on_many_tasks_says_how_far_it_is() -> None:
+    view = BulkView(
+        "b-1", "undo", Filter(states=("error",), workflow="sell"), "ann", "down", 412, None, 50.0, "running", NOW - 10, None, 263, 236, 2,
+        7, "",
+    )  # fmt: skip
+    row = bulk.row(view, NOW)
+    assert (row.filter, row.left, row.waiting, row.eta, row.rate) == (
+        "state:error workflow:sell",
+        149,
+        18,
+        "3.0 s",
+        "50 a second at most",
+    )
+    assert row.parts == (("undo", 57.28), ("run", 4.37), ("idle", 0.49), ("fail", 1.7))
+    ended = bulk.row(msgspec.structs.replace(view, state="stopped", ended=NOW - 6, stopped_by="bob"), NOW)
+    assert (ended.running, ended.left, ended.took, ended.eta) == (False, 0, "4.0 s", "")
+
+
+def test_the_charts_leave_out_minutes_that_nobody_saw() -> None:
+    """The latest minute is at the right; heights are shares of the axis."""
+    last = NOW // 60 * 60
+    minutes = [MinuteFigures(last - 60 * n, 60.0, 400, 400, 9, int(n == 1), 2400, 0.15, 0.44) for n in (2, 1)]
+    found = overview.by_minute(minutes, NOW)
+    assert [n for n, minute in enumerate(found) if minute] == [57, 58]
+    chart = overview.ended_chart(found, NOW)
+    assert (chart.top, chart.middle) == ("500", "250")
+    assert chart.bars == ((95.0, 64.0, 1.44, 65.44, False), (96.67, 64.0, 1.44, 65.44, True))
+    lines = overview.latency_chart(found, NOW).lines
+    assert [(name, value) for name, value, _ in lines] == [("p50", "150 ms"), ("p95", "440 ms")]
+    assert overview.ended_chart([None] * 60, NOW).bars == ()
+    tiles = overview.tiles(UnendedTally({"processing": 1}), found, [], ("", 0.0), 23.0)
+    assert [(tile.label, tile.value) for tile in tiles[1:3]] == [("Processed", "400"), ("Undone", "9")]
 
 
 def test_the_tasks_of_an_act_are_those_selected_or_those_of_the_filter() -> None:

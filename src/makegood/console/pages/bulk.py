@@ -1,6 +1,6 @@
 """Acts on many tasks: counted before they are confirmed, followed while they run, with refusals."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any, Final
 
 import msgspec
@@ -14,6 +14,7 @@ from makegood.console.pages.wording import PageVerdict, counted, lasted, share, 
 from makegood.console.reads import Reads
 from makegood.errors import ConfigError, TaskNotFoundError
 from makegood.store.filters import wanted
+from makegood.store.oversight_records import BulkView
 from makegood.store.views import Filter
 
 SAMPLE: Final = 20
@@ -62,6 +63,7 @@ class BulkRow(msgspec.Struct, frozen=True):
     """The bar: tone and share in percent."""
     stopped_by: str
     running: bool
+    stoppable: bool
 
 
 def text_of(asked: Filter) -> str:
@@ -100,7 +102,7 @@ def _quoted(text: str) -> str:
     return f'"{text}"' if " " in text else text
 
 
-def row(view: Any, now: float) -> BulkRow:
+def row(view: BulkView, now: float) -> BulkRow:
     """Return an act as pages show it."""
     icon, _, _ = LOOKS[view.kind]
     state_icon, tone, state = STATES[view.state]
@@ -135,6 +137,7 @@ def row(view: Any, now: float) -> BulkRow:
         parts=tuple((name, share(count, total)) for name, count in counts if count),
         stopped_by=view.stopped_by,
         running=running,
+        stoppable=view.state == "running",
     )
 
 
@@ -175,7 +178,7 @@ async def detail(reads: Reads, query: Mapping[str, str]) -> dict[str, Any]:
         raise TaskNotFoundError(f"there is no bulk act {query['id']!r}", task_id=query["id"])
     now = await reads.now()
     one = row(view, now)
-    refusals: Sequence[Any] = await oversight.bulk_refusals(reads, view.id)
+    refusals = await oversight.bulk_refusals(reads, view.id)
     wanted_ids = tuple(sorted({refusal.task for refusal in refusals}))
     tasks = (await search(reads, Filter(ids=wanted_ids, limit=len(wanted_ids)))).tasks if wanted_ids else []
     names = {task.id: task.key for task in tasks}

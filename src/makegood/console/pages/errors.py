@@ -9,6 +9,7 @@ from makegood.base import ids
 from makegood.console.pages import oversight
 from makegood.console.pages.wording import PageVerdict, Tab, counted, lasted
 from makegood.console.reads import Reads
+from makegood.store.oversight_records import ErrorGroup
 
 SPANS: Final[Mapping[str, tuple[str, float]]] = {
     "15m": ("15 min", 900.0), "1h": ("1 h", 3600.0), "24h": ("24 h", 86_400.0), "7d": ("7 days", 604_800.0),
@@ -47,7 +48,7 @@ def fate(states: Mapping[str, int]) -> str:
     return "retried" if any(states.get(state) for state in ("pending", "processing", "undoing")) else "ended"
 
 
-def group_of(found: Any, now: float, span: float) -> Group:
+def group_of(found: ErrorGroup, now: float, span: float) -> Group:
     """Return a group as the page shows it."""
     becomes = fate(found.states)
     tasks = sum(found.states.values()) or found.tasks
@@ -89,14 +90,14 @@ def group_of(found: Any, now: float, span: float) -> Group:
 
 
 def marked(message: str) -> tuple[tuple[bool, str], ...]:
-    """Return a normalised message in parts: N, ID and '...' stand for text that differs.
+    """Return a normalised message in parts: N, ID and '…' stand for text that differs.
 
     >>> marked("timeout of N s")
     ((False, 'timeout of'), (True, 'N'), (False, 's'))
     """
     parts: list[tuple[bool, str]] = []
     for word in message.split():
-        differs = word.strip(".,:;()[]{}") in ("N", "ID") or "'...'" in word
+        differs = word.strip(".,:;()[]{}") in ("N", "ID") or "'…'" in word
         if parts and parts[-1][0] == differs:
             parts[-1] = (differs, f"{parts[-1][1]} {word}")
         else:
@@ -152,9 +153,7 @@ async def context(reads: Reads, query: Mapping[str, str]) -> dict[str, Any]:
     since = asked if asked in SPANS else "1h"
     text, now, span = query.get("q", "").strip(), await reads.now(), SPANS[since][1]
     kept = await oversight.groups(reads)
-    found = [
-        group_of(group, now, span) for group in (kept.groups if kept else ()) if group.last >= now - span
-    ]
+    found = [group_of(group, now, span) for group in kept.groups if group.last >= now - span]
     if text:
         said = text.lower()
         found = [
@@ -176,6 +175,6 @@ async def context(reads: Reads, query: Mapping[str, str]) -> dict[str, Any]:
             ("ended", "Ended without help", "nothing to do; good to know", by_fate["ended"]),
         ],
         "found": len(found),
-        "read": kept.read if kept else 0,
-        "capped": bool(kept and kept.capped),
+        "read": kept.read,
+        "capped": kept.capped,
     }

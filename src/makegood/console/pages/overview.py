@@ -13,7 +13,8 @@ from makegood.console.pages.cluster import LEASE, heals, leading, lease_of
 from makegood.console.pages.tasks import unended
 from makegood.console.pages.wording import PageVerdict, capped, counted, lasted, listed
 from makegood.console.reads import Reads
-from makegood.election.views import with_gaps
+from makegood.election.views import TermView, with_gaps
+from makegood.store.oversight_records import MinuteFigures, Refusal
 from makegood.store.views import AlertView, UnendedTally
 
 MINUTES: Final = 60
@@ -77,7 +78,7 @@ def _nice(value: float) -> float:
     return next(size * step for step in (1, 2, 5, 10) if size * step >= value)
 
 
-def by_minute(minutes: Sequence[Any], now: float) -> list[Any | None]:
+def by_minute(minutes: Sequence[MinuteFigures], now: float) -> list[MinuteFigures | None]:
     """Return the figures of each of the last sixty minutes, oldest first; None where nobody observed."""
     last = int(now // 60)
     found = {int(minute.minute // 60): minute for minute in minutes}
@@ -89,7 +90,7 @@ def _ticks(now: float) -> tuple[tuple[str, float], ...]:
     return tuple((datetime.fromtimestamp(t, UTC).strftime("%H:%M"), 100.0 * n / MINUTES) for n, t in at)
 
 
-def ended_chart(minutes: Sequence[Any | None], now: float) -> Chart:
+def ended_chart(minutes: Sequence[MinuteFigures | None], now: float) -> Chart:
     """Return the chart of tasks that ended in each minute."""
     most = _nice(max((m.processed + m.undone for m in minutes if m), default=0))
     bars = tuple(
@@ -105,7 +106,7 @@ def ended_chart(minutes: Sequence[Any | None], now: float) -> Chart:
     return Chart(f"{most:,.0f}", f"{most / 2:,g}", bars, ticks=_ticks(now), label=label)
 
 
-def latency_chart(minutes: Sequence[Any | None], now: float) -> Chart:
+def latency_chart(minutes: Sequence[MinuteFigures | None], now: float) -> Chart:
     """Return the chart of the time from submission to end."""
     found = {
         name: [(n, getattr(m, name)) for n, m in enumerate(minutes) if m and getattr(m, name) is not None]
@@ -132,7 +133,9 @@ def latency_chart(minutes: Sequence[Any | None], now: float) -> Chart:
     )
 
 
-def feed(alerts: Sequence[AlertView], refusals: Sequence[Any], terms: Sequence[Any]) -> list[FeedEntry]:
+def feed(
+    alerts: Sequence[AlertView], refusals: Sequence[Refusal], terms: Sequence[TermView]
+) -> list[FeedEntry]:
     """Return what makegood noticed last, newest first."""
     found = [
         FeedEntry(
@@ -200,7 +203,7 @@ def verdict(need: Sequence[Item], tally: UnendedTally, rate: float | None, *, le
 
 def tiles(
     tally: UnendedTally,
-    minutes: Sequence[Any | None],
+    minutes: Sequence[MinuteFigures | None],
     rows: Sequence[AgentRow],
     oldest: tuple[str, float],
     within: float,
@@ -225,7 +228,7 @@ def tiles(
     ]  # fmt: skip
 
 
-def _line(minutes: Sequence[Any | None], name: str) -> tuple[float, ...]:
+def _line(minutes: Sequence[MinuteFigures | None], name: str) -> tuple[float, ...]:
     return tuple(float(getattr(m, name)) for m in minutes[-20:-1] if m)
 
 
