@@ -5,6 +5,7 @@ import threading
 from collections import Counter
 from collections.abc import AsyncIterator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -29,6 +30,9 @@ BRISK = Options(
     supervise_every="50ms",
     late_after="50ms",
 )
+
+IN_ORDER = replace(BRISK, drain="60s")
+"""A process that ends when its calls are answered, and its answers are in the store."""
 
 
 class Service:
@@ -88,12 +92,14 @@ async def processes(app: mg.App, world: World, agents: int) -> AsyncIterator[Nod
         yield first
 
 
-async def running(stack: AsyncExitStack, world: World, roles: Sequence[str], app: mg.App) -> Node:
+async def running(
+    stack: AsyncExitStack, world: World, roles: Sequence[str], app: mg.App, options: Options = BRISK
+) -> Node:
     """Run a process with a store of its own, whose clock moves by itself, until the stack is left."""
     store = SQLiteStore(world.path) if isinstance(world, SQLiteWorld) else world.store()
     await store.open(migrate=True)
     stack.push_async_callback(store.close)
-    return await stack.enter_async_context(Node(app, store, roles=roles, options=BRISK))
+    return await stack.enter_async_context(Node(app, store, roles=roles, options=options))
 
 
 async def submit(node: Node, workflow: Any, count: int) -> list[TaskHandle[Any]]:
@@ -294,7 +300,28 @@ async def test_a_process_that_begins_in_an_outage_counts_nothing_again(world: Wo
         for _ in range(10):
             before = service.calls
             async with AsyncExitStack() as stack:
-                await running(stack, world, ("agent",), app)
+                await running(stack, world, ("agent",), app, IN_ORDER)
                 await eventually(lambda before=before: service.calls >= before + 4, "an open circuit")
         (one,) = await counted([task])
         assert one == ("processing", 1)
+
+
+async def test_calls_that_a_restart_cuts_off_count_nothing_again(world: World) -> None:
+    """The service hangs, and the process does not wait for it: what it cut off is silent, which says nothing of the step."""
+    service = Service(down=True, silent=True)
+    app, buy = shop(service, mg.Breaker(failures=5, reset="5ms"), within="400ms")
+    async with processes(app, world, 0) as node:
+        (task,) = await submit(node, buy, 1)
+        for _ in range(4):  # a closed circuit each, and the call is nobody's trial
+            before = service.calls
+            async with AsyncExitStack() as stack:
+                await running(stack, world, ("agent",), app)
+                await eventually(lambda before=before: service.calls > before, "a call")
+        async with AsyncExitStack() as stack:
+            before = service.calls
+            await running(stack, world, ("agent",), app)
+            await eventually(lambda: service.calls > before, "the last silence to be judged")
+            assert await counted([task]) == [("processing", 1)]
+            service.down = False
+            service.back.set()
+            await task.result(timeout="60s")

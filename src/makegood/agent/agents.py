@@ -27,6 +27,7 @@ from makegood.agent.reply_sender import ReplySender
 from makegood.agent.slots import Slots
 from makegood.base.clock import Clock
 from makegood.channels.protocol import Channel
+from makegood.errors import StoreUnavailableError
 from makegood.model.attempt import Attempt
 from makegood.model.messages import Request, TaskMessage
 from makegood.store.protocol import Alerts
@@ -68,7 +69,7 @@ class Agents(Actor):
         """Told when a circuit opens, is released, or closes again."""
         self.intake = Intake(beside_scheduler=beside_scheduler)
         self._clock = clock
-        circuits = CircuitWatch(
+        self._circuits = circuits = CircuitWatch(
             channel, self.intake,
             node=lambda: self.node, changed=lambda: self.changed(), clock=clock, rng=rng,  # noqa: PLW0108 - it is set later
         )  # fmt: skip
@@ -166,7 +167,10 @@ class Agents(Actor):
             self.intake.look(slots)
 
     async def drain(self, limit: float) -> None:
-        """Take nothing more; wait up to ``limit`` seconds for what runs and until replies are accepted."""
+        """Take nothing more; wait up to ``limit`` seconds for what runs and until replies are accepted.
+
+        What then still runs is cut off. Its silence does not count for a step if its failure would not.
+        """
         self.intake.close()
         end = self._clock.monotonic() + limit
         while self._busy() and self._clock.monotonic() < end:  # noqa: ASYNC110 - a drain looks seldom, and once
@@ -178,6 +182,12 @@ class Agents(Actor):
                 "deadline has passed",
                 len(self._replies.waiting), limit,
             )  # fmt: skip
+        self._circuits.cut_off(self.slots, self.attempts.running, self._replies.waiting)
+        if self._circuits.excused:
+            try:
+                await self._circuits.excuse()
+            except StoreUnavailableError as away:
+                log.warning("the silence of calls that are cut off counts for their steps: %s", away)
 
     def _busy(self) -> bool:
         return bool(self.attempts.running or self._replies.waiting) or self.intake.taking

@@ -5,6 +5,7 @@ import random
 from collections.abc import Callable, Iterable, Mapping
 
 from makegood.agent.intake import Intake
+from makegood.agent.reply_sender import Entry
 from makegood.agent.slots import Slots
 from makegood.base.clock import Clock
 from makegood.base.ids import address
@@ -38,8 +39,8 @@ class CircuitWatch:
         clock: Clock,
         rng: random.Random,
     ) -> None:
-        self.excused: list[Attempt] = []
-        """Attempts whose silence must not be counted, not yet reported to the store."""
+        self.excused: list[tuple[int, int, int, int]] = []
+        """(node, task, idx, attempt) of silences that must not be counted, not yet reported to the store."""
         self._channel = channel
         self._intake = intake
         self._node = node
@@ -69,7 +70,7 @@ class CircuitWatch:
         counts = counts or outcome != "failed"
         after = circuit.state
         if not counts and (message is None or self._clock.monotonic() > attempt.deadline):
-            self.excused.append(attempt)  # nobody will hear what it says: its silence is what may be counted
+            self._excuse(attempt)  # nobody will hear what it says: its silence is what may be counted
             self._intake.wake.set()
         if before != "closed" or after != "closed":
             self._intake.wake.set()  # there may be room now, or a moment to wait for
@@ -85,9 +86,28 @@ class CircuitWatch:
         for attempt in running:
             request = attempt.request
             if attempt.ticket is not None and address(request.app, request.agent) == slots.address:
-                attempt.ticket = UNCOUNTED
-                self.excused.append(attempt)
+                self._excuse(attempt)
         self._changed()
+
+    def _excuse(self, attempt: Attempt) -> None:
+        request = attempt.request
+        attempt.ticket = None if attempt.ticket is None else UNCOUNTED
+        self.excused.append((attempt.node, request.task, request.idx, request.attempt))
+
+    def cut_off(
+        self, slots: Mapping[str, Slots], running: Iterable[Attempt], unsent: Iterable[Entry]
+    ) -> None:
+        """Excuse the calls and replies that the end of the process cuts off, if their failure would not
+        count.
+        """
+        self.excused += [(node, task, said.idx, said.attempt) for node, task, said in unsent if said.excused]
+        for attempt in running:
+            circuit, ticket = (
+                slots[address(attempt.request.app, attempt.request.agent)].circuit,
+                attempt.ticket,
+            )
+            if circuit is not None and ticket is not None and not circuit.counts(ticket, attempt.since):
+                self._excuse(attempt)
 
     async def excuse(self) -> None:
         """Report to the store the attempts whose silence must not be counted.
@@ -97,7 +117,7 @@ class CircuitWatch:
         telling, self.excused, node = self.excused, [], self._node()
         try:
             await self._channel.excuse(
-                node, [(a.request.task, a.request.idx, a.request.attempt) for a in telling if a.node == node]
+                node, [(task, idx, attempt) for by, task, idx, attempt in telling if by == node]
             )
         except StoreUnavailableError:
             self.excused = telling + self.excused

@@ -130,12 +130,10 @@ class Circuit:
         ``jitter``, from 0 to 1: how much of half of ``reset`` to wait longer. ``since``: a moment after the
         step's last failure, None for its first attempt.
         """
+        counts = self.counts(ticket, since)
         if ticket != self._term:
             return False
         self._flying -= 1
-        counts = self.state != "half-open" and (
-            since is None or (self.heard is not None and self.heard > since)
-        )
         if outcome == "answered":
             self._on_answer(now)
         elif outcome == "failed":
@@ -143,6 +141,14 @@ class Circuit:
         elif outcome == "later" and self.state == "half-open":
             self._open(now, jitter)
         return counts
+
+    def counts(self, ticket: int, since: float | None) -> bool:
+        """Return whether the failure of a call that ended now would count for its step; ``since`` as for
+        ``ended``.
+        """
+        if ticket != self._term or self.state == "half-open":
+            return False
+        return since is None or (self.heard is not None and self.heard > since)
 
     def answered_elsewhere(self, now: float) -> bool:
         """Record that the service has answered another process since this circuit opened.
