@@ -52,7 +52,7 @@ class Process:
         now = self.clock.seconds
         self.circuit.room(now, 4)
         self.circuit.ended(self.circuit.began(now), outcome, now)
-        await self.circuits._tell()
+        await self.circuits.tell()
 
     async def open(self) -> None:
         """Fail once, and tell."""
@@ -69,8 +69,8 @@ class Process:
         self.clock.seconds += seconds
         self.circuit.room(self.clock.seconds, 4)
         await self.publish()
-        await self.circuits._look()
-        await self.circuits._tell()
+        await self.circuits.look()
+        await self.circuits.tell()
 
 
 async def standing(store: Store) -> list[str]:
@@ -128,7 +128,7 @@ async def test_what_could_not_be_told_is_told_later(store: Store, monkeypatch: p
     try:
         await process.open()
     except StoreUnavailableError:
-        await process.circuits._tell()
+        await process.circuits.tell()
     assert await standing(store) == ["circuit_open shop/payments"]
 
 

@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -11,13 +12,17 @@ from makegood.channels import StoreChannel
 from makegood.errors import SchemaMismatchError
 from makegood.node.node import Node
 from makegood.options import Options
+from makegood.scheduler.scheduler import Scheduler
 from makegood.store.protocol import Store
-from makegood.store.records import Offer
+from makegood.store.records import Batch, Committed, Offer
 from makegood.store.views import NodeInfo
+from makegood.supervisor.supervisor import Supervisor
 from tests.actors.conftest import QUIET
 from tests.actors.noop_apps import chain_app
 from tests.clocks import HandClock
+from tests.conformance.builders import agent
 from tests.conformance.worlds import World, eventually
+from tests.waiting import moment
 
 
 async def test_a_node_that_was_declared_dead_goes_on_under_a_new_number(store: Store, world: World) -> None:
@@ -31,35 +36,87 @@ async def test_a_node_that_was_declared_dead_goes_on_under_a_new_number(store: S
         assert await (await node.client.submit(chain, "b")).result(timeout="20s") == "b"
 
 
-async def test_an_actor_that_dies_takes_the_node_with_it_and_its_error_is_raised(store: Store) -> None:
-    app, _ = chain_app(1)
-    node = Node(app, store, roles=("scheduler", "agent"), options=QUIET)
+async def test_a_step_whose_dispatch_is_written_while_the_process_drains_is_answered(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nothing of the task runs at that moment. If it were given back then, the answer of the next step would be lost: silence, counted."""
+    app, answer, began = mg.App("bench"), asyncio.Event(), asyncio.Event()
+    desk = app.agent("desk")
 
-    async def broken() -> bool:
+    @desk.action(complete_within="1m", undo=mg.NOTHING)
+    async def first(order: str) -> str:
+        return order
+
+    @desk.action(complete_within="1m", undo=mg.NOTHING)
+    async def second(order: str) -> str:
+        began.set()
+        await answer.wait()
+        return f"{order} done"
+
+    @app.workflow()
+    def both(order: str) -> str:
+        return second(first(order))
+
+    dispatched, go, let_go, commit = asyncio.Event(), asyncio.Event(), asyncio.Event(), store.tasks.commit
+
+    async def slow(batch: Batch) -> Committed:
+        committed = await commit(batch)
+        if any(decision.requests for decision in batch.decisions):
+            dispatched.set()
+            await go.wait()
+        elif any(decision.release for decision in batch.decisions):
+            await let_go.wait()
+        return committed
+
+    async def a_while() -> None:
+        for _ in range(20):
+            await moment()
+
+    monkeypatch.setattr(store.tasks, "commit", slow)
+    node = Node(app, store, roles=("scheduler", "agent"), options=replace(QUIET, drain="20s"))
+    await node.start()
+    task = await node.client.submit(both, "x")
+    await dispatched.wait()
+    stopping = asyncio.ensure_future(node.stop())
+    for happens in (go, answer, let_go):
+        await a_while()
+        happens.set()
+        await began.wait()
+    await stopping
+    async with Node(app, store, roles=("scheduler", "agent"), options=QUIET) as after:
+        assert await after.client.task(task.id, str).result(timeout="30s") == "x done"
+        assert [step.failures for step in (await after.client.task(task.id, str).status()).steps] == [0, 0]
+
+
+async def test_an_actor_that_dies_takes_the_node_with_it_and_its_error_is_raised(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    app, _ = chain_app(1)
+    strike = asyncio.Event()
+
+    async def dies(_: Scheduler) -> None:
+        await strike.wait()
         raise ZeroDivisionError
 
-    async def use() -> None:
-        async with node:
-            assert node.scheduler is not None
-            node.scheduler._turn = broken  # type: ignore[method-assign]
-            node.scheduler.wakeups.ring()
-            await node._running.stop.wait()
-
+    monkeypatch.setattr(Scheduler, "run", dies)
     with pytest.raises(ZeroDivisionError):
-        await use()
+        await Node(app, store, roles=("scheduler", "agent"), options=QUIET).run(strike.set)
 
 
-async def test_an_actor_that_is_cancelled_by_something_else_takes_the_node_with_it_too(store: Store) -> None:
+async def test_an_actor_that_is_cancelled_by_something_else_takes_the_node_with_it_too(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """What a process runs may cancel its own task by mistake; nobody would notice that the Supervisor is gone."""
     app, _ = chain_app(1)
-    node = Node(app, store, roles=("scheduler", "supervisor"), options=QUIET)
+    strike = asyncio.Event()
 
-    def strike() -> None:
-        asyncio.get_running_loop().call_soon(node._running._tasks[-1].cancel)
+    async def struck(_: Supervisor) -> None:
+        await strike.wait()
+        raise asyncio.CancelledError
 
-    with pytest.raises(RuntimeError, match="was cancelled, and not by its node"):
-        await node.run(strike)
-    assert node._running._first is not None
+    monkeypatch.setattr(Supervisor, "run", struck)
+    with pytest.raises(RuntimeError, match="supervisor was cancelled, and not by its node"):
+        await Node(app, store, roles=("scheduler", "supervisor"), options=QUIET).run(strike.set)
 
 
 async def test_a_store_that_cannot_be_opened_stops_the_node_before_anything_runs(tmp_path: Path) -> None:
@@ -82,7 +139,7 @@ async def test_the_channel_of_the_store_carries_requests_and_rings_for_them(
         await node.client.submit(chain, "a")
         async with asyncio.timeout(20):
             await rang.wait()
-        mine = await other.nodes.register(node._info())
+        mine = await agent(other)
         (request,) = await channel.take(mine, [Offer("bench/desk", ("step",), 5)])
         assert (request.action, request.attempt) == ("step", 1)
         assert await channel.extend(mine, request.task, request.idx, request.attempt, 90.0)

@@ -22,9 +22,11 @@ from makegood.messaging.poster import HTTPPoster
 from makegood.model.messages import Act
 from makegood.node.node import Node
 from makegood.options import Options
+from makegood.store.notice_records import Due
 from makegood.store.protocol import Store
 from tests.actors.noop_apps import chain_app
 from tests.actors.webhook_receiver import listening
+from tests.clocks import HandClock
 from tests.conformance.builders import draft, scheduler
 from tests.conformance.worlds import World, eventually
 from tests.waiting import until
@@ -69,7 +71,7 @@ def notifier(store: Store, node: int, poster: Any, **more: Any) -> Notifier:
         store,
         poster,
         more.pop("hosts", HOSTS),
-        clock=SystemClock(),
+        clock=more.pop("clock", SystemClock()),
         rng=random.Random(more.pop("seed", 1)),
         **{"poll": None, **more},
     )
@@ -190,7 +192,7 @@ async def test_names_whose_name_servers_are_silent_hold_up_no_other_entry_and_no
                 await store.tasks.submit([draft(3, reply_to=f"http://127.0.0.1:{port}/")])
                 await eventually(lambda: len(receiver.got) == 3, "a new host of another entry")
                 assert len(asked) <= SHARE
-                assert sum(host.endswith(".slow.example") for host in sent._posts.values()) == PER_ENTRY
+                assert sum(host.endswith(".slow.example") for host in sent.posts.values()) == PER_ENTRY
                 found = asyncio.get_running_loop().run_in_executor(None, lambda: "at once")
                 assert await found == "at once", "the event loop's own threads are free"
         finally:
@@ -222,9 +224,9 @@ def test_of_a_million_hosts_only_some_are_remembered(monkeypatch: pytest.MonkeyP
     sends = Notifier(None, Receivers(), HOSTS, clock=SystemClock(), rng=random.Random(1))  # type: ignore[arg-type]  # no store is needed
     for n in range(100):
         sends.shares.answered(f"h{n}.example", taken=True)
-        assert not sends.shares._on_probation(f"h{n}.example")
-    assert len(sends.shares._fails) == 10
-    assert sends.shares._on_probation("h0.example"), "it counts as new"
+        assert not sends.shares.on_probation(f"h{n}.example")
+    known = [n for n in range(100) if not sends.shares.on_probation(f"h{n}.example")]
+    assert known == list(range(90, 100)), "the others count as new"
 
 
 async def test_who_wants_nothing_more_is_given_up_at_once(store: Store) -> None:
@@ -244,8 +246,8 @@ async def test_a_host_that_only_others_may_send_to_is_left_to_them_for_a_while(
     await submit(store, [1])
     unable = notifier(store, here, shop, hosts=Hosts([]))
     for _ in range(2):
-        assert await unable._turn() is not None
-    assert not unable._posts
+        assert await unable.turn() is not None
+    assert not unable.posts
     said = "a notice for shop.example waits: it is not among webhook_hosts here"
     assert caplog.text.count(said) == 1
     async with running(notifier(other, there, shop)):
@@ -273,14 +275,25 @@ async def test_what_was_under_way_when_a_process_died_is_sent_by_another(
     assert len(shop.got) == 1
 
 
-async def test_a_process_that_was_stopped_between_taking_and_posting_does_not_post(store: Store) -> None:
-    shop = Receivers()
-    sent = notifier(store, await scheduler(store), shop)
+async def test_a_process_that_was_stopped_between_taking_and_posting_does_not_post(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shop, clock, take = Receivers(), HandClock(), store.notices.take_notices
+    sent = notifier(store, await scheduler(store), shop, clock=clock)
     await submit(store, [1])
-    found = await store.notices.notices_due()
-    (due,) = await store.notices.take_notices(sent._node, [(h.host, 1) for h in found], 30)
-    await sent._one(due, sent._clock.monotonic() - 21)
-    assert (shop.got, sent._settled) == ([], [])
+
+    async def stopped(*args: Any) -> Sequence[Due]:
+        taken = await take(*args)
+        clock.forward(21)
+        return taken
+
+    monkeypatch.setattr(store.notices, "take_notices", stopped)
+    await sent.turn()
+    assert len(sent.posts) == 1
+    await eventually(lambda: not sent.posts, "it has had its moment")
+    await sent.turn()
+    (listener,) = await store.notices.listeners()
+    assert (shop.got, listener.tries, listener.sent) == ([], 0, 0)
 
 
 async def test_an_orderly_end_waits_for_what_is_under_way(store: Store) -> None:

@@ -16,7 +16,7 @@ from makegood.store.protocol import Store
 from makegood.store.records import NO_LIMIT, Batch, Committed, Loaded, TaskMessages
 from tests.actors.conftest import QUIET
 from tests.actors.noop_apps import chain_app
-from tests.conformance.worlds import Counts, World
+from tests.conformance.worlds import Counts, World, eventually
 
 
 @pytest.mark.parametrize("length", [1, 3, 10])
@@ -267,7 +267,7 @@ async def test_what_was_claimed_under_an_old_number_is_not_held_under_the_new_on
     """
     _, chain = chain_app(1)
     writing, go, again = asyncio.Event(), asyncio.Event(), asyncio.Event()
-    node = Node(None, store, roles=("scheduler",), options=replace(QUIET, max_tasks=1))
+    node = Node(None, store, roles=("scheduler",), options=replace(QUIET, max_tasks=1, heartbeat="10ms"))
     commit = store.tasks.commit
 
     async def slow(batch: Batch) -> Committed:
@@ -284,7 +284,9 @@ async def test_what_was_claimed_under_an_old_number_is_not_held_under_the_new_on
         await node.start()
         await client.submit(chain, "x")
         await writing.wait()
-        await node._heartbeat.register()
+        first = node.number
+        await store.nodes.unregister(first)
+        await eventually(lambda: node.number != first, "another number")
         await client.submit(chain, "y")
         go.set()
         async with asyncio.timeout(20):

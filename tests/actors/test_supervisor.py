@@ -2,6 +2,7 @@
 
 import asyncio
 import random
+from dataclasses import replace
 
 import pytest
 
@@ -12,9 +13,11 @@ from makegood.election.settings import settings
 from makegood.errors import FencedOffError
 from makegood.node.node import Node
 from makegood.options import Options
+from makegood.scheduler.scheduler import Scheduler
 from makegood.store.protocol import Store
 from makegood.supervisor.supervisor import LEASE, Pass, Supervisor
 from tests.actors.conftest import QUIET
+from tests.conformance.builders import scheduler
 from tests.conformance.worlds import World
 from tests.waiting import moment
 
@@ -99,23 +102,21 @@ async def test_a_dead_schedulers_tasks_are_freed_and_taken_over(
     store: Store, other: Store, world: World
 ) -> None:
     app, plan, begun, attempts = hanging_app()
-    dead = Node(
-        None, other, roles=("scheduler",), options=Options(heartbeat="1h", dead_after="3h", poll_every=None)
-    )
-    async with Node(app, store, roles=("agent",), options=QUIET) as agents:
-        await dead.start()
+    dead = Scheduler(other, None, clock=SystemClock(), rng=random.Random(1), poll=None)
+    dead.renamed(await scheduler(other))
+    life = asyncio.ensure_future(dead.run())
+    async with Node(app, store, roles=("agent",), options=replace(QUIET, dead_after="100h")) as agents:
         task = await agents.client.submit(plan)
         await begun.wait()
-        await dead._running.cancel()  # it says nothing more: to the store it is as good as killed
+        life.cancel()  # it says nothing more: to the store it is as good as killed
         await world.elapse(3 * 3600 + 1)
-        await agents._heartbeat.register()  # its own heartbeat would have gone on
         found = await supervisor(store).once(await term_of(store))
         assert (found.released, found.judged) == (1, 1)
         async with Node(None, store, roles=("scheduler",), options=QUIET):
             await task.result(timeout="20s")
         assert (await task.status()).task.epoch == 2
     assert attempts == [1, 2]
-    await dead._let_go()
+    await asyncio.gather(life, return_exceptions=True)
 
 
 async def test_a_request_that_nobody_takes_raises_one_alert_and_counts_no_failure(

@@ -7,6 +7,7 @@ import pytest
 from msgspec.structs import replace
 
 from makegood.model.rates import AHEAD
+from makegood.store.priority_ageing import Ageing
 from makegood.store.protocol import Store
 from makegood.store.records import Offer
 from tests.conformance.builders import PAYMENTS, agent, draft, hand, info, offer, running, steps, term
@@ -208,8 +209,7 @@ async def test_nobody_excuses_what_is_not_his(store: Store, world: World) -> Non
 def aged(store: Any) -> None:
     """Let a store look at age with its next look: as after a second of full ones."""
     for key in ("pending", PAYMENTS):
-        store.tasks.ageing.found(key, full=True, oldest=None, now=-1000.0)
-        store.tasks.ageing._looked[key] = -1000.0
+        store.tasks.ageing.found(key, full=True, oldest=0.0, now=-1000.0)
 
 
 async def test_a_minute_of_waiting_counts_as_one_priority_for_claims(store: Store, world: World) -> None:
@@ -278,15 +278,23 @@ async def test_a_flood_of_requests_does_not_starve_one_either(store: Store, worl
     assert 540 <= waited <= 1500
 
 
-async def test_age_is_looked_at_only_when_looks_have_been_full_for_a_second(store: Any, world: World) -> None:
+async def test_age_is_looked_at_only_when_looks_have_been_full_for_a_second(
+    store: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Otherwise all that waits is taken anyway, and the plain look is the cheaper one."""
-    scheduler = await hand(store)
+    scheduler, looked, found = await hand(store), list[float](), Ageing.found
+
+    def noted(ageing: Ageing, key: str, *, full: bool, oldest: float | None, now: float) -> None:
+        looked.append(now)
+        found(ageing, key, full=full, oldest=oldest, now=now)
+
+    monkeypatch.setattr(Ageing, "found", noted)
     await store.tasks.submit([draft(n) for n in range(1, 21)])
     await scheduler.claim(5)
-    assert not store.tasks.ageing.due("pending", store.tasks.ageing._looked["pending"] + 0.9)
-    assert store.tasks.ageing.due("pending", store.tasks.ageing._looked["pending"] + 1.0)
+    assert not store.tasks.ageing.due("pending", looked[0] + 0.9)
+    assert store.tasks.ageing.due("pending", looked[0] + 1.0)
     await scheduler.claim(50)
-    assert not store.tasks.ageing.due("pending", store.tasks.ageing._looked["pending"] + 5.0)
+    assert not store.tasks.ageing.due("pending", looked[0] + 5.0)
 
 
 async def test_without_ageing_priority_alone_decides(world: World) -> None:

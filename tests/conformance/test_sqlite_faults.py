@@ -14,56 +14,10 @@ from makegood.errors import StoreError, StoreUnavailableError
 from makegood.model.messages import TaskMessage
 from makegood.store.records import Batch, Claim
 from makegood.store.sqlite import store_threads
-from makegood.store.sqlite.connection import connect
 from makegood.store.views import Filter
 from tests.conformance.builders import agent, begin, draft, hand, offer, reply, running
+from tests.conformance.sqlite_faults import BUSY, FULL, IOERR, Faults, failure
 from tests.conformance.worlds import SQLiteWorld, opened, still_waits
-
-
-def failure(code: int, text: str) -> sqlite3.OperationalError:
-    """Return an error of SQLite's."""
-    made = sqlite3.OperationalError(text)
-    made.sqlite_errorcode = code
-    return made
-
-
-BUSY = failure(sqlite3.SQLITE_BUSY, "database is locked")
-FULL = failure(sqlite3.SQLITE_FULL, "database or disk is full")
-IOERR = failure(sqlite3.SQLITE_IOERR | 4 << 8, "disk I/O error")
-
-
-class Faults:
-    """Makes statements fail: ``arm("commit", error, times)`` for those that begin like this."""
-
-    def __init__(self) -> None:
-        self.armed: dict[str, list[Exception]] = {}
-        self.opened = 0
-
-    def arm(self, start: str, error: Exception, times: int = 1) -> None:
-        """Let the next statements that begin with ``start`` fail."""
-        self.armed[start] = [error] * times
-
-    def connect(self, uri: str) -> sqlite3.Connection:
-        """Open a connection whose statements may fail."""
-        faults = self
-        faults.opened += 1
-
-        class Failing(sqlite3.Connection):
-            def execute(self, sql: str, *values: Any) -> sqlite3.Cursor:
-                faults.look(sql)
-                return super().execute(sql, *values)
-
-            def executemany(self, sql: str, values: Any) -> sqlite3.Cursor:
-                faults.look(sql)
-                return super().executemany(sql, values)
-
-        return connect(uri, factory=Failing)
-
-    def look(self, sql: str) -> None:
-        """Fail, if this statement is to."""
-        for start, errors in self.armed.items():
-            if errors and sql.strip().startswith(start):
-                raise errors.pop()
 
 
 @pytest.fixture
@@ -283,8 +237,10 @@ async def test_what_waited_for_the_lock_is_not_kept_until_the_garbage_collector_
         def __init__(self) -> None:
             self.value = b"x"
 
-        def __call__(self, tx: Any) -> bytes:
+        async def __call__(self, tx: Any) -> bytes:
             return self.value
+
+    async def nothing(_: Any) -> None: ...
 
     gc.collect()
     gc.disable()
@@ -293,10 +249,10 @@ async def test_what_waited_for_the_lock_is_not_kept_until_the_garbage_collector_
             act = Written()
             gone = weakref.ref(act)
             faults.arm("begin immediate", failure(sqlite3.SQLITE_BUSY, "database is locked"), times=2)
-            assert await store._database.write(act) == b"x"
+            assert await store.transact(act, waits=False) == b"x"
             assert not faults.armed["begin immediate"]
             del act
-            await store._database.write(lambda _: None)  # the thread has let go of the one before
+            await store.transact(nothing, waits=False)  # the thread has let go of the one before
             assert gone() is None
     finally:
         gc.enable()

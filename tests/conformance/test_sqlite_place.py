@@ -16,14 +16,15 @@ from makegood.store.sqlite import SQLiteStore
 from makegood.store.sqlite.file_identity import FileIdentity, number_of
 from makegood.store.views import Filter
 from tests.conformance.builders import draft
+from tests.conformance.sqlite_faults import IOERR, Faults
 
 GONE = "was removed, moved or replaced while this process had it open"
 
 
 @asynccontextmanager
-async def opened(path: Path) -> AsyncIterator[SQLiteStore]:
+async def opened(path: Path, faults: Faults | None = None) -> AsyncIterator[SQLiteStore]:
     """Open a store with one task."""
-    store = SQLiteStore(path, poll=None)
+    store = SQLiteStore(path, poll=None, open_connection=(faults or Faults()).connect)
     await store.open(migrate=True)
     await store.tasks.submit([draft(1)])
     try:
@@ -84,13 +85,16 @@ async def test_a_file_that_was_put_back_is_used_again(tmp_path: Path) -> None:
 
 async def test_a_new_connection_does_not_take_another_file_for_ours(tmp_path: Path) -> None:
     """A connection is opened anew after a failure of the disk: the file of that name may be another one by then."""
-    path = tmp_path / "store.db"
-    async with opened(path) as store:
+    path, faults = tmp_path / "store.db", Faults()
+    async with opened(path, faults) as store:
+        faults.arm("begin immediate", IOERR)
+        with pytest.raises(StoreUnavailableError, match="disk"):
+            await store.tasks.submit([draft(2)])
+        faults.arm("select", IOERR)
+        with pytest.raises(StoreUnavailableError, match="disk"):
+            await store.tasks.find(Filter())
         shutil.copy(path, tmp_path / "other.db")
         (tmp_path / "other.db").replace(path)
-        for line in (store._database.writer, store._database.reader):
-            assert line is not None
-            line._drop()
         with pytest.raises(StoreUnavailableError, match=GONE):
             await store.tasks.submit([draft(2)])
         with pytest.raises(StoreUnavailableError, match=GONE):

@@ -197,7 +197,8 @@ def test_a_killed_command_of_root_leaves_the_bell_to_the_service(folder: Path) -
         code = (
             "import sys; from pathlib import Path; from makegood.store.sqlite.doorbell import Bell\n"
             "bell = Bell(Path('makegood.db'), print); assert bell.open() is not None\n"
-            "import os; [bell._sending.sendto(b'queue:none', f'{bell._folder}/{n}') for n in os.listdir(bell._folder)]"
+            "import os, socket; line = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)\n"
+            "[line.sendto(b'queue:none', f'makegood.db.bell/{name}') for name in os.listdir('makegood.db.bell')]"
         )
         rung = run_as(OWNER, folder, "-c", code)
         assert rung.returncode == 0, rung.stderr

@@ -129,6 +129,12 @@ def test_tests_do_not_sleep() -> None:
     refuse((path, found) for path in still for found in tidy.sleeping(trees()[path]))
 
 
+def test_tests_of_behaviour_reach_into_nothing() -> None:
+    """Those of actors, stores, doors and telemetry see what a user, an operator or another room sees."""
+    behaviour = under("tests/actors/", "tests/conformance/", "tests/doors/", "tests/telemetry/")
+    refuse((path, found) for path in behaviour for found in tidy.private_attributes(trees()[path]))
+
+
 def test_every_module_has_a_test() -> None:
     """Each module of makegood has its own test file or is imported by some test."""
     modules = {

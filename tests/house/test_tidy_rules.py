@@ -30,6 +30,10 @@ BAD: list[tuple[Rule, str]] = [
     (tidy.sleeping, "import time\ntime.sleep(1)"),
     (tidy.sleeping, "async def f():\n    await asyncio.sleep(0.01)"),
     (tidy.sleeping, "from asyncio import sleep"),
+    (tidy.private_attributes, "node._running.stop.set()"),
+    (tidy.private_attributes, "assert not client.waiters._timers"),
+    (tidy.private_attributes, "monkeypatch.setattr(node, '_turn', broken)"),
+    (tidy.private_attributes, "monkeypatch.setattr('makegood.node.node._Running', broken)"),
     (tidy.own_clock_or_chance, "import time\nt = time.time()"),
     (tidy.own_clock_or_chance, "def f(now=time.monotonic): ..."),
     (tidy.own_clock_or_chance, "import random\nx = random.random()"),
@@ -69,6 +73,10 @@ GOOD: list[tuple[Rule, str]] = [
     (tidy.banned_word, "class StepRow:\n    state: str\ndef settle(reply, _worker): ..."),
     (tidy.banned_word, "class _LogHandler(logging.Handler): ..."),
     (tidy.sleeping, "async def f():\n    await asyncio.sleep(0)\n    await event.wait()"),
+    (
+        tidy.private_attributes,
+        "class A:\n    def f(self): return self._x + url._replace(port=1).__doc__\nmonkeypatch.setattr(actor, '_WAIT', 1)",
+    ),
     (
         tidy.own_clock_or_chance,
         "import random, time\ndef f(rng: random.Random, clock):\n    rng.random(); clock.monotonic()",

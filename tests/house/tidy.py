@@ -178,6 +178,37 @@ def sleeping(tree: ast.Module) -> Iterator[Finding]:
                 yield node.lineno, "sleeps; wait for an event instead, or move the test to tests/processes"
 
 
+PUBLIC_IN_SPITE_OF_IT = frozenset({"_replace", "_fields", "_asdict", "_make", "_fixtureinfo"})
+"""What a named tuple documents, and the one thing of pytest's that a hook cannot do without."""
+
+
+def private_attributes(tree: ast.Module) -> Iterator[Finding]:
+    """Tests of behaviour use what anybody may use: no ``node._running``, nor such a name for ``setattr``.
+
+    Constants are spared: a test may shorten a wait, and ask a database for the plan of a statement.
+    """
+
+    def private(name: str) -> bool:
+        inner = name.startswith("_") and not name.startswith("__") and name != name.upper()
+        return inner and name not in PUBLIC_IN_SPITE_OF_IT
+
+    for node in ast.walk(tree):
+        if (
+            isinstance(node, ast.Attribute)
+            and private(node.attr)
+            and dotted(node.value) not in {"self", "cls", "os"}
+        ):
+            yield node.lineno, f"reaches into {ast.unparse(node)}"
+        if isinstance(node, ast.Call) and dotted(node.func).split(".")[-1] in {
+            "getattr",
+            "setattr",
+            "delattr",
+        }:
+            for arg in node.args[:2]:
+                if isinstance(arg, ast.Constant) and private(str(arg.value).split(".")[-1]):
+                    yield node.lineno, f"reaches into {arg.value!r}"
+
+
 CLOCKS_AND_CHANCE = {
     "time.time", "time.time_ns", "time.monotonic", "time.monotonic_ns", "time.clock_gettime",
     "uuid.uuid1", "uuid.uuid4", "uuid4", "datetime.now", "datetime.utcnow", "datetime.datetime.now",

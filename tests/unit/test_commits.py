@@ -22,7 +22,7 @@ async def test_what_is_committed_is_in_memory_and_its_requests_run() -> None:
     assert parts.tasks.held[7].task.state == "processing"
     assert [r.task for r in parts.pool.handed] == [7]
     assert parts.pool.free == {f"shop/{BANK}": 1}
-    assert (parts.commits.writing, parts.wakeups.event.is_set()) == (0, True)
+    assert (parts.commits.writing, parts.wakeups.event.is_set()) == ({}, True)
 
 
 async def test_a_decision_that_is_lost_changes_nothing_and_its_task_is_read_again() -> None:
@@ -50,7 +50,7 @@ async def test_while_the_store_is_away_messages_wait_and_slots_are_free(*, claim
         await parts.commits.carry_out(dict(CLAIM), Claim(5) if claims else None)
     assert [m.kind for m in parts.tasks.messages[7]] == ["claim", "cancel"]
     assert (parts.pool.handed, parts.pool.free) == ([], {f"shop/{BANK}": 1})
-    assert (parts.defects, parts.wakeups.pending, parts.commits.writing) == ([], True, 0)
+    assert (parts.defects, parts.wakeups.pending, parts.commits.writing) == ([], True, {})
 
 
 async def test_tasks_of_a_turn_that_nobody_expected_are_tried_in_parts() -> None:

@@ -78,8 +78,8 @@ class Circuits(Actor):
             look = _LOOK if rung else min(_SELDOM, look * 1.5)
             try:
                 if not rung:
-                    await self._look()
-                await self._tell()
+                    await self.look()
+                await self.tell()
                 pauses.reset()
             except StoreUnavailableError as away:
                 log.warning("an open circuit cannot be reported now: %s", away)
@@ -103,7 +103,8 @@ class Circuits(Actor):
         self._ring.clear()
         return True
 
-    async def _tell(self) -> None:
+    async def tell(self) -> None:
+        """Raise and end the alerts of circuits that have changed."""
         shut = {name: circuit.opened for name, circuit in self._circuits.items() if circuit.state in SHUT}
         new = sorted(name for name, opened in shut.items() if self._told.get(name) != opened)
         over = sorted(self._told.keys() - shut.keys())
@@ -132,7 +133,7 @@ class Circuits(Actor):
 
     # -- what waits for a canary -----------------------------------------------------------------------------
 
-    async def _look(self) -> None:
+    async def look(self) -> None:
         """Find the services that have answered other processes since, and those that nothing waits for."""
         awaiting = {name: circuit for name, circuit in self._circuits.items() if circuit.state == "half-open"}
         if not awaiting:

@@ -124,7 +124,7 @@ class Shares:
         """
         hosts = [h.host for h in due if h.seconds + self.left(h.host) <= 0]
         self._rng.shuffle(hosts)  # which host comes first must not be the alphabet's choice
-        tried = Counter({host: count for host, count in busy.items() if self._on_probation(host)})
+        tried = Counter({host: count for host, count in busy.items() if self.on_probation(host)})
         entries: Counter[str] = Counter()
         for host, count in tried.items():
             entries[self.hosts.share(host)] += count
@@ -134,7 +134,7 @@ class Shares:
             for host in hosts:
                 most = 1 if self._fails.get(host, 0) >= FAILING else PER_HOST
                 free = min(left, more, most - busy[host] - room[host])
-                if self._on_probation(host) and (free := min(free, probation)) > 0:
+                if self.on_probation(host) and (free := min(free, probation)) > 0:
                     share = self.hosts.share(host)
                     free = min(free, PER_ENTRY - entries[share])
                     if free > 0:
@@ -159,7 +159,7 @@ class Shares:
         if len(self._fails) > MOST_KNOWN:
             del self._fails[next(iter(self._fails))]
 
-    def _on_probation(self, host: str) -> bool:
+    def on_probation(self, host: str) -> bool:
         """Whether a host fails, or has accepted nothing yet as far as is remembered."""
         return self._fails.get(host, FAILING) >= FAILING
 
@@ -237,7 +237,7 @@ class Notifier(Actor):
         self._timeout = timeout
         self._poll = poll
         self._wake = asyncio.Event()
-        self._posts: dict[asyncio.Task[None], str] = {}
+        self.posts: dict[asyncio.Task[None], str] = {}
         """What is on its way, to which host."""
         self._settled: list[Sending] = []
         """What became of notices, as far as that is not written down yet."""
@@ -290,7 +290,7 @@ class Notifier(Actor):
             while True:
                 self._wake.clear()
                 try:
-                    rest = await self._turn()
+                    rest = await self.turn()
                     pauses.reset()
                     if setbacks.count:
                         await setbacks.over()
@@ -303,10 +303,10 @@ class Notifier(Actor):
                 await rung(self._wake, rest)
         finally:
             stop()
-            for post in self._posts:
+            for post in self.posts:
                 post.cancel()
-            await asyncio.gather(*self._posts, return_exceptions=True)
-            self._posts.clear()
+            await asyncio.gather(*self.posts, return_exceptions=True)
+            self.posts.clear()
 
     async def drain(self, limit: float) -> None:
         """Take nothing more, and wait up to ``limit`` seconds until nothing is under way: for an orderly
@@ -316,18 +316,18 @@ class Notifier(Actor):
         self._wake.set()
         await rung(self._idle, limit)
 
-    async def _turn(self) -> float | None:
+    async def turn(self) -> float | None:
         """Record outcomes and take what is due; returns how long to rest at most."""
         settled = list(self._settled)
         if settled:
             await self._settle(settled)
         if self._idle is not None:
-            if not self._posts:
+            if not self.posts:
                 self._idle.set()
             return self._poll
         due = await self._store.notices.notices_due()
         self.shares.warn({host.host for host in due if self.shares.left(host.host)})
-        room = self.shares.room(due, Counter(self._posts.values()))
+        room = self.shares.room(due, Counter(self.posts.values()))
         if room:
             began = self._clock.monotonic()
             for notice in await self._store.notices.take_notices(self._node, room, _LEASES * self._timeout):
@@ -365,11 +365,11 @@ class Notifier(Actor):
 
     def _send(self, notice: Due, began: float) -> None:
         task = asyncio.get_running_loop().create_task(self._one(notice, began), name="post a notice")
-        self._posts[task] = notice.host
+        self.posts[task] = notice.host
         task.add_done_callback(self._ended)
 
     def _ended(self, task: "asyncio.Task[None]") -> None:
-        self._posts.pop(task, None)
+        self.posts.pop(task, None)
         self._wake.set()
         if not task.cancelled() and (defect := task.exception()) is not None:
             log.error("a notice could not be posted, it is sent again later", exc_info=defect)

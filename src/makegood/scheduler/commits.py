@@ -43,8 +43,8 @@ class Commits:
     """Carries turns out."""
 
     def __init__(self, store: Tasks, oversight: Oversight, agents: SlotPool, turns: Turns) -> None:
-        self.writing = 0
-        """How many turns are not committed yet."""
+        self.writing: dict[Reservation, Collection[int]] = {}
+        """The tasks of each turn that is not committed yet: their next steps may be about to run here."""
         self.tallies = Tallies(turns.tasks.clock)
         """What was done."""
         self._store = store
@@ -58,7 +58,7 @@ class Commits:
         doubts = self._turns.doubts
         with self._agents.reserve() as slots:
             turn = _Turn(Batch(self._tasks.node, claim=claim), slots)
-            self.writing += 1
+            self.writing[slots] = taken
             try:
                 decided = self._decided(taken, turn)
                 slots.set_aside()
@@ -82,7 +82,7 @@ class Commits:
                     doubts.claimed_badly(turn.loaded, fault)
                 return
             finally:
-                self.writing -= 1
+                del self.writing[slots]
                 self._tasks.wakeups.ring()
                 turn.batch.decide = None  # it refers to the turn: both would wait for the garbage collector
             doubts.well(claimed=claim is not None, most=self._turns.claims.most)

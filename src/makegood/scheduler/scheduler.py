@@ -120,7 +120,7 @@ class Scheduler(Actor):
 
     def idle(self) -> bool:
         """Return whether no task is held, and no commit or submission under way can bring one."""
-        return not self.tasks.held and self._commits.writing == 0 and len(self._eager) == 0
+        return not self.tasks.held and not self._commits.writing and len(self._eager) == 0
 
     def renamed(self, node: int) -> None:
         """Restart as ``node``: this process was declared dead, so the tasks it held belong to others now."""
@@ -164,16 +164,17 @@ class Scheduler(Actor):
     async def drain(self, limit: float) -> None:
         """Claim nothing more and release tasks.
 
-        Tasks without a running attempt in this process are released at once; the others when their attempt
-        has been answered, or after ``limit`` seconds.
+        Tasks without a running attempt in this process, and without a commit that may begin one, are released
+        at once; the others when their attempt has been answered, or after ``limit`` seconds.
         """
         self.turns.claims.open = False
         end = self._clock.monotonic() + limit
         tasks = self.tasks
         while not self.idle() and (now := self._clock.monotonic()) < end + _LAST_COMMITS:
             busy = self._agents.tasks() if now < end else frozenset()
+            written = set().union(*self._commits.writing.values())
             for task in tasks.held:
-                if task not in busy and not tasks.messages.get(task):
+                if task not in busy and task not in written and not tasks.messages.get(task):
                     tasks.hear(task, TaskMessage("dead"))
             await asyncio.sleep(0.02)
 
