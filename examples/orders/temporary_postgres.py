@@ -42,6 +42,8 @@ _SUPERUSER = "postgres"
 _LONGEST_SOCKET = 90
 _START, _STOP = 30.0, 30.0
 _TRIES = 5
+_GUARD = 'read nothing; pid=$(head -n 1 "$1/data/postmaster.pid"); grep -qs "$1" "/proc/$pid/cmdline" && kill -QUIT "$pid"; rm -rf "$1"'
+"""It reads a pipe that ends with this program, even if that is killed."""
 
 _SETTINGS = {
     "listen_addresses": "127.0.0.1",
@@ -171,7 +173,7 @@ class Passing(ABC):
 
 class TemporaryPostgres(Passing):
     """A PostgreSQL server in a temporary folder. A ``with`` block starts it and throws it away; so does the
-    program's end.
+    program's end, even if it is killed.
 
     ``settings``: more lines for postgresql.conf. ``database``: the first one. ``folder``: where to make the
     temporary one. Commits are durable, as in production, unless the settings say otherwise.
@@ -191,6 +193,7 @@ class TemporaryPostgres(Passing):
         self._database = database
         self._wanted = folder
         self._postmaster: subprocess.Popen[bytes] | None = None
+        self._guard: subprocess.Popen[bytes] | None = None
         self.folder: Path | None = None
         self.port = 0
 
@@ -246,6 +249,9 @@ class TemporaryPostgres(Passing):
         atexit.unregister(self.discard)
         if self.folder is None:
             return
+        if self._guard is not None:
+            self._guard.kill()
+            self._guard.communicate()
         try:
             self._end(signal.SIGQUIT)
         except StoreUnavailableError:
@@ -257,6 +263,10 @@ class TemporaryPostgres(Passing):
         self._bin = programs()
         self.folder = folder = self._place()
         atexit.register(self.discard)
+        self._guard = subprocess.Popen(
+            ["/bin/sh", "-c", _GUARD, "guard", str(folder)],
+            stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True,
+        )  # fmt: skip
         if not self._user.reaches(self._bin):  # Programs inside root's own folders.
             copy = folder / "programs"
             shutil.copytree(self._bin.parent, copy, symlinks=True)

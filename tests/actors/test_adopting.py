@@ -21,18 +21,18 @@ async def test_it_never_waits_to_be_claimed(store: Store) -> None:
     app, chain = chain_app(1)
     async with Node(app, store, roles=BOTH, options=QUIET) as node:
         first = await node.client.submit(chain, "x")  # the Scheduler may not have looked for others yet
-        await first.result(timeout="20s")
+        await first.result(timeout="60s")
         task = await node.client.submit(chain, "y")
         view = (await task.status()).task
         assert (view.locked_by, view.epoch) == (node.number, 1) or view.state == "processed"
-        assert await task.result(timeout="20s") == "y"
+        assert await task.result(timeout="60s") == "y"
 
 
 async def test_a_caller_that_is_cancelled_leaves_no_task_that_nobody_advances(store: Store) -> None:
     """The row may be written all the same; then the Scheduler must know of it, or it would hold it for ever."""
     app, chain = chain_app(2)
     async with Node(app, store, roles=BOTH, options=QUIET) as node:
-        await (await node.client.submit(chain, "warm")).result(timeout="20s")
+        await (await node.client.submit(chain, "warm")).result(timeout="60s")
         for turns in range(6):
             calls = [asyncio.create_task(node.client.submit(chain, f"{turns}-{n}")) for n in range(20)]
             for _ in range(turns):
@@ -41,10 +41,10 @@ async def test_a_caller_that_is_cancelled_leaves_no_task_that_nobody_advances(st
                 call.cancel()
             await asyncio.gather(*calls, return_exceptions=True)
         last = await node.client.submit(chain, "last")  # written after all the others
-        await last.result(timeout="20s")
+        await last.result(timeout="60s")
         views = await node.client.find(Filter(limit=1000))
         for view in views:
-            await node.client.task(view.id).result(timeout="20s")
+            await node.client.task(view.id).result(timeout="60s")
         assert len(views) > 2, "some were written, or this shows nothing"
 
 
@@ -55,7 +55,7 @@ async def test_a_full_scheduler_leaves_it_to_be_claimed_and_all_end(store: Store
         tasks = await asyncio.gather(*(node.client.submit(chain, f"{n}") for n in range(40)))
         assert node.scheduler is not None
         assert node.scheduler.held() <= 3
-        assert [await task.result(timeout="30s") for task in tasks] == [f"{n}" for n in range(40)]
+        assert [await task.result(timeout="60s") for task in tasks] == [f"{n}" for n in range(40)]
 
 
 async def test_a_cancel_that_comes_at_once_is_obeyed(store: Store) -> None:
@@ -78,20 +78,20 @@ async def test_a_cancel_that_comes_at_once_is_obeyed(store: Store) -> None:
         desk_go.set()
         for task in tasks:
             with pytest.raises(mg.TaskUndone):
-                await task.result(timeout="20s")
+                await task.result(timeout="60s")
 
 
 async def test_it_ends_although_the_submission_of_another_fails(store: Store) -> None:
     """What the store refuses is told to its caller alone, and leaves no place taken in the Scheduler."""
     app, chain = chain_app(1)
     async with Node(app, store, roles=BOTH, options=QUIET) as node:
-        await (await node.client.submit(chain, "warm", key="k")).result(timeout="20s")
+        await (await node.client.submit(chain, "warm", key="k")).result(timeout="60s")
         for n in range(3):
             with pytest.raises(mg.KeyConflict):
                 await node.client.submit(chain, f"other {n}", key="k")
         again = await node.client.submit(chain, "warm", key="k")
         assert not again.created
-        assert await again.result(timeout="20s") == "warm"
+        assert await again.result(timeout="60s") == "warm"
         assert node.scheduler is not None
         assert node.scheduler.idle()
 
@@ -103,14 +103,14 @@ async def test_of_several_submitted_at_once_only_the_one_that_is_refused_fails(
     monkeypatch.setattr("makegood.base.text.refuse_unstorable", lambda *_, **__: None)  # left to the store
     app, chain = chain_app(1)
     async with Node(app, store, roles=BOTH, options=QUIET) as node:
-        await (await node.client.submit(chain, "warm")).result(timeout="20s")
+        await (await node.client.submit(chain, "warm")).result(timeout="60s")
         keys = ["a", "\ud800", "c"]
         calls = [node.client.submit(chain, f"{n}", key=key) for n, key in enumerate(keys)]
         first, refused, last = await asyncio.gather(*calls, return_exceptions=True)
         assert isinstance(refused, mg.PayloadError)
         for task, result in ((first, "0"), (last, "2")):
             assert isinstance(task, mg.TaskHandle)
-            assert await task.result(timeout="20s") == result
+            assert await task.result(timeout="60s") == result
         assert node.scheduler is not None
         assert node.scheduler.idle()
 
@@ -118,7 +118,7 @@ async def test_of_several_submitted_at_once_only_the_one_that_is_refused_fails(
 async def test_many_submitted_at_once_share_few_calls_of_the_store(store: Store) -> None:
     app, chain = chain_app(1)
     async with Node(app, store, roles=BOTH, options=QUIET) as node:
-        await (await node.client.submit(chain, "warm")).result(timeout="20s")
+        await (await node.client.submit(chain, "warm")).result(timeout="60s")
         calls, submit = [], node.client.store.tasks.submit
 
         async def counted(drafts: Sequence[Submission]) -> list[Submitted]:
@@ -128,4 +128,4 @@ async def test_many_submitted_at_once_share_few_calls_of_the_store(store: Store)
         node.client.store.tasks.submit = counted  # type: ignore[method-assign]
         tasks = await asyncio.gather(*(node.client.submit(chain, f"{n}") for n in range(1200)))
         assert calls == [250, 250, 250, 250, 200]
-        assert [await task.result(timeout="30s") for task in tasks] == [f"{n}" for n in range(1200)]
+        assert [await task.result(timeout="60s") for task in tasks] == [f"{n}" for n in range(1200)]

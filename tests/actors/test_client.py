@@ -24,6 +24,7 @@ from makegood.store.protocol import Store
 from makegood.store.views import Filter, TaskDetail, TaskView
 from tests.actors.conftest import QUIET
 from tests.actors.noop_apps import chain_app
+from tests.clocks import HandClock
 from tests.conformance.worlds import World, eventually
 
 FORKING = pytest.mark.filterwarnings("ignore:.*multi-threaded:DeprecationWarning")
@@ -107,12 +108,16 @@ async def test_each_of_many_who_wait_gives_up_at_its_own_moment(store: Store) ->
             await task.result(timeout=limit)
         order.append(number)
 
-    async with Client(store) as client:
+    clock = HandClock()
+    async with Client(store, clock=clock) as client:
         task = await client.submit(chain, "a")
         limits = ["90ms", "30ms", None, "60ms"]
         begun = [asyncio.ensure_future(waits(n, task, limit)) for n, limit in enumerate(limits)]
-        await asyncio.gather(begun[0], begun[1], begun[3])
-        assert order == [1, 3, 0]
+        await asyncio.sleep(0)
+        for expected in ([1], [1, 3], [1, 3, 0]):
+            clock.forward(0.031)
+            await begun[expected[-1]]
+            assert order == expected
         assert not begun[2].done()
     with pytest.raises(mg.ClosedError):
         await begun[2]
@@ -143,13 +148,13 @@ async def test_cancel_undoes_and_says_who_won_when_it_comes_too_late(store: Stor
 
     async with Node(app, store, roles=("scheduler", "agent"), options=QUIET) as node:
         task = await node.client.submit(buy, "o")
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(60):
             await begun.wait()
         answer = await task.cancel(why="changed my mind", who="ada")
         assert (answer.verdict, answer.state) == ("applied", "undoing")
         go.set()
         with pytest.raises(mg.TaskUndone) as caught:
-            await task.result(timeout="20s")
+            await task.result(timeout="60s")
         assert caught.value.undone == ("charge",)
         assert "ada" in caught.value.cause
         with pytest.raises(mg.ActRefusedError, match="undone"):
@@ -211,7 +216,7 @@ async def test_who_waits_beside_the_scheduler_hears_how_a_task_ended_without_a_l
             with monkeypatch.context() as m:
                 m.setattr(store.tasks, "detail", counted)
                 with pytest.raises(mg.TaskOutcome) as heard:
-                    await task.result(timeout="20s")
+                    await task.result(timeout="60s")
             with pytest.raises(mg.TaskOutcome) as read:
                 await node.client.task(task.id).result()
             assert looks == []
@@ -244,19 +249,19 @@ async def test_an_operator_settles_resubmits_and_undoes(store: Store) -> None:
     async with Node(app, store, roles=("scheduler", "agent"), options=QUIET) as node:
         task = await node.client.submit(buy, "o")
         with pytest.raises(mg.TaskInError, match="needs an operator") as caught:
-            await task.result(timeout="20s")
+            await task.result(timeout="60s")
         assert caught.value.standing == ("charge",)
         with pytest.raises(mg.TaskNotFoundError, match="it has charge"):
             await task.settle("nope", outcome="failed")
         with pytest.raises(mg.ConfigError, match="outcome="):
             await task.settle("charge", outcome="perhaps")
         assert (await task.settle("charge", value="paid by hand", why="rang the bank")).verdict == "applied"
-        assert await task.result(timeout="20s") == "paid by hand"
+        assert await task.result(timeout="60s") == "paid by hand"
         assert (await task.undo()).verdict == "applied"
         assert (await task.wait("20s")).state == "undone"
         broken[0] = False
         await task.resubmit()
-        assert await task.result(timeout="20s") == "paid o"
+        assert await task.result(timeout="60s") == "paid o"
 
 
 async def test_a_client_that_is_not_open_says_so_and_does_not_look_like_an_outage(store: Store) -> None:
@@ -279,7 +284,7 @@ async def test_who_waits_while_the_client_is_closed_is_told(store: Store) -> Non
     await client.open()
     task = await client.submit(chain, "a")
     waiting = asyncio.create_task(task.result())
-    await eventually(lambda: client.waiters.waits_for(task.number), "somebody who waits", seconds=20)
+    await eventually(lambda: client.waiters.waits_for(task.number), "somebody who waits")
     await client.close()
     with pytest.raises(mg.ClosedError, match="the task continues"):
         await waiting
@@ -291,11 +296,11 @@ async def test_a_task_that_the_store_has_lost_is_no_longer_waited_for(store: Sto
     async with Client(store, poll_every="10ms") as client:
         lost, there = await client.submit(chain, "a"), await client.submit(chain, "b")
         waiting = [asyncio.create_task(task.result()) for task in (lost, lost, there)]
-        await eventually(lambda: client.waiters.waits_for(there.number), "somebody who waits", seconds=20)
+        await eventually(lambda: client.waiters.waits_for(there.number), "somebody who waits")
         await world.rows("delete from {task} where id = ?", lost.number)
         for one in waiting[:2]:
             with pytest.raises(mg.TaskNotFoundError, match=lost.id):
-                await asyncio.wait_for(one, 20)
+                await asyncio.wait_for(one, 60)
         assert not waiting[2].done()
         waiting[2].cancel()
 
@@ -318,13 +323,13 @@ async def test_an_undone_task_tells_what_is_harmless_from_what_can_never_be_undo
 
     async with Node(app, store, roles=("scheduler", "agent"), options=QUIET) as node:
         task = await node.client.submit(flow, "o")
-        await task.result(timeout="20s")
+        await task.result(timeout="60s")
         await task.undo()
         with pytest.raises(
             mg.TaskUndone,
             match=r"issue cannot be undone and is still in place; harmless effects in place: look",
         ):
-            await task.result(timeout="20s")
+            await task.result(timeout="60s")
 
 
 # -- the blocking facade ---------------------------------------------------------------------------------------------------
@@ -351,10 +356,10 @@ def test_the_facade_has_the_names_and_parameters_of_what_it_fronts() -> None:
 def test_the_facade_submits_and_waits_from_blocking_code(tmp_path: Path) -> None:
     app, chain = chain_app(3)
     with SyncNode(app, f"sqlite:///{tmp_path / 'a.db'}") as node:
-        assert node.client.submit(chain, "x").result(timeout="20s") == "x"
+        assert node.client.submit(chain, "x").result(timeout="60s") == "x"
         with SyncClient(f"sqlite:///{tmp_path / 'a.db'}") as client:
             task = client.submit(chain, "y", key="y")
-            assert task.result(timeout="20s") == "y"
+            assert task.result(timeout="60s") == "y"
             assert client.task(task.id).wait().state == "processed"
             assert len(list(task.events())) == 4
             assert len(client.find()) == 2
@@ -429,7 +434,7 @@ def test_a_closed_client_stays_closed_until_it_is_opened(tmp_path: Path) -> None
             call()
     connection.close()
     for thread in set(threading.enumerate()) - before:
-        thread.join(20)
+        thread.join(60)
     assert set(threading.enumerate()) <= before
     with client:
         assert [view.id for view in client.find()] == [task.status().task.id]
@@ -519,7 +524,7 @@ def test_a_forked_child_reads_the_history_on_its_own_connection(tmp_path: Path) 
     url = f"sqlite:///{tmp_path / 'a.db'}"
     with SyncNode(app, url), SyncClient(url) as client:
         task = client.submit(chain, "x")
-        task.result(timeout="20s")
+        task.result(timeout="60s")
         events = list(task.events())
         pid = os.fork()
         if pid == 0:

@@ -26,7 +26,7 @@ async def test_a_process_that_was_declared_dead_is_registered_anew(store: Store)
     assert await beat.publish()
     running = asyncio.create_task(beat.run())
     await store.nodes.unregister(numbers[0])
-    await eventually(lambda: len(numbers) == 2, "another number", seconds=20)
+    await eventually(lambda: len(numbers) == 2, "another number")
     running.cancel()
     assert numbers[1] == beat.number != numbers[0]
 

@@ -133,7 +133,7 @@ async def pause(seconds: float) -> None:
 
 async def until_empty(store: Store, world: World | None = None) -> None:
     """Wait until no message waits or is taken; ``world``: let time pass in it meanwhile."""
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(60):
         while await store.queues.messages("orders"):
             await pause(0.01)  # who takes the last one rings nobody
             if world is not None:

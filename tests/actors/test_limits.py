@@ -243,7 +243,7 @@ async def test_an_answer_is_an_answer_whatever_it_says(store: Store, other: Stor
     async with nodes(app, store, other, "together") as (agents, node):
         for order in ("a", "b"):
             with pytest.raises(mg.TaskUndone):
-                await (await node.client.submit(buy, order)).result(timeout="20s")
+                await (await node.client.submit(buy, order)).result(timeout="60s")
         assert state_of(agents) == "closed"
     assert said == []
 

@@ -339,7 +339,7 @@ async def test_a_task_tells_its_states_while_it_runs(store: Store) -> None:
         assert node.notifier is not None
         node.notifier.delivery.poster = shop
         task = await node.client.submit(chain, "a", reply_to="https://shop.example/", correlation_id="c-1")
-        await task.result(timeout="20s")
+        await task.result(timeout="60s")
         await told(store)
         assert (await task.status()).reply_to == "https://shop.example/"
     assert shop.got == [(task.id, 1), (task.id, 2), (task.id, 3)]

@@ -167,7 +167,7 @@ def test_the_same_from_blocking_code(tmp_path: Path) -> None:
     with mg.SyncNode(app, f"sqlite:///{tmp_path / 'a.db'}") as node:
         client = node.client
         task = node.client.submit(flow, "a")
-        assert task.result(timeout="20s") == "a"
+        assert task.result(timeout="60s") == "a"
         assert client.count(Filter()) == 1
         (acted,) = client.undo_all(Filter(), who="ann")
         assert (acted.verdict, acted.task) == ("applied", task.id)
@@ -211,7 +211,7 @@ async def test_the_database_says_under_which_login_an_operator_acted(store: Stor
         await task.wait("30s")
         forged = TaskMessage("resubmit", act=Act("act-1", "ceo@bank", "trust me", "ceo"))
         await store.tasks.post(task.number, forged)
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(60):
             while not (found := await node.client.audit(task.id)):
                 await moment()
         assert [(entry.who, entry.db_user) for entry in found] == [("ceo@bank", login)]

@@ -168,7 +168,7 @@ async def test_a_client_that_is_closed_in_an_outage_ends_the_waiting(
     queue = client.queue("web", lease="1h")
     refused = away(monkeypatch, store.queues, "acknowledge_messages", times=1000)
     saying = asyncio.create_task(queue.acknowledge(*await queue.receive()))
-    await eventually(lambda: refused, "a refusal", seconds=20)
+    await eventually(lambda: refused, "a refusal")
     await client.close()
     with pytest.raises(mg.ClosedError):
         await saying

@@ -27,10 +27,10 @@ async def test_a_task_of_n_sequential_steps_costs_n_plus_one_commits_its_submiss
     async with Node(app, counted, roles=("scheduler", "agent"), options=QUIET) as node:
         for _ in range(3):  # all connections are made
             warm = await asyncio.gather(*(node.client.submit(chain, f"warm {n}") for n in range(50)))
-            await asyncio.gather(*(task.result(timeout="20s") for task in warm))
+            await asyncio.gather(*(task.result(timeout="60s") for task in warm))
         await counts.reset()
         task = await node.client.submit(chain, "one")
-        assert await task.result(timeout="20s") == "one"
+        assert await task.result(timeout="60s") == "one"
         assert await counts.commits() == 1 + length, (
             "the submission with the first step's dispatch, and one commit for each step done"
         )
@@ -44,10 +44,10 @@ async def test_500_tasks_at_once_share_their_commits(counted: Store, counts: Cou
     app, chain = chain_app(3)
     async with Node(app, counted, roles=("scheduler", "agent"), options=QUIET) as node:
         warm = await node.client.submit(chain, "warm")
-        await warm.result(timeout="20s")
+        await warm.result(timeout="60s")
         await counts.reset()
         tasks = await asyncio.gather(*(node.client.submit(chain, f"order-{n}") for n in range(500)))
-        results = await asyncio.gather(*(task.result(timeout="50s") for task in tasks))
+        results = await asyncio.gather(*(task.result(timeout="60s") for task in tasks))
         assert sorted(results) == sorted(f"order-{n}" for n in range(500))
         commits = await counts.commits()
         assert commits <= 40, "1500 steps, each of which would cost a commit alone"
@@ -78,7 +78,7 @@ async def test_commits_abreast_share_no_task_and_lose_nothing(
     monkeypatch.setattr(store.tasks, "commit", watched)
     async with Node(app, store, roles=("scheduler", "agent"), options=QUIET) as node:
         tasks = await asyncio.gather(*(node.client.submit(chain, f"order-{n}") for n in range(60)))
-        results = await asyncio.gather(*(task.result(timeout="50s") for task in tasks))
+        results = await asyncio.gather(*(task.result(timeout="60s") for task in tasks))
         assert sorted(results) == sorted(f"order-{n}" for n in range(60))
     assert 2 <= most <= 4
 
@@ -96,7 +96,7 @@ async def test_what_agents_elsewhere_answer_is_read_while_commits_are_under_way(
     async def committing(batch: Batch) -> Committed:
         if len(batch.decisions) >= 2 and batch.claim is None and not held.is_set():
             held.set()  # this one lasts until the inbox was read
-            async with asyncio.timeout(20):
+            async with asyncio.timeout(60):
                 await read.wait()
         return await commit(batch)
 
@@ -119,7 +119,7 @@ async def test_what_agents_elsewhere_answer_is_read_while_commits_are_under_way(
         Node(app, other, roles=("agent",), options=QUIET),
     ):
         tasks = await asyncio.gather(*(node.client.submit(chain, f"order-{n}") for n in range(60)))
-        results = await asyncio.gather(*(task.result(timeout="50s") for task in tasks))
+        results = await asyncio.gather(*(task.result(timeout="60s") for task in tasks))
         assert sorted(results) == sorted(f"order-{n}" for n in range(60))
         for task in tasks:
             said = [event.note async for event in task.events(follow=False)]
@@ -152,7 +152,7 @@ async def test_the_inbox_is_read_once_turns_have_ended_that_left_no_room_for_it(
     async with Node(None, store, roles=("scheduler",), options=QUIET) as node:
         scheduler = node.scheduler
         assert scheduler is not None
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(60):
             await rested.wait()
         monkeypatch.setattr(store.tasks, "inbox", reading)
         for _ in range(4):
@@ -160,7 +160,7 @@ async def test_the_inbox_is_read_once_turns_have_ended_that_left_no_room_for_it(
             await ended
             scheduler.turns.under_way[ended] = {}
         scheduler.wakeups.ring_inbox()
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(60):
             await read.wait()
 
 
@@ -188,7 +188,7 @@ async def test_a_node_that_stops_gives_its_tasks_back_and_another_goes_on(store:
         assert (waiting.state, waiting.locked_by) == ("pending", None)
         async with Node(None, store, roles=("scheduler",), options=QUIET):
             go.set()
-            assert await task.result(timeout="20s") == "x"
+            assert await task.result(timeout="60s") == "x"
             assert (await task.status()).task.epoch == 2
 
 
@@ -228,7 +228,7 @@ async def test_a_task_that_the_rules_cannot_decide_goes_to_error_with_an_alert_a
     async with Node(app, store, roles=("scheduler", "agent"), options=QUIET) as node:
         bad = await node.client.submit(chain, "a", key="bad")
         good = await node.client.submit(chain, "b", key="good")
-        assert await good.result(timeout="20s") == "b"
+        assert await good.result(timeout="60s") == "b"
         assert (await bad.wait("20s")).state == "error"
         kinds = [alert.kind for alert in await store.alerts.views(task=bad.number)]
         assert "guilty" in kinds
@@ -289,7 +289,7 @@ async def test_what_was_claimed_under_an_old_number_is_not_held_under_the_new_on
         await eventually(lambda: node.number != first, "another number")
         await client.submit(chain, "y")
         go.set()
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(60):
             await again.wait()
         await node.stop()
 

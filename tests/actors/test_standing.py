@@ -47,17 +47,17 @@ async def test_a_mail_of_the_first_round_is_listed_when_the_second_does_not_come
     async with mg.Node(shop.app, url) as node:
         task = await node.client.submit(shop.order)
         with pytest.raises(mg.TaskUndone) as first:
-            await task.result(timeout=20)
+            await task.result(timeout=60)
         assert first.value.standing == ("reserve", "mail")
         shop.failing = {"reserve"}
         await task.resubmit()
         again = node.client.task(task.id)
         with pytest.raises(mg.TaskUndone) as second:
-            await again.result(timeout=20)
+            await again.result(timeout=60)
         states = {step.name: step.state for step in (await again.status()).steps}
         assert states == {"reserve": "failed", "mail": "waiting", "pay": "waiting"}
         assert second.value.standing == ("reserve", "mail")
         assert "harmless effects in place: reserve, mail" in str(second.value)
         shop.failing = set()
         await task.resubmit()
-        await node.client.task(task.id).result(timeout=20)
+        await node.client.task(task.id).result(timeout=60)

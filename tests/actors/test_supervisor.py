@@ -78,7 +78,7 @@ async def test_silence_is_judged_once_counted_once_and_the_rules_try_again(
         term = await term_of(store)
         assert (await watcher.once(term)).judged == 1
         assert (await watcher.once(term)).judged == 0
-        await task.result(timeout="20s")
+        await task.result(timeout="60s")
         detail = await task.status()
     assert attempts == [1, 2]
     assert detail.task.failure_count == 1
@@ -113,7 +113,7 @@ async def test_a_dead_schedulers_tasks_are_freed_and_taken_over(
         found = await supervisor(store).once(await term_of(store))
         assert (found.released, found.judged) == (1, 1)
         async with Node(None, store, roles=("scheduler",), options=QUIET):
-            await task.result(timeout="20s")
+            await task.result(timeout="60s")
         assert (await task.status()).task.epoch == 2
     assert attempts == [1, 2]
     await asyncio.gather(life, return_exceptions=True)
@@ -125,7 +125,7 @@ async def test_a_request_that_nobody_takes_raises_one_alert_and_counts_no_failur
     _, plan, _, _ = hanging_app()
     async with Node(None, store, roles=("scheduler",), options=QUIET) as node:
         task = await node.client.submit(plan)
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(60):
             while not [
                 s for s in (await task.status()).steps if s.state == "running"
             ]:  # the store has no ring for a step

@@ -75,7 +75,7 @@ async def test_an_input_nested_too_deeply_is_refused_and_one_at_the_limit_is_car
             with pytest.raises(mg.PayloadError, match=f"nested too deeply.*limit is {NESTING_LIMIT}"):
                 await node.client.submit(chain, given)
         task = await node.client.submit(chain, nested(NESTING_LIMIT))
-        assert await task.result(timeout="20s") == nested(NESTING_LIMIT)
+        assert await task.result(timeout="60s") == nested(NESTING_LIMIT)
         with pytest.raises(mg.PayloadError, match="nested too deeply"):
             await node.client.send("orders", nested(NESTING_LIMIT + 1))
 
@@ -100,7 +100,7 @@ async def test_a_result_nested_too_deeply_cannot_be_kept_and_its_step_is_in_doub
     async with Node(app, store, roles=("scheduler", "agent"), options=QUIET) as node:
         task = await node.client.submit(flow, "o")
         with pytest.raises(mg.TaskUndone, match="nested too deeply"):
-            await task.result(timeout="20s")
+            await task.result(timeout="60s")
         assert undone == [None]
 
 
@@ -123,8 +123,8 @@ async def test_an_argument_is_limited_once_it_is_filled_in_before_it_is_put_toge
     async with Node(app, store, roles=("scheduler", "agent"), options=QUIET) as node:
         for times in (2, 200):
             with pytest.raises(mg.TaskUndone, match=r"limit is 1.?0?,000|limit is 160,000"):
-                await (await node.client.submit(spread, "x" * 9000, times)).result(timeout="20s")
-        assert await (await node.client.submit(spread, "x" * 40, 200)).result(timeout="20s") == "200"
+                await (await node.client.submit(spread, "x" * 9000, times)).result(timeout="60s")
+        assert await (await node.client.submit(spread, "x" * 40, 200)).result(timeout="60s") == "200"
 
 
 # -- rows ----------------------------------------------------------------------------------------------------------------
@@ -175,7 +175,7 @@ async def test_a_task_whose_rows_do_not_read_goes_to_error_and_others_are_proces
     )
     async with Node(app, store, roles=("scheduler", "agent", "supervisor"), options=QUIET) as node:
         tasks = [await node.client.submit(chain, n) for n in range(3)]
-        assert [await task.result(timeout="20s") for task in tasks] == [0, 1, 2]
+        assert [await task.result(timeout="60s") for task in tasks] == [0, 1, 2]
         await until(partial(_at_rest, store, number), "the broken task to be at rest")
         assert node.dead() == ""
 
@@ -252,9 +252,9 @@ async def test_an_exception_that_comes_again_with_a_task_counts_against_that_tas
         gate.set()
         for n, task in enumerate(tasks):
             if n != 7:
-                assert await task.result(timeout="30s") == n
+                assert await task.result(timeout="60s") == n
         with pytest.raises(mg.TaskInError, match="a defect that nobody thought of"):
-            await tasks[7].result(timeout="30s")
+            await tasks[7].result(timeout="60s")
         assert [(a.kind, a.task) for a in await store.alerts.views()] == [("guilty", guilty[0])]
         assert node.dead() == ""
 
@@ -276,7 +276,7 @@ async def test_tasks_whose_rows_do_not_fit_together_are_put_to_error_when_they_a
         for task in tasks[:6]:
             await until(partial(_at_rest, store, task.number), "each broken task to be at rest")
         gate.set()
-        assert await tasks[6].result(timeout="20s") == 6
+        assert await tasks[6].result(timeout="60s") == 6
         assert {a.task for a in await store.alerts.views() if a.kind == "guilty"} == {
             t.number for t in tasks[:6]
         }

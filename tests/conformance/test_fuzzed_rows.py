@@ -192,7 +192,7 @@ async def test_no_role_ends_of_a_broken_row_and_innocent_tasks_are_processed(
                 """What was in the way is put aside by now, or soon."""
                 task = await node.client.submit(place, "innocent")
                 try:
-                    return bool(await task.result(timeout="15s") == "innocent")
+                    return bool(await task.result(timeout="60s") == "innocent")
                 except mg.MakegoodError:
                     return False
 

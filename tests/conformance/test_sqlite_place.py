@@ -141,7 +141,7 @@ async def test_a_node_goes_on_with_its_tasks_once_the_file_is_back(tmp_path: Pat
         with pytest.raises(StoreUnavailableError, match=GONE):
             await node.client.submit(place_order, "o2")
         away.rename(path)
-        assert await task.result(timeout=20) == "hold of o1"
+        assert await task.result(timeout=60) == "hold of o1"
 
 
 def test_a_place_asks_the_system_and_nothing_else(tmp_path: Path) -> None:

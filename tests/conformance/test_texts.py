@@ -62,7 +62,7 @@ async def test_an_error_whose_text_cannot_be_kept_is_met_by_another_attempt(stor
     app, buy = shop(service)
     async with Node(app, store, options=QUIET) as node:
         task = await node.client.submit(buy, "o")
-        assert await task.result(timeout="20s") == "o"
+        assert await task.result(timeout="60s") == "o"
     assert service.names() == ["convert"] * 4
     assert not await store.alerts.views()
 
@@ -76,7 +76,7 @@ async def test_a_task_that_ends_by_such_errors_is_undone_and_says_so(store: Stor
     async with Node(app, store, options=QUIET) as node:
         task = await node.client.submit(buy, "o")
         with pytest.raises(mg.TaskUndone) as undone:
-            await task.result(timeout="20s")
+            await task.result(timeout="60s")
         assert KEPT[what] in undone.value.cause
     assert service.names() == ["convert"] * 6 + ["refund"] * 2
 
@@ -86,15 +86,15 @@ async def test_an_error_whose_text_cannot_be_made_is_met_by_another_try(store: S
     service.fail = [Mute()] * 3
     app, buy = shop(service)
     async with Node(app, store, options=QUIET) as node:
-        assert await (await node.client.submit(buy, "o")).result(timeout="20s") == "o"
+        assert await (await node.client.submit(buy, "o")).result(timeout="60s") == "o"
         service.fail = [mg.Permanent(FAULTS["a NUL"])]
         with pytest.raises(mg.TaskUndone, match=r"502: \\x00"):
-            await (await node.client.submit(buy, "p")).result(timeout="20s")
+            await (await node.client.submit(buy, "p")).result(timeout="60s")
         service.fail = [Mute()] * 6
         with pytest.raises(
             mg.TaskUndone, match=r"Mute .its text could not be made: AttributeError: no response"
         ):
-            await (await node.client.submit(buy, "q")).result(timeout="20s")
+            await (await node.client.submit(buy, "q")).result(timeout="60s")
 
 
 @pytest.mark.parametrize("text", ["a\0b", "caf\udce9"])
@@ -128,7 +128,7 @@ async def test_what_an_operator_says_is_refused_at_once_if_it_cannot_be_kept_and
             with pytest.raises(mg.ConfigError, match=f"{name}="):
                 await node.client.replay_messages("orders", **said)
         service.hang.set()
-        assert await task.result(timeout="20s") == "o"
+        assert await task.result(timeout="60s") == "o"
         assert not await node.client.audit()
 
 
@@ -162,7 +162,7 @@ async def test_what_is_json_may_hold_a_nul(store: Store) -> None:
     seen: list[object] = []
     async with Node(app, store, options=QUIET) as node:
         task = await node.client.submit(chain, "a\0b")
-        assert await task.result(timeout="20s") == "a\0b"
+        assert await task.result(timeout="60s") == "a\0b"
         assert (await task.status()).inputs == (b'"a\\u0000b"',)
         await node.client.send("orders", {"a\0": "\0"}, headers={"h": "\0"})
         (message,) = await node.client.queue("orders").receive(timeout="20s")
@@ -220,7 +220,7 @@ async def test_a_message_whose_function_raises_such_errors_comes_again_after_its
     calls: list[int] = []
     async with Node(failing(error, waits=waits, calls=calls), store, roles=("inbox",), options=QUIET) as node:
         await node.client.send("orders", 7)
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(60):
             while not (dead := await node.client.messages("orders", dead=True)):
                 await moment()
                 await world.elapse(0.05)
@@ -259,4 +259,4 @@ async def test_whoever_watches_attempts_may_fail_and_they_are_answered(store: St
         node.agents.attempts.runner = Broken()
         task = await node.client.submit(buy, "o")
         with pytest.raises(mg.TaskInError, match="LookupError: a watcher's defect"):
-            await task.result(timeout="20s")
+            await task.result(timeout="60s")

@@ -165,7 +165,7 @@ async def test_the_concept_s_functions_elect(tmp_path: Path) -> None:
             led.set()
 
         task = asyncio.ensure_future(candidate.run(lead, signals=False))
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(60):
             await led.wait()
         candidate.stop()
         await task

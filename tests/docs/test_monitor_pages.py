@@ -105,7 +105,7 @@ def test_the_program_on_the_page_runs(tmp_path: Path) -> None:
     (source,) = re.findall(r"^```python\n(# desk\.py\n.*?)^```", MONITOR, re.MULTILINE | re.DOTALL)
     (tmp_path / "desk.py").write_text(source, encoding="utf-8")
     command = [sys.executable, "-c", DRIVER]
-    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False, timeout=60)
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False, timeout=120)
     assert done.returncode == 0, done.stderr
     result, seen = json.loads(done.stdout)
     assert result == "packed lamp"

@@ -119,7 +119,7 @@ def test_the_units_are_what_systemd_takes(tmp_path: Path) -> None:
         )
         names.append(str(file))
     ran = subprocess.run(
-        [verify, "--man=no", "verify", *names], capture_output=True, text=True, timeout=60, check=False
+        [verify, "--man=no", "verify", *names], capture_output=True, text=True, timeout=120, check=False
     )
     ours = [line for line in ran.stderr.splitlines() if str(tmp_path) in line or "makegood" in line]
     assert (ran.returncode, ours) == (0, []), ran.stderr

@@ -36,7 +36,7 @@ async def test_the_shards_of_the_page(tmp_path: Path) -> None:
     serving = asyncio.create_task(module.served(urls))
     async with module.opened(urls) as shards:
         tasks = [await shards.submit(f"o-{n}") for n in range(8)]
-        assert {await task.result(timeout="30s") for task in tasks} == {f"packed o-{n}" for n in range(8)}
+        assert {await task.result(timeout="60s") for task in tasks} == {f"packed o-{n}" for n in range(8)}
         assert all([not (await shards.submit(f"o-{n}")).created for n in range(8)])
         newest = await shards.newest(8)
         assert [view.key for view in newest] == [f"o-{n}" for n in reversed(range(8))]

@@ -216,7 +216,7 @@ def test_flask_under_gunicorn_that_loads_it_first(folder: Path, load: Load, sqli
         assert len(processes) == 2
         assert len(tasks) == statuses.count(500) == len(statuses) // 2
         for task in tasks:
-            assert node.client.task(task, str).result(timeout="30s")[:9] == "packed o-"
+            assert node.client.task(task, str).result(timeout="60s")[:9] == "packed o-"
         assert sqlite.counts()[:2] == (len(tasks), len(tasks))
 
 

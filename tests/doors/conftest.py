@@ -94,7 +94,7 @@ class Shop:
         process = self.start(*words, "--json", **environ)
         assert process.stdout is not None
         line = process.stdout.readline()
-        assert line, process.communicate(timeout=10)[1]
+        assert line, process.communicate(timeout=60)[1]
         assert json.loads(line)["event"] == "started"
         return process
 

@@ -84,7 +84,11 @@ event_loop.run(fails())
 def test_what_ended_the_node_is_told_although_something_does_not_end(end: str, code: int, told: str) -> None:
     """The process ended with 1 for whatever it was, and without a word of it: nobody was left to raise it to."""
     ended = subprocess.run(
-        [sys.executable, "-c", FAILS.format(end=end)], capture_output=True, text=True, timeout=60, check=False
+        [sys.executable, "-c", FAILS.format(end=end)],
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
     )
     assert ended.returncode == code, ended.stderr
     assert told in ended.stderr

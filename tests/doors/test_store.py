@@ -1,7 +1,6 @@
 """``makegood store``: what it would do, what it did, what it found."""
 
 import sqlite3
-import time
 from pathlib import Path
 
 from makegood.store.migrations import migrations, needed
@@ -165,11 +164,9 @@ def test_who_only_looks_does_not_wait_for_the_lock_of_another(shop: Shop) -> Non
     outsider = sqlite3.connect(shop.folder / "kiosk.db", isolation_level=None)
     outsider.execute("delete from makegood_clock")
     outsider.execute("begin immediate")
-    begun = time.monotonic()
-    for words in LOOKS:
+    for words in LOOKS:  # one that asked for the lock would wait, and be refused in the end
         result = shop.call(*(word.format(task=task) for word in words))
         assert result.exit_code == 0, (words, result.stderr)
-    assert time.monotonic() - begun < 5.0
     outsider.execute("rollback")
     outsider.close()
 

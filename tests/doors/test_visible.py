@@ -127,7 +127,7 @@ def test_a_value_on_stdin_that_is_no_utf8_is_refused_in_a_sentence(shop: Shop) -
         sent = subprocess.run(
             [sys.executable, "-m", "makegood", "queue", "send", "q", "-"],
             cwd=shop.folder, env={**BARE, "MAKEGOOD_STORE": shop.url, "PYTHONIOENCODING": f"utf-8:{locale}"}, input=b'"\xff"',
-            capture_output=True, timeout=60, check=False,
+            capture_output=True, timeout=120, check=False,
         )  # fmt: skip
         assert sent.returncode == 2, sent.stderr
         assert b"stdin" in sent.stderr

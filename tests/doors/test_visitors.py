@@ -217,10 +217,10 @@ async def test_a_look_into_a_folder_that_is_barred_meanwhile_says_so(folder: Pat
         await store.open(looking=True)
     permit(folder, 0o700)
     with visiting(), pytest.raises(StoreUnavailableError, match="cannot be reached"):
-        await asyncio.wait_for(store.tasks.count(Filter()), 10)
+        await asyncio.wait_for(store.tasks.count(Filter()), 60)
     permit(folder, 0o777)
     with visiting():
-        assert await asyncio.wait_for(store.tasks.count(Filter()), 10) == 1
+        assert await asyncio.wait_for(store.tasks.count(Filter()), 60) == 1
         await store.close()
 
 

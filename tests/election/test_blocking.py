@@ -75,7 +75,7 @@ def test_a_lost_term_is_told_to_the_work_and_its_lease_stays_until_the_work_retu
             assert stepping.is_alive()
             assert term.ending == "stepped down"
             break
-        stepping.join(5)
+        stepping.join(60)
         assert not stepping.is_alive()
         assert next(iter(election.watch())).leader is None
 
@@ -140,8 +140,8 @@ def test_leaving_with_ends_what_goes_on_in_another_thread_before_the_lease_is_gi
         assert begun.wait(5)
         watching.start()
         raise KeyError("the main thread")
-    running.join(5)
-    watching.join(5)
+    running.join(60)
+    watching.join(60)
     assert not running.is_alive()
     assert not watching.is_alive()
     assert sorted(said) in (["a has the lease", "saw 1"], ["a has the lease", "saw 0"])
@@ -170,7 +170,7 @@ def test_leaving_with_waits_for_work_that_looks_at_nothing_until_the_deadline_an
     with elected(url, "b") as other:
         assert next(iter(other.terms())).epoch == 2
     free.set()
-    running.join(5)
+    running.join(60)
     assert (lost, running.is_alive()) == ([True], False)
 
 
@@ -181,7 +181,7 @@ def test_leaving_with_while_another_thread_contends_and_with_a_term_of_this_thre
         with elected(url) as election:
             running = threading.Thread(target=election.run, args=(print,))
             running.start()
-        running.join(5)
+        running.join(60)
         assert not running.is_alive()
     assert term.lost.is_set()
     assert list(terms) == []
@@ -211,7 +211,7 @@ def test_leaving_with_while_another_thread_is_just_about_to_contend(url: str) ->
         running = threading.Thread(target=election.run, args=(print,))
         running.start()
         assert asked.wait(5)
-    running.join(5)
+    running.join(60)
     assert not running.is_alive()
 
 

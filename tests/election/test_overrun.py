@@ -82,11 +82,11 @@ def test_the_watchdog_ends_the_process_when_work_has_not_stopped_and_only_then(
     time, left = SystemClock(), list[int]()
     late = Watchdog("'lead', epoch 3,", lambda: time.monotonic() - 1, time, left.append)
     late.start()
-    late._thread.join(5)
+    late._thread.join(60)
     assert left == [EXIT_CODE]
     assert "'lead', epoch 3, has not stopped" in capfd.readouterr().err
     punctual = Watchdog("'lead', epoch 4,", lambda: time.monotonic() + 60, time, left.append)
     punctual.start()
     punctual.done()
-    punctual._thread.join(5)
+    punctual._thread.join(60)
     assert left == [EXIT_CODE]

@@ -209,7 +209,7 @@ def test_nothing_of_the_command_runs_when_its_lease_is_given_back(tmp_path: Path
 
 async def lines(path: Path, number: int) -> list[str]:
     """Wait until a file has so many lines; return them."""
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(60):
         while not path.exists() or path.read_text().count("\n") < number:  # noqa: ASYNC240 - nobody else waits on this loop
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(0.02):
@@ -240,7 +240,7 @@ def alive(group: int) -> list[str]:
 
 async def written(path: Path) -> None:
     """Wait until a file has something in it."""
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(60):
         while not path.exists() or not path.stat().st_size:  # noqa: ASYNC240 - nobody else waits on this loop
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(0.02):

@@ -230,7 +230,7 @@ async def test_closing_a_store_in_doubt_ends_and_does_not_lie(behind: PostgresSt
     going = asyncio.create_task(behind.tasks.submit([draft(2, inputs=(b'"' + MARK + b'"',))]))
     await lost.wait()
     proxy.cut()
-    async with asyncio.timeout(15):
+    async with asyncio.timeout(60):
         await behind.close()
         with pytest.raises(StoreError, match="before it could be learnt") as caught:
             await going

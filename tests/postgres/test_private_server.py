@@ -1,8 +1,10 @@
 """The private server: where it finds its programs, how it lives and dies, and that nothing is left."""
 
+import asyncio
 import contextlib
 import os
 import signal
+import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -14,6 +16,7 @@ from examples.orders.temporary_postgres import programs
 from makegood.errors import ConfigError, StoreUnavailableError
 from proofs import private_server
 from proofs.private_server import PrivateServer
+from tests.waiting import until
 
 
 def test_it_lives_dies_and_leaves_nothing() -> None:
@@ -45,6 +48,36 @@ def test_it_lives_dies_and_leaves_nothing() -> None:
             server.run("select 1/0")
     assert not folder.exists()
     assert not server.running
+
+
+OWNER = """
+import sys
+from proofs.private_server import PrivateServer
+server = PrivateServer().__enter__()
+server.kill()
+server.start()
+print(server.folder, server.port, flush=True)
+sys.stdin.read()
+"""
+
+
+def test_it_ends_with_a_program_that_is_killed() -> None:
+    """As a process of a parallel test run is: nobody would ever stop its server, nor remove the folder."""
+    owner = subprocess.Popen(
+        [sys.executable, "-c", OWNER], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    )
+    with owner:
+        assert owner.stdout is not None
+        folder, port = owner.stdout.readline().split()
+        with socket.create_connection(("127.0.0.1", int(port)), timeout=60) as way:
+            owner.send_signal(signal.SIGKILL)
+            with contextlib.suppress(ConnectionResetError):  # it ended without a word
+                assert way.recv(1) == b"", "the server lives on"
+
+    async def gone() -> bool:
+        return not os.path.exists(folder)  # noqa: ASYNC240, PTH110 - one look
+
+    asyncio.run(until(gone, "the folder to be removed"))
 
 
 def test_its_password_is_needed() -> None:

@@ -126,7 +126,7 @@ async def test_a_shop_runs_between_the_traps(trapped: str) -> None:
         await client.send("orders", "by message", id="m-1")
         assert (await ended(client, "by message")).state == "processed"
         web = client.queue("web")
-        assert {m.kind for m in await web.receive(10, timeout="10s")}
+        assert {m.kind for m in await web.receive(10, timeout="60s")}
         await client.alerts()
         assert await client.audit()
         assert await client.queues()
@@ -212,7 +212,7 @@ async def test_messages_in_the_callers_transaction_spring_none(trapped: str) -> 
                 await client.send("orders", "d", connection=connection)
         assert [(one.created, one.conflict) for one in made] == [(True, False), (False, False), (False, True)]
         queue = client.queue("orders")
-        for message in await queue.receive(2, timeout="10s"):
+        for message in await queue.receive(2, timeout="60s"):
             async with connection.transaction():
                 assert await queue.acknowledge(message, connection=connection)
         assert not await client.messages("orders")

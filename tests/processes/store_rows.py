@@ -9,7 +9,7 @@ from typing import Any
 async def rows(url: str, table: str) -> list[dict[str, Any]]:
     """Return all rows of one of makegood's tables."""
     if url.startswith("sqlite:///"):
-        with contextlib.closing(sqlite3.connect(url.removeprefix("sqlite:///"), timeout=10)) as connection:
+        with contextlib.closing(sqlite3.connect(url.removeprefix("sqlite:///"), timeout=60)) as connection:
             connection.row_factory = sqlite3.Row
             return [dict(row) for row in connection.execute(f"select * from makegood_{table}")]
     asyncpg = importlib.import_module("asyncpg")

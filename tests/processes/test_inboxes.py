@@ -78,7 +78,7 @@ async def execute(url: str, *statements: str) -> list[Any]:
     """Execute statements in the application's database; returns the rows of the last one."""
     found: list[Any] = []
     if url.startswith("sqlite"):
-        with contextlib.closing(sqlite3.connect(url.removeprefix("sqlite:///"), timeout=10)) as file:
+        with contextlib.closing(sqlite3.connect(url.removeprefix("sqlite:///"), timeout=60)) as file:
             for statement in statements:
                 found = file.execute(statement).fetchall()
             file.commit()

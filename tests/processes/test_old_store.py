@@ -87,10 +87,10 @@ async def test_what_it_holds_continues_and_obeys(url: str) -> None:
         client = node.client
         tasks = {key: client.task(task.id) for key, task in (await found(client)).items()}
         for key in ("pending-1", "waiting-1", "killed-1"):
-            assert await tasks[key].result(timeout="30s") == f"paid {key}"
+            assert await tasks[key].result(timeout="60s") == f"paid {key}"
         for key in ("held-1", "undone-1"):
             assert (await tasks[key].resubmit(why="another card")).verdict == "applied"
-            assert await tasks[key].result(timeout="30s") == f"paid {key}"
+            assert await tasks[key].result(timeout="60s") == f"paid {key}"
         await tasks["held-2"].undo(why="no")
         await tasks["stuck-1"].settle("reserve", outcome="undone", why="put back by hand")
         await tasks["processed-1"].undo(why="returned")
@@ -99,8 +99,8 @@ async def test_what_it_holds_continues_and_obeys(url: str) -> None:
         )
         for key in ("held-2", "stuck-1", "processed-1"):
             with pytest.raises(mg.TaskUndone):
-                await tasks[key].result(timeout="30s")
-        assert await tasks["doubtful-1"].result(timeout="30s") == "paid by hand"
+                await tasks[key].result(timeout="60s")
+        assert await tasks["doubtful-1"].result(timeout="60s") == "paid by hand"
 
         web = client.queue("web", lease="30s")
         assert len(await client.replay_messages("web")) == 1
@@ -113,7 +113,7 @@ async def test_what_it_holds_continues_and_obeys(url: str) -> None:
         for order in ("sent-1", "sent-2"):
             while not (sent := await client.find(mg.Filter(key=order))):  # noqa: ASYNC110 - others write it
                 await asyncio.sleep(0.05)
-            assert await client.task(sent[0].id).result(timeout="30s") == f"paid {order}"
+            assert await client.task(sent[0].id).result(timeout="60s") == f"paid {order}"
         assert not [alert for alert in await client.alerts() if alert.open and alert.kind != "generation"]
 
 

@@ -37,7 +37,7 @@ async def test_an_effect_undone_in_the_lost_stretch(
         await asyncio.to_thread(asynchronous.caught_up)
         await asyncio.to_thread(asynchronous.detach)
         service.reopen("reserve")
-        await handle.result(timeout=20)
+        await handle.result(timeout=60)
         await handle.undo()
         await ended(node.client)
         assert service.standing("regretted") == {}

@@ -47,7 +47,7 @@ async def test_the_commit_wakes_a_scheduler_that_never_looks_by_itself(world: Wo
             async with other.transaction():
                 task = await client.submit(CHAIN, "a", connection=other)
             await other.close()
-        assert await task.result(timeout="20s") == "a"
+        assert await task.result(timeout="60s") == "a"
     await beside.close()
     await store.close()
 

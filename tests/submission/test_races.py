@@ -53,7 +53,7 @@ async def test_who_comes_second_with_a_key_waits_for_the_first(
         waiting = asyncio.create_task(client.submit(CHAIN, "a", key="k", connection=two))
         assert await still_waits(waiting)
         await (first.commit() if committed else first.rollback())
-        again = await asyncio.wait_for(waiting, 20)
+        again = await asyncio.wait_for(waiting, 60)
         assert (again.id == task.id, again.created) == (committed, not committed)
         await two.execute(ORDER)
         await second.commit()

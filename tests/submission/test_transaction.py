@@ -38,7 +38,7 @@ def test_both_are_rolled_back_together(door: Door) -> None:
                 raise BackError
         assert shop.world.counts() == (0, 0, 0)
         with pytest.raises(mg.TaskNotFoundError, match="appears when its transaction commits"):
-            await shop.settled(task.result(timeout="10s"))
+            await shop.settled(task.result(timeout="60s"))
         task = await shop.submit(CHAIN, "b", key="k")
         assert task.created, "the key is as free as if nothing had been"
 

@@ -221,7 +221,7 @@ async def test_a_reply_that_comes_too_late_is_counted_for_its_agent(
         await world.elapse(30.0)
         go.set()
         late = "makegood_late_replies_discarded_total"
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(60):
             while not (found := (await page(telemetry)).table(late, "app", "agent")):
                 pass
     assert found == {("shop", "desk"): 1}

@@ -33,7 +33,7 @@ class Served:
         self.process: Popen[str] = shop.start(*words, "--json", **ENVIRON, **environ)
         assert self.process.stdout is not None
         line = self.process.stdout.readline()
-        assert line, self.process.communicate(timeout=10)[1]
+        assert line, self.process.communicate(timeout=60)[1]
         self.address = json.loads(line)["listen"]
 
     def get(self, path: str) -> tuple[int, str]:

@@ -199,7 +199,7 @@ async def test_a_trace_goes_through_a_queue_and_its_inbox(store: Store, recorder
     async with Node(app, store, options=QUICK, telemetry=telemetry) as node:
         with recorder.tracer.start_as_current_span("request") as request:
             await node.client.send("orders", "o")
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(60):
             async for message in node.client.queue("answers"):
                 if message.value["data"]["state"] == "processed":
                     break

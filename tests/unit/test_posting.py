@@ -379,7 +379,7 @@ async def test_a_receiver_that_drips_is_left_in_time_and_its_connection_is_close
     url = f"https://hooks.example:{port}/" if tls else f"http://localhost:{port}/"
     with pytest.raises(DeliveryError, match=r"did not answer within 0\.3 s"):
         await poster(timeout=0.3).post(url, "m", BODY)
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(60):
         await gone.wait()
     server.close()
 
@@ -453,7 +453,7 @@ async def test_a_name_that_several_notices_ask_for_is_looked_up_by_one_thread(
     monkeypatch.setattr("socket.getaddrinfo", slow)
     lookups = Lookups(limit=30)
     waiting = [asyncio.create_task(lookups.resolve("hooks.example", 443)) for _ in range(8)]
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(60):
         while not asked:
             await moment()
     go.set()
@@ -481,7 +481,7 @@ async def test_a_look_up_that_fails_after_all_have_gone_is_nobodys_error(
     ):
         await lookups.resolve("hooks.example", 443)
     go.set()
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(60):
         while lookups._under_way:
             await moment()
     gc.collect()

@@ -19,7 +19,7 @@ from makegood.base.daemon_threads import DaemonThreads
 async def answers(threads: DaemonThreads, *calls: Callable[[], Any]) -> list[Any]:
     """Return what calls return that are made at the same time."""
     loop = asyncio.get_running_loop()
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(60):
         return await asyncio.gather(*(loop.run_in_executor(threads, call) for call in calls))
 
 
@@ -38,8 +38,8 @@ async def test_no_more_threads_than_allowed_and_none_before_they_are_needed() ->
         return name()
 
     running = asyncio.gather(*(asyncio.get_running_loop().run_in_executor(threads, wait) for _ in range(5)))
-    assert entered.acquire(timeout=5)
-    assert entered.acquire(timeout=5)
+    assert entered.acquire(timeout=60)
+    assert entered.acquire(timeout=60)
     assert not entered.acquire(timeout=0.05)
     gate.set()
     assert set(await running) == {"some-0", "some-1"}
@@ -51,7 +51,7 @@ async def test_an_idle_thread_is_used_again() -> None:
     threads = DaemonThreads(9, "some")
     for _ in range(5):
         assert await answers(threads, name) == ["some-0"]
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(60):
             while threads._idle == 0:  # noqa: ASYNC110 - it has given its answer, and tells nobody that it falls asleep
                 await asyncio.sleep(0)
     threads.shutdown(wait=True)
@@ -61,7 +61,7 @@ async def test_calls_that_wait_all_wait_at_the_same_time() -> None:
     """Each thread that is woken wakes the next before it begins: as many wait as there are threads, again and again."""
     threads = DaemonThreads(20, "some")
     for _ in range(50):
-        together = threading.Barrier(20, timeout=5)
+        together = threading.Barrier(20, timeout=60)
         assert len(await answers(threads, *[together.wait] * 20)) == 20
     threads.shutdown(wait=True)
 
@@ -121,7 +121,7 @@ async def test_nothing_that_was_asked_or_raised_is_kept(failed: bool) -> None:
         with contextlib.suppress(ValueError):
             await loop.run_in_executor(threads, call)
         del call
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(60):
             while held() is not None:  # noqa: ASYNC110 - the thread tells nobody that it has let go
                 await asyncio.sleep(0)
     finally:
@@ -190,7 +190,7 @@ async def test_what_is_queued_at_a_shutdown_is_done_and_no_thread_is_left() -> N
         running = [loop.run_in_executor(threads, zlib.compress, bytes(10_000)) for _ in range(6)]
         threads.shutdown()
         late = loop.run_in_executor(threads, name)
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(60):
             assert len(await asyncio.gather(*running)) == 6
         threads.shutdown(wait=True)
         assert not late.done()
