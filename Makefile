@@ -12,6 +12,7 @@ RECORDINGS ?= 12
 FROM ?= 0
 SECONDS ?= 60
 BUSY ?= 4
+RING ?= test
 # What is ordered and what falls when in a run of chaos; empty: chance, and the run says what it drew
 SEED ?=
 # Further arguments of what is run, pytest or the target's own program: make test ARGS="-k takeover"
@@ -78,8 +79,9 @@ nightly: .venv ## hours: half an hour of chaos on both stores, then every storm,
 	if [[ -n $$failed ]]; then echo "makegood: failed$$failed" >&2; exit 1; fi
 
 .PHONY: busy
-busy: .venv postgres ## what `make test` runs of the tests, beside four busy loops: none may need an idle machine (BUSY=4)
-	@scripts/busy.sh '$(BUSY)' $(if $(strip $(ARGS)),$(python) -m pytest $(ARGS),$(rings) -m 'not proof')
+busy: .venv postgres ## a ring's tests beside four busy loops: none may need an idle machine (BUSY=4, RING=test or proof)
+	@[[ '$(RING)' != proof ]] || $(MAKE) --no-print-directory programs
+	@scripts/busy.sh '$(BUSY)' $(if $(strip $(ARGS)),$(python) -m pytest $(ARGS),$(rings) -m '$(if $(filter proof,$(RING)),proof,not proof)')
 
 .PHONY: postgres
 postgres: .venv

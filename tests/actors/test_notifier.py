@@ -391,7 +391,7 @@ def test_the_settings_are_checked_when_they_are_made() -> None:
         ("update {listener} set url = 'gopher://shop.example/x' where task = 1", "is no URL"),
         ("update {listener} set url = 'http://[' where task = 1", "is no URL"),
         ("update {listener} set url = '', host = '' where task = 1", "is no URL"),
-        ("update {notice} set body = ? where task = 1", "does not read"),
+        ("update {notice} set body = ? where task = 1", "is unreadable"),
     ],
 )
 async def test_a_listener_or_a_notice_that_does_not_read_is_given_up_and_the_others_are_told(
