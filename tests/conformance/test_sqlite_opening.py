@@ -135,7 +135,9 @@ async def test_a_read_only_file_is_an_outage_with_its_remedy_but_for_who_only_lo
     await looker.close()
 
 
-async def test_opening_waits_for_nobody_who_writes(place: SQLiteWorld) -> None:
+async def test_opening_waits_for_nobody_who_writes(
+    place: SQLiteWorld, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The lock may be the caller's own: only a write waits for it, and says whose it may be when that takes too long."""
     made = place.store()
     await made.open(migrate=True)
@@ -145,6 +147,7 @@ async def test_opening_waits_for_nobody_who_writes(place: SQLiteWorld) -> None:
         await made.close()
         await made.open(migrate=migrate)
         assert await made.tasks.find(Filter()) == []
+    monkeypatch.setattr("makegood.store.sqlite.store_threads._BUSY_TRIES", 5)
     with pytest.raises(StoreUnavailableError, match="another connection, perhaps of this very process"):
         await made.tasks.submit([draft(1)])
     writing.execute("rollback")
