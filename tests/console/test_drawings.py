@@ -9,7 +9,7 @@ from msgspec.structs import replace
 from makegood.console.attempts import ShownAttempt, course
 from makegood.console.conditions import condition_text
 from makegood.console.looks import left
-from makegood.console.pages.task import TaskPage
+from makegood.console.pages.task import TaskPage, TaskSources, task_page
 from makegood.console.rungs import ticks
 from makegood.model.plan import Condition, Ref, StepPlan, Template
 from tests.console.drawing import drawings, drawn, html, page
@@ -127,6 +127,14 @@ def test_a_page_is_whole(name: str) -> None:
     assert "needs the role" not in text
 
 
+def test_what_is_folded_is_an_entry_of_the_list() -> None:
+    """A screen reader counts rungs and folds alike, and the rungs inside a fold are a list of their own."""
+    text = html(page("wide"))
+    assert text.count('<div class="ladder__line" role="listitem"><details class="ladder__fold fold">') == 1
+    assert text.count('role="list" aria-label="folded steps"') == 1
+    assert 'role="listitem"><details class="beyond"' in html(page("round_two"))
+
+
 def test_a_dozen_items_are_dots_that_link_to_their_attempts() -> None:
     """Three hundred are a meter."""
     assert html(page("few")).count('class="dot-link"') == 12
@@ -158,3 +166,40 @@ def test_what_is_compared_with_a_secret_is_covered() -> None:
     hidden = Template(("", ""), (Ref("step", 0, ("card_number",)),))
     plan = StepPlan(view.idx, "when", "when", condition=Condition("eq", hidden, Template(('"4111"',))))
     assert condition_text(replace(view, plan=plan), found) == "when screen.card_number is •••"
+
+
+def test_a_second_later_only_what_moves_by_itself_is_another_text() -> None:
+    """Countdowns and the drawing of time: everything else waits until something happens."""
+    task = recorded("in_doubt")
+
+    def shown(later: float) -> dict[str, str]:
+        steps = [
+            replace(one, due=one.due - later) if one.due is not None else one for one in task.detail.steps
+        ]
+        made = task_page(
+            TaskSources(
+                found=replace(task.detail, steps=steps),
+                events=task.events,
+                nodes=task.nodes,
+                now=task.now + later,
+            )
+        )
+        text = re.sub(r'data-(ring|until)="[^"]*"|stroke-dasharray="[^"]*"', "", html(made))
+        return {
+            name: text.split(f'id="{name}"')[1].split("</section>")[0]
+            for name in ("ladder", "attempts", "history", "acts", "verdict")
+        }
+
+    assert shown(0.0) == shown(3.0)
+
+
+def test_now_moves_in_steps_in_the_drawing_of_time() -> None:
+    """Of an hour: every 18 seconds."""
+    task = recorded("in_doubt")
+
+    def took(at: float) -> str:
+        return task_page(TaskSources(found=task.detail, events=task.events, nodes=task.nodes, now=at)).took
+
+    begun = task.detail.task.created
+    assert took(begun + 3600.0) == "1 h so far"
+    assert took(begun + 20.5) == took(begun + 20.9) == "20 s so far"

@@ -68,7 +68,6 @@ def attempt_lines(
     nodes: Sequence[NodeView],
     *,
     identity: Identity | None = None,
-    now: float,
     submission: int,
 ) -> list[AttemptLine]:
     """Return the lines of a submission. ``identity``: the store's, which keys and tokens hold."""
@@ -89,7 +88,7 @@ def attempt_lines(
         prefix = {"do": "a", "probe": "p", "undo": "u"}[attempt.doing]
         first = named.setdefault((attempt.idx, attempt.doing), f"{prefix}-{attempt.idx}")
         taken = any(line.id == first for line in made)
-        line = _line(attempt, views[attempt.idx], now)
+        line = _line(attempt, views[attempt.idx])
         line.facts = _facts(found, attempt, views[attempt.idx], known, identity)
         line.id = f"{first}-{len(made)}" if taken else first
         _details(line, attempt, views[attempt.idx], whole, last=_is_last(attempt, course))
@@ -132,7 +131,7 @@ def _is_last(attempt: ShownAttempt, course: Course) -> bool:
     return same[-1] is attempt
 
 
-def _line(attempt: ShownAttempt, view: StepView, now: float) -> AttemptLine:
+def _line(attempt: ShownAttempt, view: StepView) -> AttemptLine:
     state, said = _STATE[attempt.end]
     number = f"attempt {attempt.number}" if attempt.number is not None else "attempt"
     what = {
@@ -143,13 +142,13 @@ def _line(attempt: ShownAttempt, view: StepView, now: float) -> AttemptLine:
     if attempt.doing != "do" and attempt.number is None:
         what = attempt.doing
     return AttemptLine(
-        id="", step=view.name, what=what, state=state, said=said, words=_words(attempt, view, now),
+        id="", step=view.name, what=what, state=state, said=said, words=_words(attempt, view),
         at=attempt.ended if attempt.ended is not None else attempt.asked,
         late=attempt.late, open=attempt.end == "undo failed",
     )  # fmt: skip
 
 
-def _words(attempt: ShownAttempt, view: StepView, now: float) -> str:
+def _words(attempt: ShownAttempt, view: StepView) -> str:
     error = attempt.error or (view.error or "" if attempt.end in ("failed", "undo failed") else "")
     if attempt.end in ("failed", "undo failed") and (error or attempt.why):
         return (error or attempt.why).partition("\n")[0]
@@ -160,9 +159,7 @@ def _words(attempt: ShownAttempt, view: StepView, now: float) -> str:
         )
         return (error.partition("\n")[0] or silent or "no answer") + late
     if attempt.ended is None:
-        return f"for {brief(max(0.0, now - attempt.asked))}" + (
-            "" if attempt.node is not None else ", no process has taken it"
-        )
+        return "under way" if attempt.node is not None else "no process has taken it yet"
     return f"in {brief(max(0.0, attempt.ended - attempt.asked))}"
 
 

@@ -12,6 +12,7 @@ from makegood.base.durations import brief
 from makegood.client.undo_preview import turns, what_happens
 from makegood.console.attempts import Course, ShownAttempt
 from makegood.console.conditions import condition_text, verdict_text
+from makegood.console.day_time import day_time
 from makegood.console.ladder import SETTLED, LadderStep, OddItem
 from makegood.errors import StoreError
 from makegood.model.plan import StepPlan
@@ -229,7 +230,7 @@ def _note(reading: _Reading, view: StepView, how: str) -> str:
     if view.doing in ("do", "probe") and view.state == "running":
         return _in_flight(reading, view)
     if view.waiting and view.state == "ready" and view.due is not None:
-        return f"again in {brief(max(0.0, view.due))}" + (f": {view.error}" if view.error else "")
+        return f"again at {day_time(reading.now + view.due)}" + (f": {view.error}" if view.error else "")
     if how == "done, by probe":
         return "no answer at first; its probe found that it had happened"
     return ""
@@ -243,9 +244,7 @@ def _in_flight(reading: _Reading, view: StepView) -> str:
     left = (
         ""
         if view.due is None
-        else f"{brief(view.due)} left"
-        if view.due > 0
-        else f"overdue by {brief(-view.due)}"
+        else f"{'deadline' if view.due > 0 else 'overdue since'} {day_time(reading.now + view.due)}"
     )
     return ", ".join(filter(None, (f"{what} {where}".strip(), left)))
 
@@ -254,7 +253,9 @@ def _undo_note(reading: _Reading, view: StepView) -> str:
     if view.state == "undo_failed":
         return view.error or ""
     if view.state == "undoing":
-        again = f"again in {brief(max(0.0, view.due))}" if view.waiting and view.due is not None else ""
+        again = (
+            f"again at {day_time(reading.now + view.due)}" if view.waiting and view.due is not None else ""
+        )
         flight = _in_flight(reading, view) if view.doing == "undo" and view.taken_by is not None else ""
         return "; ".join(filter(None, (view.error if view.failures else "", again or flight)))
     if view.stood and view.state != "kept":

@@ -11,6 +11,7 @@ from makegood.base.durations import brief
 from makegood.console import looks
 from makegood.console.attempt_lines import AttemptLine, attempt_lines
 from makegood.console.attempts import Course, course
+from makegood.console.day_time import day_time
 from makegood.console.gantt import Chart
 from makegood.console.in_place import InPlace, Undoing, in_place, should_not, undo_preview
 from makegood.console.ladder import LadderRow, LadderStep, ladder
@@ -172,7 +173,7 @@ def task_page(
     names = {view.id: view.info.name for view in sources.nodes}
     steps = rungs(found, way, now=sources.now, nodes=names, skipped=skipped)
     goal = "undo" if found.task.goal == "undo" or found.task.state in ("undoing", "undone") else "forward"
-    entries = in_place(found)
+    entries, steady = in_place(found), _steady(sources.now, way.began.get(wanted, found.task.created), way)
     attended = any(
         "scheduler" in view.info.roles and not view.stopped and not view.dead for view in sources.nodes
     )
@@ -188,11 +189,9 @@ def task_page(
         submissions=list(range(1, current + 1)),
         began=way.began.get(wanted, found.task.created),
         ended=way.ended.get(wanted),
-        chart=timeline(found, way, _rows(steps), now=sources.now, nodes=names, submission=wanted),
-        took=_took(found, way, wanted, sources.now),
-        attempts=attempt_lines(
-            found, way, sources.nodes, identity=sources.identity, now=sources.now, submission=wanted
-        ),
+        chart=timeline(found, way, _rows(steps), now=steady, nodes=names, submission=wanted),
+        took=_took(found, way, wanted, steady),
+        attempts=attempt_lines(found, way, sources.nodes, identity=sources.identity, submission=wanted),
         asked=sum(a.submission == wanted and a.end != "planned" for a in way.attempts),
         history=history_rows(sources.events, sources.audits, nodes=names, terms=sources.terms, show=show),
         show=show,
@@ -254,6 +253,13 @@ def earlier(
     return replace(found, task=task, steps=steps, asked=()), kept
 
 
+def _steady(now: float, began: float, way: Course) -> float:
+    """Return the "now" of the drawing: it moves in steps, the longer the task lasts the longer ones."""
+    step = max(1.0, (now - began) / 200)
+    last = [a.ended if a.ended is not None else a.asked for a in way.attempts if a.end != "planned"]
+    return max(began + (now - began) // step * step, *last, began)
+
+
 def _rows(steps: Sequence[LadderStep]) -> list[tuple[str, list[int]]]:
     """Return the rows of the time: a rung's name, and the steps whose attempts it shows."""
     made = []
@@ -292,15 +298,14 @@ def _took(found: TaskDetail, way: Course, submission: int, now: float) -> str:
 def _facts(found: TaskDetail, names: Mapping[int, str], way: Course, now: float) -> list[tuple[str, str]]:
     task = found.task
     ended = way.ended.get(task.submission, task.ended) if task.state in AT_REST else None
-    left = None if task.complete_by is None or ended is not None else task.complete_by - now
-    deadline = "" if left is None else f"in {brief(left)}" if left > 0 else f"passed {brief(-left)} ago"
+    deadline = "" if task.complete_by is None or ended is not None else day_time(task.complete_by)
+    if deadline and task.complete_by is not None and task.complete_by < now:
+        deadline = f"passed at {deadline}"
     holder = "" if task.locked_by is None else names.get(task.locked_by, f"node {task.locked_by}")
     facts = [
         ("workflow", f"{task.app}.{task.workflow}"),
-        (
-            "took" if ended is not None else "runs for",
-            brief(max(0.0, (ended if ended is not None else now) - task.created)),
-        ),
+        ("submitted", day_time(task.created)),
+        ("took", "" if ended is None else brief(max(0.0, ended - task.created))),
         ("failures", f"{task.failure_count:,}" if task.failure_count else ""),
         ("deadline", deadline),
         (
