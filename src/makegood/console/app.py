@@ -24,6 +24,7 @@ from makegood.client.client import Client
 from makegood.client.operators import under_request
 from makegood.console.access import Access, LoginNeededError, ResolveAccess, ResolveUser, body_of
 from makegood.console.acts import TaskActs
+from makegood.console.bulk_forms import BulkForms
 from makegood.console.login import LoginPages
 from makegood.console.outcomes import BY_SCRIPT, Outcomes, Toast
 from makegood.console.outcomes import COOKIE as SAID
@@ -121,7 +122,11 @@ class ConsoleApp:
         self.routes: Sequence[Route] = ()
         self._patterns: list[tuple[Any, Route]] = []
         self._outcomes = Outcomes(access.logins, self._renderer)
-        self.answer(routes(files, LoginPages(access, self._renderer), TaskActs(self._outcomes)))
+        self.answer(
+            routes(
+                files, LoginPages(access, self._renderer), TaskActs(self._outcomes), BulkForms(self._outcomes)
+            )
+        )
         self._opening = asyncio.Lock()
         self._open = not self._owned
 

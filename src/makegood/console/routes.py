@@ -2,13 +2,14 @@
 
 from makegood.console import exports
 from makegood.console.acts import TaskActs
+from makegood.console.bulk_forms import BulkForms
 from makegood.console.login import LoginPages
 from makegood.console.pages import agents, alerts, audit, bulk, cluster, errors, overview, stores, task, tasks
 from makegood.console.static_files import StaticFiles
 from makegood.console.visits import Route, page
 
 
-def routes(files: StaticFiles, login: LoginPages, acts: TaskActs) -> tuple[Route, ...]:
+def routes(files: StaticFiles, login: LoginPages, acts: TaskActs, forms: BulkForms) -> tuple[Route, ...]:
     """Return all routes of a console."""
     return (
         page("/", overview.context, "overview.html", here="overview"),
@@ -26,6 +27,7 @@ def routes(files: StaticFiles, login: LoginPages, acts: TaskActs) -> tuple[Route
         page("/stores/doctor", stores.doctor, "stores.html", here="stores", role="operator"),
         *exports.routes(),
         *acts.routes(),
+        *forms.routes(),
         Route(path="/login", role="everyone", kind="login", respond=login.show),
         Route(path="/login", role="everyone", kind="login", respond=login.enter, methods=("POST",)),
         Route(path="/logout", role="viewer", kind="login", respond=login.leave, methods=("POST",)),

@@ -1,0 +1,75 @@
+"""Forms that begin and stop commands on many tasks, and ask the leader to step down.
+
+The leading Supervisor carries them out: what a form does here is one row, written with who and why.
+"""
+
+from typing import Final, get_args
+
+from starlette.responses import Response
+
+from makegood.console.acts import who_of, why_of
+from makegood.console.outcomes import ActOutcome, Outcomes
+from makegood.console.pages import bulk
+from makegood.console.visits import Denied, Route, Visit, act
+from makegood.errors import ActRefusedError, BulkNotFoundError
+from makegood.store.oversight_records import BulkKind
+
+_VERBS: Final = {"cancel": "cancelled", "undo": "undone", "resubmit": "resubmitted"}
+
+
+class BulkForms:
+    """The acts on many tasks, and on the leader."""
+
+    def __init__(self, outcomes: Outcomes) -> None:
+        self._outcomes = outcomes
+
+    def routes(self) -> tuple[Route, ...]:
+        """Return their routes."""
+        return (
+            act("/bulk", self.begin),
+            act("/bulk/{id}/stop", self.stop),
+            act("/cluster/step-down", self.step_down, role="admin"),
+        )
+
+    async def begin(self, visit: Visit) -> Response:
+        """Begin a command on the tasks that the form selects, or on all that match its filter."""
+        kind = next((kind for kind in get_args(BulkKind) if kind == visit.field("kind")), None)
+        if kind is None:
+            raise Denied(400, "Not understood", f"kind is one of {', '.join(get_args(BulkKind))}.")
+        wanted = bulk.chosen(visit.form)
+        found = await visit.client.bulk(kind, wanted, why=why_of(visit), who=who_of(visit))
+        visit.reads.forget()
+        tasks = f"{found.counted:,}{'+' if found.more else ''} task{'s' * (found.counted != 1)}"
+        text = "The leading Supervisor sends the commands; this page shows how far it is."
+        outcome = ActOutcome("ok", f"{tasks} will be {_VERBS[kind]}", text, f"/bulk/{found.id}")
+        return self._outcomes.respond(visit, outcome)
+
+    async def stop(self, visit: Visit) -> Response:
+        """Stop a command on many tasks: it reaches no more of them."""
+        name = visit.params["id"]
+        back = f"/bulk/{name}"
+        try:
+            found = await visit.client.stop_bulk(name, why=why_of(visit), who=who_of(visit))
+            outcome = ActOutcome("ok", "Stopped", f"{found.sent:,} tasks had been sent the command.", back)
+        except BulkNotFoundError as missing:
+            raise Denied(404, "Not found", str(missing)) from None
+        except ActRefusedError as refused:
+            outcome = ActOutcome("need", "Refused", str(refused), back, 409)
+        finally:
+            visit.reads.forget()
+        return self._outcomes.respond(visit, outcome)
+
+    async def step_down(self, visit: Visit) -> Response:
+        """Ask the leader of the epoch that the form names to step down."""
+        epoch = visit.field("epoch")
+        if not (epoch.isascii() and epoch.isdecimal() and len(epoch) < 19):
+            raise Denied(400, "Not understood", "The form does not name the epoch of a leader.")
+        try:
+            leader = await visit.client.step_down(epoch=int(epoch), why=why_of(visit), who=who_of(visit))
+            text = "It does so after its present pass; another Supervisor takes the lead."
+            outcome = ActOutcome("ok", f"{leader} is asked to step down", text, "/cluster")
+        except ActRefusedError as refused:
+            outcome = ActOutcome("need", "Refused", str(refused), "/cluster", 409)
+        finally:
+            visit.reads.forget()
+        return self._outcomes.respond(visit, outcome)

@@ -1,0 +1,65 @@
+"""Forms on many tasks and on the leader: what they write, who may send them, and how a refusal reads."""
+
+from pathlib import Path
+
+from makegood.base import ids
+from makegood.store.views import Filter
+from tests.console.consoles import a_console
+from tests.console.test_acts import act, at_work
+
+
+async def test_tasks_that_match_are_meant(tmp_path: Path) -> None:
+    """The form writes one row; its page follows it; the audit names who and why."""
+    async with at_work(tmp_path) as (console, _):
+        browser = console.browser("otto")
+        got = await act(console, browser, "/bulk", kind="undo", q="state:error", reason="wrong price")
+        (made,) = await console.app.client.bulk_acts()
+        assert (got.status, got.headers["location"]) == (303, f"/bulk/{made.id}")
+        assert (made.who, made.why, made.wanted.states, made.counted) == (
+            "otto",
+            "wrong price",
+            ("error",),
+            1,
+        )
+        shown = (await browser.get(f"/bulk/{made.id}")).text
+        assert "1 task will be undone" in shown
+        assert "Undo 1 task" in shown
+
+
+async def test_selected_tasks_win_over_the_filter(tmp_path: Path) -> None:
+    async with at_work(tmp_path) as (console, task):
+        browser = console.browser("otto")
+        await act(console, browser, "/bulk", kind="resubmit", q="state:undone", ids=task.id, reason="")
+        (made,) = await console.app.client.bulk_acts()
+        assert made.wanted.ids == (ids.parse(task.id),)
+
+
+async def test_what_cannot_be_meant_is_said(tmp_path: Path) -> None:
+    """No kind, no tasks, a filter that is not understood, an act and a leader that do not exist."""
+    async with a_console(tmp_path) as console:
+        browser, admin = console.browser("otto"), console.browser("ada")
+        for path, fields, status, said in (
+            ("/bulk", {"kind": "explode", "q": "state:error"}, 400, "kind is one of cancel, undo, resubmit"),
+            ("/bulk", {"kind": "undo", "q": ""}, 400, "no task is chosen"),
+            ("/bulk", {"kind": "undo", "q": "stat:error"}, 400, "did you mean state:"),
+            ("/bulk/b-1/stop", {}, 404, "there is no command on many tasks"),
+        ):
+            got = await act(console, browser, path, **fields)
+            assert (got.status, said in got.text) == (status, True), got.text
+        assert (await act(console, browser, "/cluster/step-down", epoch="1")).status == 403
+        assert (await act(console, admin, "/cluster/step-down", epoch="one")).status == 400
+        refused = await act(console, admin, "/cluster/step-down", epoch="1")
+        assert refused.status == 303
+        assert "nobody leads under epoch 1" in (await admin.get("/cluster")).text
+        assert await console.app.client.store.oversight.bulk_acts() == []
+
+
+async def test_a_command_on_many_tasks_is_stopped_once(tmp_path: Path) -> None:
+    """Who comes second reads who was first."""
+    async with a_console(tmp_path) as console:
+        otto, ada = console.browser("otto"), console.browser("ada")
+        made = await console.app.client.bulk("cancel", Filter(states=("error",)))
+        await act(console, otto, f"/bulk/{made.id}/stop", reason="enough")
+        assert (await console.app.client.bulk_act(made.id)).stopped_by == "otto"
+        await act(console, ada, f"/bulk/{made.id}/stop")
+        assert "by otto already" in (await ada.get("/bulk")).text
