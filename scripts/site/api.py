@@ -26,7 +26,7 @@ GROUPS: Mapping[str, Sequence[str]] = {
     "Queues and notifications": ("Queue", "SyncQueue", "QueueMessage", "Sent", "verified"),
     "Run": ("Node", "SyncNode", "Options", "Pass"),
     "Records": (
-        "TaskView", "TaskDetail", "StepView", "EventView", "AuditView", "AlertView", "MessageView", "QueueView", "ListenerView",
+        "TaskView", "TaskDetail", "BulkView", "StepView", "EventView", "AuditView", "AlertView", "MessageView", "QueueView", "ListenerView",
     ),
 }  # fmt: skip
 """The names of ``makegood`` by subject. Errors make the last group."""
@@ -40,13 +40,21 @@ INTERNAL: Mapping[str, Sequence[str]] = {
     "Call": ("traced",),
     "FakeService": ("ask_now", "carried_out", "spell", "spell_ends", "take_back", "under_way"),
     "Inbox": ("checked", "pause", "prepare", "read"),
-    "LeaseCase": ("prove",),
     "Node": ("agents", "infos", "notifier", "scheduler"),
     "Options": ("poll_seconds", "receivers"),
     "Plan": ("fingerprint", "returns_type"),
     "Workflow": ("find_action", "plan_from"),
 }  # fmt: skip
 """What other parts of makegood ask of a class, and users need not."""
+
+VALUES: Mapping[str, str] = {
+    "NOTHING": "For ``undo=mg.NOTHING``: the action only reads, or its effect is harmless. makegood lists the effect as long as it is in place.",
+    "NOT_HAPPENED": "What a probe returns if certainly nothing happened.",
+    "NEVER": "For ``retry=mg.NEVER``, at services without idempotency keys: one try. makegood neither repeats nor undoes a step in doubt, "
+    "unless a probe can decide.",
+    "LEASE_STORE_CASES": "What every lease store must do. To prove yours, call ``await case.prove(world)`` for each of these cases.",
+}
+"""Public names that are values, which have no docstring of their own."""
 
 
 def exported(module: str) -> Sequence[str]:
@@ -75,7 +83,11 @@ def _entry(module: str, name: str) -> str:
         if hidden := [*OLD.get(name, ()), *INTERNAL.get(name, ())]:
             options.append(f":exclude-members: {', '.join(hidden)}")
         return _directive("autoclass", f"{module}.{name}", options)
-    return _directive("autofunction" if callable(one) else "autodata", f"{module}.{name}", [])
+    if not callable(one):
+        return "\n".join(
+            ["```{eval-rst}", f".. py:data:: {module}.{name}", "", f"   {VALUES[name]}", "```", ""]
+        )
+    return _directive("autofunction", f"{module}.{name}", [])
 
 
 def _directive(kind: str, name: str, options: Sequence[str]) -> str:

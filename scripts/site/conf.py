@@ -65,7 +65,7 @@ def with_signature(
     _app: Sphinx, what: str, _name: str, _one: Any, _options: Any, signature: str | None, returns: str | None
 ) -> tuple[str | None, str | None]:
     """Show no parameters of a class that only makegood itself makes: those are private."""
-    private = what == "class" and signature is not None and signature.startswith("(_")
+    private = what == "class" and signature is not None and signature.startswith(("(_", "(world: "))
     return ("" if private else signature), returns
 
 
