@@ -98,6 +98,17 @@ async def test_an_administrator_settles_a_step(tmp_path: Path) -> None:
         assert await task.result() == "receipt 7"
 
 
+async def test_an_administrator_moves_a_deadline(tmp_path: Path) -> None:
+    """Of a task that goes forward; for any other the rules refuse it, and a length that is none is not understood."""
+    async with at_work(tmp_path) as (console, task):
+        path = f"/tasks/{task.id}/extend"
+        assert (await act(console, console.browser("otto"), path, more="1h", reason="x")).status == 403
+        ada = console.browser("ada")
+        assert (await act(console, ada, path, more="soon", reason="x")).status == 400
+        assert (await act(console, ada, path, more="1h", reason="x")).status == 303
+        assert "only the deadline of a task that goes forward can be moved" in (await ada.get("/")).text
+
+
 async def test_a_task_that_is_not_there(tmp_path: Path) -> None:
     """Is a page of the console, for a wrong id as well."""
     async with a_console(tmp_path) as console:

@@ -27,7 +27,7 @@ MOST_ALERTS: Final = 500
 Do = Callable[[TaskHandle[Any], Visit], Awaitable[Answer]]
 
 _DONE: Final = {
-    "cancel": "Cancelled", "undo": "The undo has begun", "resubmit": "Resubmitted", "edit": "Resubmitted with other input", "settle": "Settled",
+    "cancel": "Cancelled", "undo": "The undo has begun", "resubmit": "Resubmitted", "edit": "Resubmitted with other input", "settle": "Settled", "extend": "The deadline is later",
 }  # fmt: skip
 
 
@@ -45,6 +45,7 @@ class TaskActs:
             act("/tasks/{id}/resubmit", self._on_task("resubmit", _resubmit)),
             act("/tasks/{id}/edit", self._on_task("edit", _edit), role="admin"),
             act("/tasks/{id}/settle", self._on_task("settle", _settle), role="admin"),
+            act("/tasks/{id}/extend", self._on_task("extend", _extend), role="admin"),
             act("/alerts/acknowledge", self.acknowledge),
             act("/alerts/test", self.test),
         )
@@ -140,6 +141,10 @@ async def _settle(task: TaskHandle[Any], visit: Visit) -> Answer:
     outcome = visit.field("outcome")
     value = _json(visit.form.get("value", "") or "null", "The result") if outcome == "done" else None
     return await task.settle(visit.field("step"), outcome=outcome, value=value, **_said(visit, required=True))
+
+
+async def _extend(task: TaskHandle[Any], visit: Visit) -> Answer:
+    return await task.extend(visit.field("more"), **_said(visit))
 
 
 def _json(text: str, what: str) -> Any:

@@ -4,6 +4,8 @@ import shlex
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+from msgspec.structs import replace
+
 from makegood import saga
 from makegood.base import ids
 from makegood.client.replanning import held
@@ -11,7 +13,8 @@ from makegood.client.undo_preview import needs_settling
 from makegood.console.in_place import Undoing, undo_preview
 from makegood.console.verdict import names
 from makegood.errors import StoreError
-from makegood.model.messages import ACTS, TaskMessage
+from makegood.model.messages import TaskMessage
+from makegood.model.shape import HeldTask
 from makegood.saga import rules
 from makegood.store.views import TaskDetail
 
@@ -36,6 +39,7 @@ class ActOffer:
     title: str
     means: str
     command: str
+    """The same on the command line; "" if it has none."""
     step: str = ""
     settled: tuple[tuple[str, str], ...] = ()
     """(outcome, meaning) that the operator may state about ``step``."""
@@ -82,7 +86,7 @@ def offers(found: TaskDetail) -> Offers:
     first = [_settle(found, name, tuple(outcomes)) for name, outcomes in list(settled.items())[:MOST_SETTLED]]
     made.more = max(0, len(settled) - MOST_SETTLED)
     made.acts = first + made.acts if needs_settling(found) else made.acts + first
-    if _can_be_extended(found):
+    if _can_be_later(found, task):
         made.acts.append(_extend(found))
     if found.task.state in ("error", "undone") and made.find("resubmit") is None:
         answer = saga.tried(task, TaskMessage("resubmit"))
@@ -97,11 +101,9 @@ _MEANS = {
 }
 
 
-def _can_be_extended(found: TaskDetail) -> bool:
-    """Whether the task has a deadline that still counts."""
-    task = found.task
-    open_ = task.goal == "forward" and task.state in ("pending", "processing")
-    return "extend" in ACTS and task.complete_by is not None and open_
+def _can_be_later(found: TaskDetail, task: HeldTask) -> bool:
+    """Whether the task has a deadline that counts."""
+    return rules.may_be_later(replace(task.task, timed=found.task.complete_by is not None))
 
 
 def _command(found: TaskDetail, *words: str) -> str:
@@ -189,8 +191,8 @@ def _settle(found: TaskDetail, step: str, outcomes: tuple[tuple[str, str], ...])
 def _extend(found: TaskDetail) -> ActOffer:
     return ActOffer(
         id="extend", act="extend", role="admin", icon="waiting", look="", label="Extend the deadline…", verb="Extend the deadline",
-        title=f"Extend the deadline of {_name(found)}", means="The whole task gets more time, up to 7 days from now.",
-        command=_command(found, "extend", "1h"),
+        title=f"Extend the deadline of {_name(found)}", means="The whole task gets more time, at most a week from now.",
+        command="",
     )  # fmt: skip
 
 
