@@ -11,11 +11,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import settings
+from hypothesis import HealthCheck, settings
 
 from tests.rings import PROOF, RINGS, ring_of
 
-settings.register_profile("any machine", deadline=None)  # how fast an example runs is no finding
+# How fast an example is made or runs is no finding.
+settings.register_profile("any machine", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("any machine")
 
 OUTCOMES = ("passed", "failed", "skipped", "error")

@@ -258,7 +258,7 @@ async def test_an_operator_settles_resubmits_and_undoes(store: Store) -> None:
         assert (await task.settle("charge", value="paid by hand", why="rang the bank")).verdict == "applied"
         assert await task.result(timeout="60s") == "paid by hand"
         assert (await task.undo()).verdict == "applied"
-        assert (await task.wait("20s")).state == "undone"
+        assert (await task.wait("60s")).state == "undone"
         broken[0] = False
         await task.resubmit()
         assert await task.result(timeout="60s") == "paid o"

@@ -78,9 +78,9 @@ async def test_an_undone_task_runs_as_a_whole_on_corrected_inputs(store: Store) 
     app, sell, books = shop()
     async with Node(app, store, roles=("scheduler", "agent"), options=QUIET) as node:
         task = await node.client.submit(sell, Order("a", 100, "visa"))
-        assert (await task.result("30s"))["total"] == "ordered 100, charged 100"
+        assert (await task.result("60s"))["total"] == "ordered 100, charged 100"
         await task.undo(why="wrong sum")
-        await task.wait("30s")
+        await task.wait("60s")
         corrected = [Order("a", 250, "visa")]
         with pytest.raises(
             ActRefusedError, match=r"charge \(order, cents, card\), the result; name the code"
@@ -93,7 +93,7 @@ async def test_an_undone_task_runs_as_a_whole_on_corrected_inputs(store: Store) 
         assert (await task.status()).task.state == "undone", "nothing is written before"
         answer = await task.resubmit(inputs=corrected, workflow=sell, why="it was 250")
         assert (answer.verdict, answer.change) == ("applied", dry.change)
-        assert await task.result("30s") == {"total": "ordered 250, charged 250", "note": "250 cents"}
+        assert await task.result("60s") == {"total": "ordered 250, charged 250", "note": "250 cents"}
         assert books[-2:] == ["invoice 250", "charge 250"]
         assert await changed(node, task.id) == json.loads(dry.change or b"")
 
@@ -102,18 +102,18 @@ async def test_a_step_that_is_done_keeps_what_it_did_and_is_undone_with_that(sto
     app, sell, books = shop()
     async with Node(app, store, roles=("scheduler", "agent"), options=QUIET) as node:
         task = await node.client.submit(sell, Order("a", 100, "expired"))
-        await task.wait("30s")
+        await task.wait("60s")
         answer = await task.resubmit(inputs=[{"id": "a", "cents": 250, "card": "visa"}], workflow=sell)
         assert answer.outcome.endswith("with corrected inputs; invoice keeps what it did")
-        assert await task.result("30s") == {"total": "ordered 250, charged 250", "note": "250 cents"}
+        assert await task.result("60s") == {"total": "ordered 250, charged 250", "note": "250 cents"}
         assert books == ["invoice 100", "charge 250"]
         kept = (await changed(node, task.id))["kept"]
         assert [(one["step"], one["was"]["order"]["cents"]) for one in kept] == [("invoice", 100)]
         await task.undo()
-        await task.wait("30s")
+        await task.wait("60s")
         assert books[2:] == ["refund 250", "withdraw 100"]
         await task.resubmit()
-        await task.wait("30s")
+        await task.wait("60s")
         assert books[4:] == ["invoice 250", "charge 250"], "what runs again runs on the corrected inputs"
 
 
@@ -127,7 +127,7 @@ async def test_what_cannot_be_corrected_says_why(store: Store) -> None:
 
     async with Node(app, store, roles=("scheduler", "agent"), options=QUIET) as node:
         task = await node.client.submit(sell, Order("a", 100, "expired"))
-        await task.wait("30s")
+        await task.wait("60s")
         with pytest.raises(
             ActRefusedError,
             match=r"step 3 would be wrap \(desk\.wrap\) instead of total \(desk\.total\); undo this",
@@ -154,7 +154,7 @@ async def test_an_action_that_was_renamed_is_the_same(store: Store) -> None:
     app, sell, _ = shop()
     async with Node(app, store, roles=("scheduler", "agent"), options=QUIET) as node:
         task = await node.client.submit(sell, Order("a", 100, "expired"))
-        await task.wait("30s")
+        await task.wait("60s")
     new = mg.App("part")
     desk = new.agent("desk")
 
@@ -178,7 +178,7 @@ async def test_an_action_that_was_renamed_is_the_same(store: Store) -> None:
     async with Node(new, store, roles=("scheduler", "agent"), options=QUIET) as node:
         again = node.client.task(task.id, str)
         await again.resubmit(inputs=[Order("a", 250, "visa")], workflow=sells)
-        assert await again.result("30s") == "ordered 250, charged 250"
+        assert await again.result("60s") == "ordered 250, charged 250"
 
 
 def test_blocking_code_corrects_too(tmp_path: Path) -> None:
@@ -187,8 +187,8 @@ def test_blocking_code_corrects_too(tmp_path: Path) -> None:
         app, f"sqlite:///{tmp_path / 'shop.db'}", roles=("scheduler", "agent"), options=QUIET
     ) as node:
         task = node.client.submit(sell, Order("a", 100, "expired"))
-        task.wait("30s")
+        task.wait("60s")
         corrected = [Order("a", 250, "visa")]
         assert task.resubmit(inputs=corrected, workflow=sell, dry_run=True).verdict == "applied"
         task.resubmit(inputs=corrected, workflow=sell)
-        assert task.result("30s") == {"total": "ordered 250, charged 250", "note": "250 cents"}
+        assert task.result("60s") == {"total": "ordered 250, charged 250", "note": "250 cents"}

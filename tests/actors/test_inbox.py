@@ -150,7 +150,7 @@ async def test_messages_become_tasks_with_what_the_function_wrote(
         await send(store, *((f"o-{n:02}", n) for n in range(20)), correlation_id="c-1")
         await until_empty(store)
         tasks = await store.tasks.find(Filter())
-        results = await asyncio.gather(*(node.client.task(task.id, str).result("20s") for task in tasks))
+        results = await asyncio.gather(*(node.client.task(task.id, str).result("60s") for task in tasks))
     assert sorted(results) == [f"hold of o-{n:02}" for n in range(1, 20)]  # the one without cents is no task
     assert await written(store) == [f"o-{n:02}" for n in range(20)]
     assert {task.correlation_id for task in tasks} == {"c-1"}

@@ -48,7 +48,7 @@ async def test_all_that_match_are_done_in_batches_each_with_its_own_answer(store
         client = node.client
         many = [await client.submit(flow, f"o-{n}") for n in range(AT_ONCE + 5)]
         bad = await client.submit(flow, "bad")
-        await asyncio.gather(*(task.wait("30s") for task in [*many, bad]))
+        await asyncio.gather(*(task.wait("60s") for task in [*many, bad]))
         assert await client.count(Filter(states=("processed",))) == len(many)
         seen: list[Acted] = []
         done = await client.undo_all(
@@ -56,7 +56,7 @@ async def test_all_that_match_are_done_in_batches_each_with_its_own_answer(store
         )
         assert seen == done
         assert [acted.verdict for acted in done] == ["noop"] + ["applied"] * len(many), "newest first"
-        await asyncio.gather(*(task.wait("30s") for task in many))
+        await asyncio.gather(*(task.wait("60s") for task in many))
         assert await client.count(Filter(states=("undone",))) == len(many) + 1
         entries = await client.audit(limit=1000)
         assert len({entry.act for entry in entries}) == len(many) + 1
@@ -69,7 +69,7 @@ async def test_a_limit_and_what_is_refused_for_one_alone(store: Store) -> None:
     async with Node(app, store, roles=("scheduler", "agent"), options=QUIET) as node:
         client = node.client
         tasks = [await client.submit(flow, order) for order in ("a", "bad", "b")]
-        await asyncio.gather(*(task.wait("30s") for task in tasks))
+        await asyncio.gather(*(task.wait("60s") for task in tasks))
         first = await client.cancel_all(Filter(), limit=1)
         assert [(acted.task, acted.verdict) for acted in first] == [(tasks[2].id, "refused")]
         again = await client.resubmit_all(Filter(states=("processed", "undone")))
@@ -85,7 +85,7 @@ async def test_without_a_scheduler_they_wait_and_are_decided_later(store: Store)
         assert [(acted.verdict, acted.state) for acted in waiting] == [("waiting", "pending")] * 2
         async with Node(app, store, roles=("scheduler", "agent"), options=QUIET):
             for task in tasks:
-                assert (await task.wait("30s")).state == "undone"
+                assert (await task.wait("60s")).state == "undone"
 
 
 async def test_a_filter_knows_how_long_ago(store: Store, world: World) -> None:
@@ -103,15 +103,15 @@ async def test_a_refused_act_says_why_and_who_won(store: Store) -> None:
     app, flow = shop()
     async with Node(app, store, roles=("scheduler", "agent"), options=QUIET) as node:
         task = await node.client.submit(flow, "a")
-        await task.wait("30s")
+        await task.wait("60s")
         await task.undo(who="ann", why="recall")
-        await task.wait("30s")
+        await task.wait("60s")
         with pytest.raises(mg.ActRefusedError, match="the task had ended: undone") as caught:
             await task.cancel(who="bob")
         assert "the last act on it: undo by ann (recall), " in str(caught.value)
         assert caught.value.state == "undone"
         other = await node.client.submit(flow, "b")
-        await other.wait("30s")
+        await other.wait("60s")
         with pytest.raises(mg.ActRefusedError) as first:
             await other.cancel()
         assert "last act" not in str(first.value)
@@ -125,9 +125,9 @@ async def test_a_task_is_resubmitted_with_other_inputs(store: Store) -> None:
         task = await client.submit(flow, "good")
         for change in ({"step": "work", "inputs": {"order": "good"}}, {"inputs": ["good"]}):
             task = await client.submit(flow, "bad")
-            assert (await task.wait("30s")).state == "undone"
+            assert (await task.wait("60s")).state == "undone"
             await task.resubmit(**change, who="ann", why="a slip of the pen")
-            assert await task.result("30s") == "good"
+            assert await task.result("60s") == "good"
             (entry,) = await client.audit(task.id)
             said = msgspec.json.decode(entry.change or b"")
             now: object = {"order": "good"} if "step" in change else ["good"]
@@ -171,9 +171,9 @@ def test_the_same_from_blocking_code(tmp_path: Path) -> None:
         assert client.count(Filter()) == 1
         (acted,) = client.undo_all(Filter(), who="ann")
         assert (acted.verdict, acted.task) == ("applied", task.id)
-        task.wait("20s")
+        task.wait("60s")
         assert [a.verdict for a in client.resubmit_all(Filter())] == ["applied"]
-        task.wait("20s")
+        task.wait("60s")
         assert [a.verdict for a in client.cancel_all(Filter(), limit=3)] == ["refused"]
         assert [entry.who for entry in client.audit(task.id, limit=5)][-1] == "ann"
         assert client.alerts() == []
@@ -195,9 +195,9 @@ async def test_a_task_that_was_settled_to_its_end_shows_no_cause(store: Store) -
 
     async with Node(app, store, roles=("scheduler", "agent"), options=QUIET) as node:
         task = await node.client.submit(sell, "a")
-        assert (await task.wait("30s")).cause == "charge: the card has expired"
+        assert (await task.wait("60s")).cause == "charge: the card has expired"
         await task.settle("charge", value="paid in cash", why="I took it")
-        assert await task.result("30s") == "paid in cash"
+        assert await task.result("60s") == "paid in cash"
         view = (await task.status()).task
         assert (view.state, view.cause) == ("processed", "")
 
@@ -208,7 +208,7 @@ async def test_the_database_says_under_which_login_an_operator_acted(store: Stor
     app, flow = shop()
     async with Node(app, store, roles=("scheduler", "agent"), options=QUIET) as node:
         task = await node.client.submit(flow, "bad")
-        await task.wait("30s")
+        await task.wait("60s")
         forged = TaskMessage("resubmit", act=Act("act-1", "ceo@bank", "trust me", "ceo"))
         await store.tasks.post(task.number, forged)
         async with asyncio.timeout(60):

@@ -208,7 +208,7 @@ async def test_priority_decides_what_is_claimed_first(store: Store) -> None:
         tasks = [await client.submit(flow, p, priority=p) for p in (0, 5, 9, 5)]
         async with Node(app, store, roles=("scheduler", "agent"), options=QUIET):
             for task in tasks:
-                await task.wait("20s")
+                await task.wait("60s")
     assert order == [9, 5, 5, 0]
 
 
@@ -229,7 +229,7 @@ async def test_a_task_that_the_rules_cannot_decide_goes_to_error_with_an_alert_a
         bad = await node.client.submit(chain, "a", key="bad")
         good = await node.client.submit(chain, "b", key="good")
         assert await good.result(timeout="60s") == "b"
-        assert (await bad.wait("20s")).state == "error"
+        assert (await bad.wait("60s")).state == "error"
         kinds = [alert.kind for alert in await store.alerts.views(task=bad.number)]
         assert "guilty" in kinds
 

@@ -82,7 +82,7 @@ async def play(store: Store, which: str) -> None:
     """Let a task of the clumsy app come to rest."""
     app, plans = clumsy()
     async with Node(app, store, roles=("scheduler", "agent"), options=QUIET) as node:
-        view = await (await node.client.submit(plans[which])).wait("30s")
+        view = await (await node.client.submit(plans[which])).wait("60s")
         assert view.state == ("undone" if which == "undone" else "error")
 
 
@@ -120,7 +120,7 @@ async def poison(store: Store, world: World) -> None:
         assert from_hand
     async with Node(None, store, roles=("scheduler",), options=QUIET) as node:
         await store.supervision.judge(grant, 0.0, 10)  # the attempts of the dead
-        assert (await node.client.task(1).wait("30s")).state == "error"
+        assert (await node.client.task(1).wait("60s")).state == "error"
 
 
 async def running_again(store: Store) -> list[int]:

@@ -19,7 +19,7 @@ async def at_work(folder: Path, **options: Any) -> AsyncIterator[tuple[Console, 
     """A console beside a node, and a task in error: its card has expired, and the only try is over."""
     async with a_console(folder, **options) as console, mg.Node(shop, console.url, options=QUIET) as node:
         task = await node.client.submit(place_order, {"id": "o-1", "token": "s3cret"}, key="o-1")
-        await task.wait("30s")
+        await task.wait("60s")
         yield console, task
 
 
@@ -59,7 +59,7 @@ async def test_an_act_that_lost_a_race_says_who_won(tmp_path: Path) -> None:
     async with at_work(tmp_path) as (console, task):
         one, two = console.browser("otto"), console.browser("ada")
         await act(console, one, f"/tasks/{task.id}/undo", reason="the customer is gone")
-        await task.wait("30s")
+        await task.wait("60s")
         fields = {"csrf": console.token(two)}
         got = await two.post(f"/tasks/{task.id}/cancel", fields, hx_request="true")
         assert got.status == 409

@@ -47,11 +47,11 @@ def test_its_undo_is_given_the_new_default(tmp_path: Path) -> None:
     async def call() -> str:
         async with mg.Node(before.shop, url) as node:
             task = await node.client.submit(before.sell, "o")
-            await task.result("30s")
+            await task.result("60s")
         async with mg.Node(after.shop, url) as node:
             again = node.client.task(task.id)
             await again.undo(why="to try it")
-            return (await again.wait("30s")).state
+            return (await again.wait("60s")).state
 
     assert asyncio.run(call()) == "undone"
 
@@ -121,7 +121,7 @@ async def deployed(url: str, new: mg.App) -> TaskView:
     async with mg.Client(url, migrate=True) as client:
         task = await client.submit(sell, "o", 5)
     async with mg.Node(new, url) as node:
-        return await node.client.task(task.id).wait("30s")
+        return await node.client.task(task.id).wait("60s")
 
 
 @pytest.mark.parametrize(
@@ -151,7 +151,7 @@ def test_terms_are_those_of_the_plan(tmp_path: Path) -> None:
             task = await client.submit(sell, "o", 5)
         async with mg.Node(app(lambda till: pay(till, "9m")), url) as node:
             again = node.client.task(task.id)
-            await again.wait("30s")
+            await again.wait("60s")
             (step,) = (await again.status()).steps
         assert step.plan is not None
         assert step.plan.policy is not None
@@ -176,11 +176,11 @@ def test_a_result_of_another_type_fails_its_undo(tmp_path: Path) -> None:
         before, sell = old()
         async with mg.Node(before, url) as node:
             task = await node.client.submit(sell, "o", 5)
-            await task.result("30s")
+            await task.result("60s")
         async with mg.Node(app(number), url) as node:
             again = node.client.task(task.id)
             await again.undo(why="to try it")
-            return (await again.wait("30s")).state
+            return (await again.wait("60s")).state
 
     assert asyncio.run(call()) == "error"
 
@@ -199,7 +199,7 @@ def test_an_agent_that_is_older_passes_over_a_parameter(tmp_path: Path) -> None:
         async with mg.Client(url, migrate=True) as client:
             task = await client.submit(new.workflow(name="sell")(lambda order: pay(order, 5, "USD")), "o")
         async with mg.Node(old()[0], url) as node:
-            return (await node.client.task(task.id).wait("30s")).result
+            return (await node.client.task(task.id).wait("60s")).result
 
     assert asyncio.run(call()) == b'"o 5"'
 

@@ -75,7 +75,7 @@ def test_every_declaration_runs(tmp_path: Path) -> None:
     async def call() -> str:
         async with mg.Node(page.shop, f"sqlite:///{tmp_path / 'services.db'}") as node:
             task = await node.client.submit(page.everything, "o-1")
-            result: str = await task.result("30s")
+            result: str = await task.result("60s")
             return result
 
     assert asyncio.run(call()) == "publish done"

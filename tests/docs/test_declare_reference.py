@@ -44,7 +44,7 @@ def test_its_workflow_runs(tmp_path: Path, cents: int, reviewed: str) -> None:
     async def call() -> dict[str, str]:
         async with mg.Node(page.shop, f"sqlite:///{tmp_path / 'shop.db'}") as node:
             task = await node.client.submit(page.place_order, page.Order("o", ["nut", "bolt"], cents))
-            assert await task.result("30s") == "charge done"
+            assert await task.result("60s") == "charge done"
             return {step.name: step.state for step in (await task.status()).steps}
 
     states = asyncio.run(call())

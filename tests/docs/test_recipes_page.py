@@ -61,7 +61,7 @@ def test_a_recipe_runs(page: str, tmp_path: Path) -> None:
 
     async def play(client: mg.Client) -> None:
         task: mg.TaskHandle[Any] = await client.submit(getattr(module, workflow), *inputs)
-        assert await task.result("30s") == result
+        assert await task.result("60s") == result
 
     played(module.shop, tmp_path, play)
 
@@ -74,7 +74,7 @@ def test_a_person_says_no(tmp_path: Path) -> None:
     async def play(client: mg.Client) -> None:
         task = await client.submit(module.travel, "oslo")
         with pytest.raises(mg.TaskUndone, match="the boss said no"):
-            await task.result("30s")
+            await task.result("60s")
 
     played(module.office, tmp_path, play)
 
@@ -86,7 +86,7 @@ def test_a_webhook_is_waited_for(tmp_path: Path) -> None:
     module.http = lambda _path, _headers, name: (tmp_path / name).write_text("read", encoding="utf-8")
 
     async def play(client: mg.Client) -> None:
-        assert await (await client.submit(module.scan, "d-1")).result("30s") == "read"
+        assert await (await client.submit(module.scan, "d-1")).result("60s") == "read"
 
     played(module.shop, tmp_path, play)
 
@@ -103,7 +103,7 @@ def test_a_task_each_night_and_a_later_one(tmp_path: Path) -> None:
         await later.remind_later(client, "o-9", delay="100ms")
         while not (found := await client.find(mg.Filter(workflow="remind", key="o-9"))):
             pass
-        assert await client.task(str(found[0].id)).result("30s") == "reminder for o-9"
+        assert await client.task(str(found[0].id)).result("60s") == "reminder for o-9"
 
     played(nights.shop, tmp_path, each)
     (tmp_path / "recipes.db").unlink()
@@ -116,9 +116,9 @@ def test_a_mail_is_followed_by_an_apology(tmp_path: Path) -> None:
     module.http = lambda _path, _headers, text: sent.append(text)
 
     async def play(client: mg.Client) -> None:
-        await (await client.submit(module.sell, "o-1")).result("30s")
+        await (await client.submit(module.sell, "o-1")).result("60s")
         with pytest.raises(mg.TaskUndone):
-            await (await client.submit(module.sell, "o-2")).result("30s")
+            await (await client.submit(module.sell, "o-2")).result("60s")
 
     played(module.shop, tmp_path, play)
     assert sent == ["o-1 is on its way", "o-2 is on its way", "sorry: o-2 was cancelled"]
@@ -136,11 +136,11 @@ def test_that_very_payment_is_refunded(tmp_path: Path) -> None:
 
     async def play(client: mg.Client) -> None:
         task = await client.submit(module.pay, "o-1", 500)
-        assert await task.result("30s") == "pi_7"
+        assert await task.result("60s") == "pi_7"
         await task.undo(why="sent back")
-        await task.wait("30s")
+        await task.wait("60s")
         assert asked[-1] == ("POST", "/v1/refunds", {"payment_intent": "pi_7"})
         with pytest.raises(mg.TaskUndone, match="card declined"):
-            await (await client.submit(module.pay, "o-2", 13)).result("30s")
+            await (await client.submit(module.pay, "o-2", 13)).result("60s")
 
     played(module.shop, tmp_path, play)

@@ -111,14 +111,14 @@ async def test_a_real_undo_goes_as_previewed(store: Store) -> None:
     app, plan = shop()
     async with Node(app, store, roles=("scheduler", "agent"), options=QUIET) as node:
         task = await node.client.submit(plan())
-        assert (await task.wait("30s")).state == "error"
+        assert (await task.wait("60s")).state == "error"
         before = max([event.seq async for event in task.events(follow=False)])
         previewed = listed(await task.status())
         assert [(turn, step.name) for turn, step, _ in previewed] == [
             (1, "e"), (2, "d"), (2, "c"), (2, "b"), (3, "a"),
         ]  # fmt: skip
         await task.undo()
-        assert (await task.wait("30s")).state == "undone"
+        assert (await task.wait("60s")).state == "undone"
         moves = [
             (n, who, after)
             for n, event in enumerate([e async for e in task.events(follow=False) if e.seq > before])

@@ -73,7 +73,7 @@ async def test_every_task_and_attempt_is_counted_once(store: Store) -> None:
     app, buy = shop(Bank())
     async with watched(app, store) as (node, telemetry):
         tasks = [await node.client.submit(buy, f"o{n}") for n in range(20)]
-        await asyncio.gather(*(task.result("20s") for task in tasks))
+        await asyncio.gather(*(task.result("60s") for task in tasks))
         numbers = await page(telemetry)
     assert numbers.table("makegood_tasks_total", "app", "workflow", "outcome") == {
         ("shop", "buy", "processed"): 20
@@ -98,7 +98,7 @@ async def test_a_failure_that_passes_is_retried_and_a_later_is_none(store: Store
     for order, outcome, decided in (("flaky", "transient", 1), ("busy", "later", 0)):
         app, buy = shop(Bank())
         async with watched(app, store) as (node, telemetry):
-            await (await node.client.submit(buy, order)).result("20s")
+            await (await node.client.submit(buy, order)).result("60s")
             numbers = await page(telemetry)
         attempts = numbers.table("makegood_step_attempts_total", "step", "outcome")
         assert attempts == {("reserve", "ok"): 1, ("charge", outcome): 1, ("charge", "ok"): 1}
@@ -109,7 +109,7 @@ async def test_past_its_threshold_a_task_is_undone_and_each_decision_is_counted(
     app, buy = shop(Bank())
     async with watched(app, store) as (node, telemetry):
         task = await node.client.submit(buy, "down")
-        await task.wait("20s")
+        await task.wait("60s")
         numbers = await page(telemetry)
     assert numbers("makegood_step_attempts_total", step="charge", outcome="transient") == 3
     assert numbers.table("makegood_supervisor_decisions_total", "decision") == {
@@ -129,14 +129,14 @@ async def test_a_refusal_and_an_undo_that_is_stuck(store: Store) -> None:
     app, buy = shop(Bank())
     async with watched(app, store) as (node, telemetry):
         refused = await node.client.submit(buy, "refused")
-        await refused.wait("20s")
+        await refused.wait("60s")
         numbers = await page(telemetry)
         assert numbers.table("makegood_undos_total", "cause") == {("permanent",): 1}
         assert numbers("makegood_step_attempts_total", step="charge", outcome="permanent") == 1
         stuck = await node.client.submit(buy, "stuck")
-        await stuck.result("20s")
+        await stuck.result("60s")
         await stuck.undo(timeout="20s")
-        await stuck.wait("20s")
+        await stuck.wait("60s")
         numbers = await page(telemetry)
     assert numbers.table("makegood_undos_total", "cause") == {("permanent",): 1, ("operator",): 1}
     assert numbers("makegood_undo_steps_total", step="reserve", outcome="failed") == 1
@@ -146,7 +146,7 @@ async def test_a_refusal_and_an_undo_that_is_stuck(store: Store) -> None:
 
 async def passing(world: World, task: Any) -> None:
     """Let time pass until a task has ended."""
-    ended = asyncio.create_task(task.wait("20s"))
+    ended = asyncio.create_task(task.wait("60s"))
     while not (await asyncio.wait([ended], timeout=0.01))[0]:
         await world.elapse(0.02)
     await ended

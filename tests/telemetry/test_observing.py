@@ -37,7 +37,7 @@ async def main(listen):
         telemetry = Telemetry(listen=listen)
     said = {}
     async with mg.Node(app, "sqlite:///o.db", telemetry=telemetry) as node:
-        said["result"] = await (await node.client.submit(do, 7)).result("20s")
+        said["result"] = await (await node.client.submit(do, 7)).result("60s")
         if telemetry is not None:
             for name in ("readyz", "metrics"):
                 try:
@@ -91,7 +91,7 @@ async def test_whoever_only_watches_stops_nobody(
     app, buy = shop(Bank())
     with caplog.at_level(logging.ERROR):
         async with watched(app, store) as (node, telemetry):
-            assert await (await node.client.submit(buy, "o")).result("20s") == "o"
+            assert await (await node.client.submit(buy, "o")).result("60s") == "o"
             assert (await page(telemetry))("makegood_tasks_total") is None
             watch: Watch | None = telemetry.watch
             assert watch is not None

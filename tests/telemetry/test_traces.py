@@ -84,7 +84,7 @@ async def test_a_task_is_part_of_the_trace_in_which_it_was_submitted(
     async with Node(app, store, options=QUICK, telemetry=recorder.telemetry()) as node:
         with recorder.tracer.start_as_current_span("request") as request:
             task = await node.client.submit(buy, "o")
-        await task.result("20s")
+        await task.result("60s")
     assert len(recorder.traces) == 1
     submit = recorder.one("submit buy")
     assert parent(submit) == request.get_span_context().span_id
@@ -104,7 +104,7 @@ async def test_an_attempt_links_to_the_one_before_and_says_how_it_ended(
     app, buy = shop(Bank())
     async with Node(app, store, options=QUICK, telemetry=recorder.telemetry()) as node:
         task = await node.client.submit(buy, "down")
-        await task.wait("20s")
+        await task.wait("60s")
     attempts = recorder.named("do charge")
     assert [says(span, "step.attempt", "outcome") for span in attempts] == [
         (n, "transient") for n in (1, 2, 3)
@@ -141,7 +141,7 @@ async def test_what_an_action_calls_is_a_child_of_its_attempt(store: Store, reco
         return two(one(x))
 
     async with Node(app, store, options=QUICK, telemetry=recorder.telemetry()) as node:
-        await (await node.client.submit(do, 1)).result("20s")
+        await (await node.client.submit(do, 1)).result("60s")
     for name in ("one", "two"):
         attempt = context(recorder.one(f"do {name}"))
         assert parent(recorder.one(f"in {name}")) == attempt.span_id
@@ -160,7 +160,7 @@ async def test_where_nobody_traced_the_submission_all_processes_agree_on_a_trace
         mg.Client(store) as client,
     ):
         task = await client.submit(buy, "flaky")
-        await task.result("20s")
+        await task.result("60s")
     root = first.one("task buy")
     assert root.parent is None
     assert first.traces == second.traces == {context(root).trace_id}
@@ -169,7 +169,7 @@ async def test_where_nobody_traced_the_submission_all_processes_agree_on_a_trace
     again = Recorder()
     async with Node(app, store, options=QUICK, telemetry=again.telemetry()), mg.Client(store) as client:
         await client.task(task.id).undo(timeout="20s")
-        await client.task(task.id).wait("20s")
+        await client.task(task.id).wait("60s")
     assert again.traces == first.traces
     assert parent(again.one("task buy")) == context(root).span_id
     assert again.one("task buy").start_time > root.end_time  # type: ignore[operator]
@@ -179,7 +179,7 @@ async def test_with_ids_of_others_attempts_of_one_process_are_linked(store: Stor
     app, buy = shop(Bank())
     theirs = Recorder(ours=False)
     async with Node(app, store, options=QUICK, telemetry=theirs.telemetry()) as node:
-        await (await node.client.submit(buy, "flaky")).result("20s")
+        await (await node.client.submit(buy, "flaky")).result("60s")
     first, second = theirs.named("do charge")
     assert [link.context.span_id for link in second.links] == [context(first).span_id]
     assert len(theirs.traces) == 1
