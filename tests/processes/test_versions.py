@@ -6,6 +6,7 @@ it: an upgrade as `docs/operate/upgrade.md` describes it. (Once migrated, the st
 
 import asyncio
 import collections
+import json
 import os
 import signal
 import subprocess
@@ -19,6 +20,7 @@ import pytest
 import makegood as mg
 from proofs.private_server import PrivateServer
 from tests.processes.conftest import STORES, another_database
+from tests.processes.public_names import names
 from tests.processes.shop_of_versions import place
 
 ROOT = Path(__file__).parents[2]
@@ -38,6 +40,44 @@ def earlier(tmp_path_factory: pytest.TempPathFactory) -> Path:
     with tarfile.open(fileobj=BytesIO(packed.stdout)) as archive:
         archive.extractall(folder, filter="data")
     return folder / "src"
+
+
+INTERNAL = {
+    "makegood.Client": {
+        "act", "act_on", "ask", "beside", "ended", "handle", "may_tell", "means", "new_act", "only_to", "ready", "rested",
+        "submit_plans", "waits_for",
+    },
+    "makegood.TaskHandle": {"look"},
+    "makegood.testing.FakeService": {"calls", "carry_out", "kind", "undone_by"},
+}  # fmt: skip
+"""What that version showed, and no page named: parts of makegood called it."""
+
+
+def test_each_public_name_of_that_version_works(earlier: Path) -> None:
+    """Under its old form, if it has another one now; and functions take the parameters that they took."""
+    environ = {**os.environ, "PYTHONPATH": f"{earlier}{os.pathsep}{ROOT}"}
+    told = subprocess.run(
+        [sys.executable, "-m", "tests.processes.public_names"],
+        cwd="/",
+        env=environ,
+        capture_output=True,
+        check=True,
+    )
+    had: dict[str, list[str]] = json.loads(told.stdout)
+    internal = {f"{name}.{member}" for name, members in INTERNAL.items() for member in members}
+    assert internal <= set(had)
+    now = names()
+    assert not had.keys() - now.keys() - internal
+    fewer = {
+        name: {*taken} - {*now[name]}
+        for name, taken in had.items()
+        if name in now and {*taken} - {*now[name]}
+    }
+    assert not {name: lost for name, lost in fewer.items() if not name.startswith(PASSED_ON)}, fewer
+
+
+PASSED_ON = ("makegood.SyncClient.submit_many", "makegood.SyncTaskHandle.settle")
+"""They hand ``**options`` on to the asynchronous ones."""
 
 
 class Fleet:
