@@ -1,0 +1,109 @@
+"""Each page as HTML: hostile texts stay texts, nothing is inline, and what a viewer may not do is not offered."""
+
+import re
+from collections.abc import Mapping
+from pathlib import Path
+
+import pytest
+
+from makegood.base import ids
+from makegood.console.app import create_app
+from makegood.store import open_store
+from tests.browser.sample import HOSTILE, fill
+from tests.console.asking import Browser
+from tests.console.consoles import USERS, migrated
+
+PAGES = (
+    "/", "/tasks", "/tasks?q=state:error", "/tasks?q=stat:error", "/tasks/TASK", "/alerts", "/errors", "/errors?since=7d&q=refunds", "/agents",
+    "/cluster", "/bulk", "/bulk/bulk-1", "/bulk/new?kind=undo&q=state:error", "/audit", "/stores", "/stores/doctor",
+)  # fmt: skip
+INLINE = re.compile(r"<[^>]+ (style|on[a-z]+)\s*=|<style|<script(?![^>]* src=)", re.IGNORECASE)
+
+
+async def seen(folder: Path, user: str, pages: Mapping[str, str]) -> dict[str, str]:
+    """Return pages as a user sees them, on a store that has something to show."""
+    url = await migrated(folder)
+    store = open_store(url)
+    await store.open()
+    task = await fill(store)
+    await store.close()
+    found = {}
+    async with create_app(url, users=USERS) as app:
+        browser = Browser(app)
+        browser.cookies["makegood_login"] = app.access.logins.cookie(user)
+        for name, path in pages.items():
+            got = await browser.get(path.replace("TASK", ids.show(task)))
+            assert got.status == 200, path
+            found[name] = got.text
+    return found
+
+
+async def test_hostile_texts_stay_texts_and_nothing_is_inline(tmp_path: Path) -> None:
+    """A key, a cause and an alert that would run, on every page; no style, handler or script inside a page."""
+    pages = await seen(tmp_path, "ada", {path: path for path in PAGES})
+    for path, text in pages.items():
+        assert "<script>alert" not in text, path
+        assert not INLINE.search(re.sub(r"&[a-z0-9#]+;", "", text)), path
+    assert "&lt;script&gt;alert" in pages["/alerts"]
+    assert "{{ 7 * 7 }}" in pages["/tasks"]
+    assert HOSTILE not in "".join(pages.values())
+
+
+async def test_a_viewer_is_offered_no_act(tmp_path: Path) -> None:
+    """The page hides what the server would refuse: the only form of a POST is that of the logout."""
+    pages = await seen(
+        tmp_path, "vera", {path: path for path in PAGES if "new" not in path and "doctor" not in path}
+    )
+    for path, text in pages.items():
+        acts = [
+            found
+            for found in re.findall(r'<form[^>]*method="post"[^>]*action="([^"]*)"', text)
+            if found != "/logout"
+        ]
+        assert acts == [], path
+        assert 'href="/bulk/new' not in text, path
+
+
+@pytest.mark.parametrize(
+    ("path", "needle"),
+    [
+        ("/tasks?q=stat:error", "did you mean state:...?"),
+        ("/tasks?q=key:nothing", "No task matches"),
+        ("/errors?q=nothing-like-it", "Nothing matches."),
+        ("/audit?before=soon", "is not a time in seconds"),
+        ("/bulk/new?kind=undo", "no task is chosen"),
+        ("/bulk/nothing", "there is no bulk act"),
+        ("/tasks?before=nothing", "is not a task id"),
+    ],
+)
+async def test_what_is_not_understood_is_said_on_the_page(tmp_path: Path, path: str, needle: str) -> None:
+    url = await migrated(tmp_path)
+    async with create_app(url, users=USERS) as app:
+        browser = Browser(app)
+        browser.cookies["makegood_login"] = app.access.logins.cookie("otto")
+        assert needle in (await browser.get(path)).text.replace("&#39;", "'")
+
+
+async def test_a_part_of_a_page_is_the_part_of_the_page(tmp_path: Path) -> None:
+    """The fragments that live pages ask for are elements of the page itself."""
+    parts = {
+        "/": ("verdict", "tiles", "chart-ended", "chart-latency", "leader", "agents", "feed"),
+        "/tasks": ("tabs", "rows"),
+        "/alerts": ("verdict", "need", "acked", "alone"),
+        "/agents": ("verdict", "by-agent", "by-process"),
+        "/cluster": ("verdict", "lease", "terms", "processes", "refusals"),
+        "/bulk/bulk-2": ("progress", "refused"),
+    }
+    asked = {f"{path} {name}": f"{path}?fragment={name}" for path, names in parts.items() for name in names}
+    for name, text in (await seen(tmp_path, "otto", asked)).items():
+        assert f'id="{name.split()[1]}"' in text.split(">")[0] + ">", name
+        assert "<html" not in text
+
+
+def test_a_page_that_is_missing_is_named(tmp_path: Path) -> None:
+    """Every page of the table is tried above, but for the console's own."""
+    paths = {
+        route.path for route in create_app(f"sqlite:///{tmp_path}/x.db").routes if route.context is not None
+    }
+    tried = {path.partition("?")[0].replace("TASK", "{id}").replace("bulk-1", "{id}") for path in PAGES}
+    assert paths <= tried
