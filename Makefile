@@ -153,6 +153,7 @@ bench-scale: .venv ## what one PostgreSQL carries with 1, 2, 4, 8 processes, and
 pictures: .venv ## draw the pictures of the pages anew: diagrams, and terminals and the demo from real runs
 	@$(python) -m scripts.pictures.diagrams
 	@$(python) -m scripts.pictures.record
+	@$(python) -m scripts.pictures.stage
 
 .PHONY: docs
 docs: .venv ## build the documentation site into build/site; a warning is an error

@@ -9,7 +9,8 @@ from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from .director import Director, Playing, RefusedError
+from .chaos import Event
+from .director import FAULTS, Director, Playing, RefusedError
 from .processes import Place, State
 
 LOOK_EVERY: Final = 0.1
@@ -186,6 +187,7 @@ async def _leader_killed(director: Director, playing: Playing) -> None:
 async def _payments_hang(director: Director, playing: Playing) -> None:
     await _calm(director)
     await director.turn(payments={"hang": 1.0})
+    director.tell(Event("turned", "payments", 0, FAULTS["hang"]))
     _follow(director, playing)
     end = time.monotonic() + HANGS
     while (left := end - time.monotonic()) > 0:
@@ -197,6 +199,7 @@ async def _payments_hang(director: Director, playing: Playing) -> None:
         await asyncio.sleep(0.5)
     waiting = set(director.customers.open())
     await director.turn()
+    director.tell(Event("turned", "payments", 0, FAULTS["well"]))
 
     async def drained() -> bool:
         left = waiting & set(director.customers.open())
@@ -249,6 +252,7 @@ async def _card_refused(director: Director, playing: Playing) -> None:
 async def _refund_down(director: Director, playing: Playing) -> None:
     await _calm(director)
     await director.turn(payments__refund={"abort": 1.0})
+    director.tell(Event("turned", "payments/refund", 0, FAULTS["down"]))
     order = _follow(director, playing, "too heavy")
     _say(
         playing,
@@ -265,13 +269,14 @@ async def _refund_down(director: Director, playing: Playing) -> None:
     finally:
         director.settings.rate = rate
     await director.turn()  # the service is repaired; the order does not know
+    director.tell(Event("turned", "payments/refund", 0, FAULTS["well"]))
     if outcome != "error":
         _say(playing, f"{order} is {outcome}.", "The refund worked after all.", "ok")
         return
     playing.waits_for_operator = True
     _say(
         playing, f"{order} needs you.",
-        "Its undo is incomplete: the refund failed again and again, and makegood has raised an alert. Refunds work again now. Open it in the console, and have it undone again.",
+        "Its undo is incomplete: the refund failed again and again, and makegood has raised an alert. Refunds work again now. Open it in the console, and press “Try the undo again”.",
         "need",
     )  # fmt: skip
 

@@ -319,7 +319,8 @@ class Chaos:
         held = await self._in_hand(place.role, node, None)
         if not held:
             return
-        what = f"{len(held)} {'orders' if place.role == 'scheduler' else 'requests'} that it held went on without it"
+        one = "order" if place.role == "scheduler" else "request"
+        what = f"{len(held)} {one}{'s' if len(held) > 1 else ''} that it held went on without it"
         while held and time.monotonic() - hit < LONGEST_HEAL:
             await asyncio.sleep(0.1)
             held = await self._in_hand(place.role, node, held)

@@ -21,7 +21,7 @@ from scripts.pictures.terminal import Drawn, Frame, Row, plain, run
 
 ROOT: Final = Path(__file__).resolve().parents[2]
 FOLDER: Final = ROOT / "docs/img"
-DEMO: Final = "makegood demo --orders 60 --kills 6 --seed 7"
+DEMO: Final = "makegood demo --headless --orders 60 --kills 6 --seed 7"
 _COLUMNS: Final = 104
 _FILM: Final = (112, 30)
 _EVERY: Final = 0.4

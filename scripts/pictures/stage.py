@@ -12,16 +12,17 @@ import tempfile
 import threading
 import time
 import urllib.request
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
 from html import escape
-from typing import Any, Final
+from typing import Final
 from urllib.parse import urlencode
 
 from scripts.pictures.record import FOLDER, environment
 from tests.browser.chromium import Page, chromium, found
 
-WIDTH, HEIGHT = 1280, 880
+WIDTH, HEIGHT = 1280, 920
 SCHEMES: Final = ("light", "dark")
 DEMO: Final = (sys.executable, "-m", "makegood", "demo", "--stage", "--no-browser", "--json", "--seed", "7")
 EVERY: Final = 0.7
@@ -97,34 +98,44 @@ def pictured(page: Page) -> str:
     return str(page.call("Page.captureScreenshot", format="png")["data"])
 
 
-def filmed(run: Run, pages: Sequence[Page]) -> tuple[list[float], list[list[str]], str]:
-    """Play two acts; return when each frame was taken, the frames by tab, and what the page said at the end of the first act."""
+@dataclass(slots=True)
+class Film:
+    """What was taken: when, by scheme, the words at the end, and the frame of the still."""
+
+    moments: list[float] = field(default_factory=list)
+    frames: dict[str, list[str]] = field(default_factory=lambda: {scheme: [] for scheme in SCHEMES})
+    said: str = ""
+    still: int = 0
+
+
+def filmed(run: Run, pages: Mapping[str, Page]) -> Film:
+    """Play the second act, and have a parcel be too heavy; take a frame now and then."""
+    film = Film()
     begun = time.monotonic()
-    moments: list[float] = []
-    frames: list[list[str]] = [[] for _ in pages]
-    said = ""
+    paced = pages[SCHEMES[0]]
 
     def until(done: str, most: int) -> None:
-        while len(moments) < most:
+        over = False
+        while len(film.moments) < most:
             at = time.monotonic()
-            moments.append(at - begun)
-            for page, kept in zip(pages, frames, strict=True):
-                kept.append(pictured(page))
-            if run.says("live", done):
+            film.moments.append(at - begun)
+            for scheme, page in pages.items():
+                film.frames[scheme].append(pictured(page))
+            if over:
                 return
-            pages[0].run(
-                f"new Promise(done => setTimeout(done, {max(0, 1000 * (at + EVERY - time.monotonic())):.0f}))"
+            over = run.says("live", done)
+            if not film.still and run.says("live", "was killed while"):
+                film.still = len(film.moments)
+            paced.run(
+                f"new Promise(done => setTimeout(done, {1000 * max(0.1, at + EVERY - time.monotonic()):.0f}))"
             )
 
     run.press("act", number="2")
     until("its card was charged once", MOST_FRAMES // 2)
-    for page, kept in zip(pages, frames, strict=True):
-        kept.append(pictured(page))
-    moments.append(time.monotonic() - begun)
-    said = str(pages[0].run("document.querySelector('.stage').innerText"))
+    film.said = str(paced.run("document.querySelector('.stage').innerText"))
     run.press("order", kind="too heavy")
     until("<b>undone</b>", MOST_FRAMES)
-    return moments, frames, said
+    return film
 
 
 def layered(page: Page, frames: Sequence[str]) -> list[str]:
@@ -168,29 +179,27 @@ def main() -> None:
         raise SystemExit(
             "pictures of the stage need Chromium: apt-get install chromium, or MAKEGOOD_CHROMIUM"
         )
-    with running() as run, chromium(program) as browser:
-        pages: list[Any] = []
+    # a browser for each scheme: one shows its front tab only
+    with running() as run, ExitStack() as opened:
+        pages: dict[str, Page] = {}
         for scheme in SCHEMES:
-            page = browser.page()
+            page = pages[scheme] = opened.enter_context(chromium(program)).page()
             page.look(width=WIDTH, height=HEIGHT, scheme=scheme)
             page.open(run.url)
-            pages.append(page)
         while not run.says("customers", "shipped: ship-"):
-            pages[0].run("new Promise(done => setTimeout(done, 300))")
-        moments, frames, said = filmed(run, pages)
-        still = [
-            layered(
-                browser.page(), [kept[next(n for n in range(len(moments)) if moments[n] > moments[-1] / 4)]]
-            )
-            for kept in frames
-        ]
-        film = [layered(browser.page(), kept) for kept in frames]
-    (FOLDER / "stage.svg").write_text(drawn(TITLE.partition(":")[0], said, still, [0.0]), encoding="utf-8")
-    (FOLDER / "stage-film.svg").write_text(drawn(TITLE, said, film, moments), encoding="utf-8")
-    for name in ("stage.svg", "stage-film.svg"):
-        print(
-            f"{name}: {(FOLDER / name).stat().st_size // 1024} KiB, {len(moments)} frames in {moments[-1]:.0f} s"
-        )
+            pages["light"].run("new Promise(done => setTimeout(done, 300))")
+        film = filmed(run, pages)
+    with chromium(program) as browser:
+        at = min(film.still, len(film.moments) - 1)
+        still = [layered(browser.page(), film.frames[scheme][at : at + 1]) for scheme in SCHEMES]
+        layers = [layered(browser.page(), film.frames[scheme]) for scheme in SCHEMES]
+    made = {
+        "stage.svg": drawn(TITLE.partition(":")[0], film.said, still, [0.0]),
+        "stage-film.svg": drawn(TITLE, film.said, layers, film.moments),
+    }
+    for name, picture in made.items():
+        (FOLDER / name).write_text(picture, encoding="utf-8")
+        print(f"{name}: {len(picture) // 1024} KiB, {len(film.moments)} frames in {film.moments[-1]:.0f} s")
 
 
 if __name__ == "__main__":

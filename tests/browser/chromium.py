@@ -67,7 +67,7 @@ class Chromium:
         theirs, self._out = map(_high, os.pipe())
         self._in, answers = map(_high, os.pipe())
         home = {"HOME": folder, "PATH": os.environ.get("PATH", ""), "LANG": "C.UTF-8"}
-        null = os.open(os.devnull, os.O_RDWR)
+        null = _high(os.open(os.devnull, os.O_RDWR))  # not 3 or 4, which become others
         self._pid = os.posix_spawn(
             program, [program, *FLAGS, f"--user-data-dir={folder}/profile", "about:blank"], home,
             file_actions=[

@@ -1,11 +1,12 @@
 """The stage in a browser: an order survives the kill of its agent by a button, and the page is whole at every width."""
 
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
 
-from tests.browser.chromium import Page, chromium, found
+from tests.browser.chromium import ChromiumError, Page, chromium, found
 from tests.example.shows import RunningShow, show
 
 pytestmark = [
@@ -38,9 +39,10 @@ def click(page: Page, selector: str) -> None:
 def until(page: Page, script: str, seconds: float = 120.0) -> object:
     """Wait until a script returns something; return it."""
     for _ in range(int(seconds / 0.25)):
-        if said := page.run(script):
-            return said
-        page.run("new Promise(done => setTimeout(done, 250))")
+        with suppress(ChromiumError):  # the page is about to be another
+            if said := page.run(script):
+                return said
+            page.run("new Promise(done => setTimeout(done, 250))")
     raise AssertionError(f"waited {seconds:g} s in vain for {script}: {page.run('document.body.innerText')}")
 
 
@@ -96,3 +98,24 @@ def test_the_page_is_whole_in_both_schemes_at_every_width_and_by_keyboard(
     page.run("document.querySelector('#theme').focus()")
     page.press("Enter")
     assert page.run("document.documentElement.dataset.theme") in ("light", "dark")
+
+
+def test_the_sixth_act_ends_with_an_operator_in_the_console(stage: RunningShow, page: Page) -> None:
+    """The undo is stuck, the page leads to the task in the console, and the operator has it tried again there."""
+    page.look(width=1280)
+    page.open(stage.url)
+    click(page, 'button[name="number"][value="6"]')
+    there = until(page, "(document.querySelector('.heard a') || {}).href", 300.0)
+    order = str(page.run("document.querySelector('#h-live').innerText"))
+    page.open(str(there))
+    assert order in page.run("document.title")
+    click(page, '#verdict button[popovertarget="undo"]')
+    assert page.run("document.querySelector('#undo').matches(':popover-open')")
+    click(page, '#undo button[type="submit"]')
+    until(page, "document.querySelector('#verdict') && !document.querySelector('.verdict--need')")
+    page.open(stage.url)
+    until(page, f"/Act 6\\. {order} is undone/.test(document.querySelector('#live').innerText)")
+    zeros = page.run("[...document.querySelectorAll('.zero b')].map(e => e.innerText)")
+    assert zeros == ["0", "0", "0"]
+    report = stage.end()
+    assert (report["ok"], report["error"]) == (True, 0)

@@ -9,9 +9,12 @@ import pytest
 from rich.console import Console
 
 from examples.orders import display
+from examples.orders.acts import ACTS
 from examples.orders.auditor import Report as Audit
 from examples.orders.chaos import Score
+from examples.orders.director import FAULTS
 from examples.orders.report import CHECKS, Report, count_outcomes
+from examples.orders.scene import ZEROS
 from makegood.cli.commands.demo import demo
 from scripts.pictures import diagrams, record
 from scripts.pictures.drawing import film, still
@@ -58,6 +61,18 @@ def test_the_chart_has_the_figures_of_the_readme() -> None:
     rows = [line.split("|") for line in table.splitlines()[2:]]
     assert len(rows) == len(diagrams.figures()) >= 5
     assert all(f">{row[4].strip()}<" in chart for row in rows)
+
+
+@pytest.mark.parametrize("name", ["stage", "stage-film"])
+def test_the_pictures_of_the_stage_show_what_it_has(name: str) -> None:
+    """The big figures, the acts, the dials: whoever renames one renders the pictures anew."""
+    picture = (ROOT / f"docs/img/{name}.svg").read_text(encoding="utf-8")
+    said = record.spoken(picture)
+    acts = {act.title for act in ACTS.values()}
+    assert {*ZEROS, *acts, *FAULTS, "kills survived", "last heal", "kill -9"} <= set(said)
+    assert picture.count('class="dark"') == picture.count('class="light"') == 1
+    assert len(picture.encode()) < 3_000_000
+    assert name == "stage" or "prefers-reduced-motion" in picture
 
 
 # -- the film ----------------------------------------------------------------------------------------------------------
