@@ -59,14 +59,16 @@ def alive(node: NodeView) -> bool:
 
 
 def heartbeat(node: NodeView) -> tuple[str, str]:
-    """Return when a process was last heard, in words, and how its light looks."""
+    """Return whether a process is heard, in words, and how its light looks.
+
+    A page that showed the age of each heartbeat would change with each of them.
+    """
     silent = max(0.0, node.info.ttl - node.remaining)
     if node.stopped:
         return "stopped", "gone"
     if not alive(node):
         return f"dead for {lasted(-min(0.0, node.remaining))}", "dead"
-    late = silent > node.info.ttl / 2
-    return f"{lasted(silent)} ago{': late' if late else ''}", "late" if late else ""
+    return ("alive", "") if silent <= node.info.ttl / 2 else (f"late: silent for {lasted(silent)}", "late")
 
 
 def agent_rows(nodes: Sequence[NodeView], waiting: Mapping[str, tuple[int, float]]) -> list[AgentRow]:

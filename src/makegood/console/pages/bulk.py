@@ -235,4 +235,5 @@ async def new(reads: Reads, query: Mapping[str, str]) -> dict[str, Any]:
         "count": tallied(tally),
         "none": not tally.count and not tally.more,
         "sample": await rows_of(reads, found.tasks),
+        "now": await reads.now(),
     }

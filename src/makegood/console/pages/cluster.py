@@ -82,7 +82,7 @@ def strip(terms: Sequence[TermView], now: float) -> list[StripPart]:
     for term in reversed(terms[:DRAWN]):
         if term.gap:
             weights.append((term, 0.08 + min(term.gap, 60.0) / 12, True))
-        weights.append((term, 1.5 + log1p(max(0.0, (term.ended or now) - term.began) / 60), False))
+        weights.append((term, 1.5 + log1p(max(0.0, (term.ended or now) - term.began) // 60), False))
     total, at, parts = sum(weight for _, weight, _ in weights), 0.0, []
     for term, weight, gap in weights:
         width = share(weight, total)

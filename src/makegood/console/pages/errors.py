@@ -7,7 +7,7 @@ import msgspec
 
 from makegood.base import ids
 from makegood.console.pages import oversight
-from makegood.console.pages.wording import PageVerdict, Tab, counted, lasted
+from makegood.console.pages.wording import PageVerdict, Tab, counted
 from makegood.console.reads import Reads
 from makegood.store.oversight_records import ErrorGroup
 
@@ -31,6 +31,8 @@ class Group(msgspec.Struct, frozen=True):
     where: str
     frame: str
     words: str
+    first: float
+    last: float
     bars: tuple[int, ...]
     fate: str
     """need, retried or ended."""
@@ -68,10 +70,7 @@ def group_of(found: ErrorGroup, now: float, span: float) -> Group:
     agent = found.agent.partition("/")[2] or found.agent
     doing = {"do": "", "probe": "probe of ", "undo": "undo of "}[found.doing]
     ends = [f"{n} {state}" for state, n in sorted(found.states.items()) if n]
-    words = (
-        f"{counted(found.tasks, 'task')}, {counted(found.attempts, 'attempt')} · first {lasted(now - found.first)} ago, "
-        f"last {lasted(now - found.last)} ago · now {', '.join(ends) or 'unknown'}"
-    )
+    words = f"{counted(found.tasks, 'task')}, {counted(found.attempts, 'attempt')} · now {', '.join(ends) or 'unknown'}"
     acts = [("undo", error), ("resubmit", error)] if becomes == "need" else [("cancel", moving)] if moving else [("resubmit", undone)] if undone else []  # fmt: skip
     return Group(
         name=found.name,
@@ -81,6 +80,8 @@ def group_of(found: ErrorGroup, now: float, span: float) -> Group:
         where=f"{agent} · {doing}{found.action}",
         frame=found.frame,
         words=words,
+        first=found.first,
+        last=found.last,
         bars=bars(found.times, now, span),
         fate=becomes,
         acts=tuple(acts),
@@ -111,6 +112,8 @@ def bars(times: Sequence[float], now: float, span: float) -> tuple[int, ...]:
     >>> bars([9.0, 9.5, 0.5], 10.0, 10.0)[-1], sum(bars([9.0, 9.5, 0.5], 10.0, 10.0))
     (1, 3)
     """
+    bar = span / BARS
+    now = -(-now // bar) * bar  # a bar begins and ends at the same moments whenever one looks
     found = [0] * BARS
     for at in times:
         place = int((at - (now - span)) / span * BARS)
@@ -177,4 +180,5 @@ async def context(reads: Reads, query: Mapping[str, str]) -> dict[str, Any]:
         "found": len(found),
         "read": kept.read,
         "capped": kept.capped,
+        "now": now,
     }

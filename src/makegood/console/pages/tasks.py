@@ -7,7 +7,7 @@ import msgspec
 from msgspec.structs import replace
 
 from makegood.base import ids
-from makegood.console.pages.wording import Tab, capped, lasted, name_of, names_of, tallied
+from makegood.console.pages.wording import Tab, capped, name_of, names_of, tallied, time_of_day
 from makegood.console.reads import Reads
 from makegood.errors import ConfigError, TaskNotFoundError
 from makegood.store.filters import wanted
@@ -46,8 +46,9 @@ class TaskRow(msgspec.Struct, frozen=True):
     more: int
     """Steps that are not drawn."""
     step: str
-    age: str
-    due: str
+    created: float
+    left: float | None
+    """Seconds until its deadline, if it has one ahead."""
     held: str
     failures: int
 
@@ -67,9 +68,9 @@ def row(task: TaskView, steps: Sequence[StepBrief], names: Mapping[int, str], no
         need=task.state == "error",
         pips=drawn[:PIPS],
         more=max(0, len(drawn) - PIPS),
-        step=_step(task, steps, names),
-        age=lasted(now - task.created),
-        due=lasted(left) if left is not None and left > 0 else "",
+        step=_step(task, steps, names, now),
+        created=task.created,
+        left=left if left is not None and left > 0 else None,
         held=names.get(task.locked_by, "") if task.locked_by is not None else "",
         failures=task.failure_count,
     )
@@ -97,24 +98,26 @@ def _unclaimed(step: StepBrief) -> bool:
     return step.doing not in (None, "timer") and step.taken_by is None and (step.waited or 0.0) > UNCLAIMED
 
 
-def _step(task: TaskView, steps: Sequence[StepBrief], names: Mapping[int, str]) -> str:
-    """Return what a task does now, or how it ended."""
+def _step(task: TaskView, steps: Sequence[StepBrief], names: Mapping[int, str], now: float) -> str:
+    """Return what a task does now, or how it ended; with times of the day, which do not change by
+    themselves.
+    """
     for step in steps:
         if step.state == "undo_failed":
             return f"undo of {step.name} failed: {step.error or 'no reason recorded'}"
     if task.state in ("error", "undone"):
         return task.cause
-    said = [text for step in steps if (text := _moving(step, names))]
+    said = [text for step in steps if (text := _moving(step, names, now))]
     return " · ".join(said[:2]) + (f" and {len(said) - 2} more" if len(said) > 2 else "")
 
 
-def _moving(step: StepBrief, names: Mapping[int, str]) -> str:
+def _moving(step: StepBrief, names: Mapping[int, str], now: float) -> str:
     """Return what a step under way does, "" for any other."""
     at = f" at {names[taken]}" if (taken := step.taken_by or 0) in names else ""
     if step.doing == "timer":
-        return f"{step.name}{' in doubt' if step.state == 'in_doubt' else ''}, again in {lasted(step.due)}"
+        return f"{step.name}{' in doubt' if step.state == 'in_doubt' else ''}, again at {time_of_day(now + (step.due or 0.0))}"
     if _unclaimed(step):
-        return f"{step.name}: no process has taken it for {lasted(step.waited)}"
+        return f"{step.name}: no process has taken it since {time_of_day(now - (step.waited or 0.0))}"
     if step.state == "undoing":
         return f"undo of {step.name}, attempt {step.attempt}{at}"
     if step.doing == "probe":
@@ -200,4 +203,5 @@ async def context(reads: Reads, query: Mapping[str, str]) -> dict[str, Any]:
         "first": not query.get("before"),
         "tabs": tabs(await unended(reads), lately, more=more),
         "acts": lawful(rows),
+        "now": await reads.now(),
     }
