@@ -1,5 +1,5 @@
-"""The operator of a world: cancels, undoes, resubmits and settles, sensibly or not; checks the services
-before settling.
+"""The operator of a world: cancels, undoes, resubmits, settles and extends, one task or many, sensibly or
+not; checks the services before settling.
 """
 
 import asyncio
@@ -12,6 +12,8 @@ from makegood.client.client import Client
 from makegood.client.handle import TaskHandle
 from makegood.errors import ActRefusedError, StoreUnavailableError, TaskNotFoundError, WaitExpiredError
 from makegood.model.states import TaskState
+from makegood.store.oversight_records import BulkKind
+from makegood.store.step_down import LEADER
 from makegood.store.views import Filter, StepView
 from makegood.testing.history import History
 from makegood.testing.simulator.loop import WorldLoop
@@ -76,8 +78,13 @@ class RandomOperator:
 
     async def _one(self, client: Client, task: int) -> None:
         """Do something to a task: mostly to one in error, if there is one."""
-        kind = self._rng.choice(("cancel", "cancel", "undo", "resubmit"))
-        states: tuple[TaskState, ...] = ("pending", "processing") if kind == "cancel" else ("error", "undone")
+        kind = self._rng.choice(("cancel", "cancel", "undo", "resubmit", "extend", "bulk"))
+        if kind == "bulk":
+            await self._many(client)
+            return
+        states: tuple[TaskState, ...] = (
+            ("pending", "processing") if kind in ("cancel", "extend") else ("error", "undone")
+        )
         if self._rng.random() < 0.8:  # Otherwise any act, sensible or not.
             try:
                 found = await client.find(Filter(states=states, limit=10))
@@ -89,6 +96,25 @@ class RandomOperator:
                 if view.state == "error":
                     kind = self._rng.choice(("settle", "settle", "resubmit", "undo"))
         await self._do(client.task(task), kind)
+
+    async def _many(self, client: Client) -> None:
+        """Let the leading Supervisor send a command to some tasks; now and then stop it, or ask the leader to
+        step down.
+        """
+        kinds: tuple[BulkKind, ...] = ("cancel", "undo", "resubmit")
+        kind = self._rng.choice(kinds)
+        states: tuple[TaskState, ...] = ("pending", "processing") if kind == "cancel" else ("error", "undone")
+        try:
+            made = await client.bulk(
+                kind, Filter(states=states), who="operator", why="at random", limit=self._rng.randint(1, 4)
+            )
+            if self._rng.random() < 0.3:
+                await client.stop_bulk(made.id, who="operator", why="at random")
+            leads = await client.store.leases.read(LEADER)
+            if leads is not None and self._rng.random() < 0.3:
+                await client.step_down(epoch=leads.epoch, who="operator", why="at random")
+        except (ActRefusedError, StoreUnavailableError):
+            return
 
     async def _all(self, client: Client) -> None:
         for view in sorted(await client.find(Filter(states=("error",), limit=100)), key=lambda view: view.id):
@@ -102,6 +128,8 @@ class RandomOperator:
         try:
             if kind == "settle":
                 await self._settle(handle)
+            elif kind == "extend":
+                await handle.extend(60.0, who="operator", why="at random", timeout=_PATIENCE)
             else:
                 await getattr(handle, kind)(who="operator", why="at random", timeout=_PATIENCE)
         except (ActRefusedError, WaitExpiredError, StoreUnavailableError):

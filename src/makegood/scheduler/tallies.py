@@ -1,7 +1,7 @@
 """What a Scheduler has done, counted once for each commit: the leading Supervisor adds it up per minute."""
 
 from bisect import bisect_left
-from collections.abc import Iterable
+from collections.abc import Sequence
 
 from makegood.base.clock import Clock
 from makegood.base.ids import drawn_at
@@ -11,7 +11,7 @@ from makegood.store.oversight_records import BUCKETS, bucket_end
 from makegood.store.views import SchedulerTally
 
 _ENDS = [bucket_end(n) for n in range(BUCKETS - 1)]
-_SAMPLED = 10
+_SAMPLED = 4
 """Tasks of a commit whose time from submission to end is measured."""
 
 
@@ -23,9 +23,10 @@ class Tallies:
         self._processed = self._undone = self._errors = self._steps = 0
         self._latencies = [0] * BUCKETS
 
-    def add(self, decided: Iterable[tuple[HeldTask, Decision]]) -> None:
+    def add(self, decided: Sequence[tuple[HeldTask, Decision]]) -> None:
         """Count Decisions that were committed."""
-        left, steps = _SAMPLED, 0
+        steps, left = 0, _SAMPLED
+        sample: tuple[int, ...] = ()
         for _, decision in decided:
             if decision.shape_step is not None:
                 steps += 1
@@ -41,12 +42,12 @@ class Tallies:
                     self._errors += state == "error"
                     continue
                 if left:
-                    left -= 1
-                    self._measure(decision.task.id)
+                    left, sample = left - 1, (*sample, decision.task.id)
         self._steps += steps
-
-    def _measure(self, task: int) -> None:
-        self._latencies[bisect_left(_ENDS, self._clock.wall() - drawn_at(task))] += 1
+        if sample:
+            now = self._clock.wall()
+            for task in sample:
+                self._latencies[bisect_left(_ENDS, now - drawn_at(task))] += 1
 
     def total(self) -> SchedulerTally:
         """Return what was counted since the process started."""
