@@ -108,13 +108,27 @@ class RandomOperator:
             made = await client.bulk(
                 kind, Filter(states=states), who="operator", why="at random", limit=self._rng.randint(1, 4)
             )
+        except StoreUnavailableError:
+            return
+        try:
             if self._rng.random() < 0.3:
                 await client.stop_bulk(made.id, who="operator", why="at random")
             leads = await client.store.leases.read(LEADER)
             if leads is not None and self._rng.random() < 0.3:
                 await client.step_down(epoch=leads.epoch, who="operator", why="at random")
         except (ActRefusedError, StoreUnavailableError):
-            return
+            pass
+        await self._ended_bulk(client, made.id)
+
+    async def _ended_bulk(self, client: Client, name: str) -> None:
+        """Wait until all of it is decided: only then has the world come to rest."""
+        while True:
+            try:
+                if (await client.bulk_act(name)).ended is not None:
+                    return
+            except StoreUnavailableError:
+                pass
+            await asyncio.sleep(1.0)
 
     async def _all(self, client: Client) -> None:
         for view in sorted(await client.find(Filter(states=("error",), limit=100)), key=lambda view: view.id):

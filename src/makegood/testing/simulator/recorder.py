@@ -260,6 +260,8 @@ class Recorder:
         for task, kind, step, text, *_ in told.of("alert"):
             self._note("alert", task or 0, alert=kind, step=step, text=text)
         for task, kind, verdict, reason, *_ in told.of("act"):
+            if not task:  # on many tasks, or the leader: each of their commands is an act of its own
+                continue
             self._note("act", task, what=kind, verdict=verdict, reason=reason)
             if verdict == "refused":
                 self._note("refused", task, what="act", idx=-1, attempt=0, why=reason)
