@@ -4,7 +4,7 @@ from collections import Counter
 from typing import Any
 
 from makegood.console import looks
-from makegood.console.gantt import Chart
+from makegood.console.gantt import TimeChart
 from makegood.console.ladder import LadderCell, LadderRow
 from makegood.console.pages.task import TaskPage, TaskSources, task_page
 from makegood.console.redaction import Redaction
@@ -108,7 +108,7 @@ def _right(cell: LadderCell, goal: str) -> str:
     return f"({cell.up or 'solid'}) {' '.join(filter(None, words))}"
 
 
-def _chart(chart: Chart | None) -> list[str]:
+def _chart(chart: TimeChart | None) -> list[str]:
     if chart is None:
         return ["no times"]
     made = []

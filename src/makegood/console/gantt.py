@@ -86,7 +86,7 @@ class DrawnBar:
 
 
 @dataclass(slots=True, kw_only=True)
-class Chart:
+class TimeChart:
     """What is drawn."""
 
     rows: list[str]
@@ -205,7 +205,7 @@ def chart(
     origin: float,
     now: float | None = None,
     turn: float | None = None,
-) -> Chart:
+) -> TimeChart:
     """Return what is drawn: bars in rows. ``origin``: the moment that the labels count from."""
     marks = [mark for mark in (now, turn) if mark is not None]
     planned = any(bar.look == "plan" for bar in bars)
@@ -218,7 +218,7 @@ def chart(
         if bar.look not in NO_CALLS and bar.x < p + 0.01 and bar.x + bar.width > q - 0.01
     ]
     places = [scale.at(mark) for mark in marks]
-    return Chart(
+    return TimeChart(
         rows=list(rows),
         bars=drawn,
         ticks=[tick for tick in ticks(scale, origin) if all(abs(tick[0] - place) > 4.5 for place in places)],

@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 
 from makegood.console.attempts import Course, ShownAttempt
-from makegood.console.gantt import Bar, Chart, chart, length
+from makegood.console.gantt import Bar, TimeChart, chart, length
 from makegood.model.states import AT_REST
 from makegood.store.views import TaskDetail
 
@@ -26,7 +26,7 @@ def timeline(
     now: float,
     nodes: Mapping[int, str],
     submission: int,
-) -> Chart | None:
+) -> TimeChart | None:
     """Return the drawing of a submission, None if nothing of it has a time yet.
 
     ``rows``: the rungs in order, each with the steps whose attempts it shows.

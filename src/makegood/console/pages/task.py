@@ -12,7 +12,7 @@ from makegood.console import looks
 from makegood.console.attempt_lines import AttemptLine, attempt_lines
 from makegood.console.attempts import Course, course
 from makegood.console.day_time import day_time
-from makegood.console.gantt import Chart
+from makegood.console.gantt import TimeChart
 from makegood.console.in_place import InPlace, Undoing, in_place, should_not, undo_preview
 from makegood.console.ladder import LadderRow, LadderStep, ladder
 from makegood.console.moves import HistoryRow, history_rows
@@ -98,7 +98,7 @@ class TaskPage:
     submissions: list[int]
     began: float
     ended: float | None
-    chart: Chart | None
+    chart: TimeChart | None
     took: str
     attempts: list[AttemptLine]
     asked: int
