@@ -402,7 +402,7 @@ async def test_what_does_not_read_is_said_and_the_rest_is_shown(store: Store, wo
     assert found.steps[1].undoable, "as far as anybody knows"
     (broken,) = found.unreadable
     assert broken.startswith(
-        "what step s1 declares (column spec of its row) does not read: JSON is malformed"
+        "what step s1 declares (column spec of its row) is unreadable: JSON is malformed"
     )
     assert found.inputs
     async with world.raw() as raw:
@@ -413,4 +413,4 @@ async def test_what_does_not_read_is_said_and_the_rest_is_shown(store: Store, wo
     assert (found.inputs, len(found.unreadable)) == ((), 2)
     events = await store.tasks.history(1)
     assert events
-    assert all(not event.moves and "this entry does not read" in event.note for event in events)
+    assert all(not event.moves and "this entry is unreadable" in event.note for event in events)

@@ -39,7 +39,7 @@ class Tile(msgspec.Struct, frozen=True):
     spark: tuple[float, ...] = ()
 
 
-class Chart(msgspec.Struct, frozen=True):
+class HourChart(msgspec.Struct, frozen=True):
     """A drawing over the last hour. Places and heights are percentages, from the left and the top."""
 
     top: str
@@ -90,7 +90,7 @@ def _ticks(now: float) -> tuple[tuple[str, float], ...]:
     return tuple((datetime.fromtimestamp(t, UTC).strftime("%H:%M"), 100.0 * n / MINUTES) for n, t in at)
 
 
-def ended_chart(minutes: Sequence[MinuteFigures | None], now: float) -> Chart:
+def ended_chart(minutes: Sequence[MinuteFigures | None], now: float) -> HourChart:
     """Return the chart of tasks that ended in each minute."""
     most = _nice(max((m.processed + m.undone for m in minutes if m), default=0))
     bars = tuple(
@@ -103,10 +103,10 @@ def ended_chart(minutes: Sequence[MinuteFigures | None], now: float) -> Chart:
     )  # fmt: skip
     done, undone = (sum(getattr(m, name) for m in minutes if m) for name in ("processed", "undone"))
     label = f"Tasks that ended in each minute of the last hour: {done:,} processed, {undone:,} undone"
-    return Chart(f"{most:,.0f}", f"{most / 2:,g}", bars, ticks=_ticks(now), label=label)
+    return HourChart(f"{most:,.0f}", f"{most / 2:,g}", bars, ticks=_ticks(now), label=label)
 
 
-def latency_chart(minutes: Sequence[MinuteFigures | None], now: float) -> Chart:
+def latency_chart(minutes: Sequence[MinuteFigures | None], now: float) -> HourChart:
     """Return the chart of the time from submission to end."""
     found = {
         name: [(n, getattr(m, name)) for n, m in enumerate(minutes) if m and getattr(m, name) is not None]
@@ -124,7 +124,7 @@ def latency_chart(minutes: Sequence[MinuteFigures | None], now: float) -> Chart:
         for name, points in found.items()
         if points
     )
-    return Chart(
+    return HourChart(
         lasted(most),
         lasted(most / 2),
         lines=lines,
