@@ -14,6 +14,7 @@ RING_OF = {
     "browser": PROOF,
     "browser/test_screens.py::test_the_first_screen_opens": TEST,
     "console": TEST,
+    "console/test_api_examined.py": PROOF,
     "console/test_ladder_plans.py": PROOF,
     "conformance/test_fuzzed_rows.py": PROOF,
     "docs": TEST,

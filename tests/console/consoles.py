@@ -1,5 +1,6 @@
 """Consoles to try things on: a store with a task in error, users of each role, and browsers that are logged in."""
 
+import re
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
@@ -69,7 +70,11 @@ class Console:
 
 def path_of(route: Route, task: str = "0000000000000") -> str:
     """Return a path that a route answers."""
-    return route.path.replace("{id}", task).replace("{hash}", "0" * 16).replace("{file:path}", "style.css")
+    return (
+        re.sub(r"{(id|task|alert)}", task, route.path)
+        .replace("{hash}", "0" * 16)
+        .replace("{file:path}", "style.css")
+    )
 
 
 async def migrated(folder: Path) -> str:

@@ -54,7 +54,10 @@ async def test_what_is_not_in_the_table_does_not_exist(tmp_path: Path) -> None:
     """Neither an unknown path, nor another method of a known one; both get a page of the console."""
     async with create_app(await migrated(tmp_path)) as app:
         assert (await Browser(app).get("/nothing")).status == 404
-        assert (await Browser(app).ask("DELETE", "/", b"", {})).status == 405
+        wrong = await Browser(app).ask("DELETE", "/", b"", {})
+        assert (wrong.status, wrong.headers["allow"]) == (405, "GET")
+        program = await Browser(app).get("/api/v1/nothing")
+        assert (program.status, program.headers["content-type"]) == (404, "application/problem+json")
         assert "There is no such page." in (await Browser(app).get("/tasks/../../etc/passwd")).text
 
 

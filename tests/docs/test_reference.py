@@ -9,7 +9,7 @@ import pytest
 
 import makegood as mg
 from makegood.base.old_names import OLD
-from makegood.cli.render import as_json
+from makegood.client import as_json
 from makegood.model.queue_message import QueueMessage
 from makegood.store.notice_records import ListenerView
 from makegood.store.queue_records import MessageView, QueueView
@@ -118,7 +118,7 @@ JSON: list[tuple[str, dict[str, Any]]] = [
     ("QueueMessage", as_json.message(MESSAGE)),
     ("QueueMessage", as_json.mail(MessageView(MESSAGE, "waiting", 0.0, None, None, None))),
     ("ListenerView", as_json.listener(ListenerView(1, "https://a.example/x", 0, 1, 0, False, 0.0, ""))),
-    ("Processes", as_json.node(NodeView(1, NodeInfo("n", (), "h", 1, 5.0, (AgentInfo("a/b", 1),)), 0.0, 1.0, False, False), "alive")),
+    ("Processes", as_json.node(NodeView(1, NodeInfo("n", (), "h", 1, 5.0, (AgentInfo("a/b", 1),)), 0.0, 1.0, False, False))),
     ("Leaders", as_json.lease(None, "s")),
 ]  # fmt: skip
 

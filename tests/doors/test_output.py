@@ -7,8 +7,9 @@ import sys
 
 import pytest
 
+from makegood.base.clock import iso
 from makegood.cli.render import rich_output
-from makegood.cli.render.output import Output, aligned, date_time, masked, moment, plain, recent, shown
+from makegood.cli.render.output import Output, aligned, date_time, masked, plain, recent, shown
 
 HEADS = ("id", "state", "n")
 ROWS = [("a1", "undone", "3"), ("b22", "error", "12")]
@@ -218,7 +219,7 @@ def test_json_is_one_document_or_one_object_per_line(capsys: pytest.CaptureFixtu
 def test_cells_moments_and_urls_are_shown_for_what_they_are() -> None:
     """Nothing is "-", a text stays on its line, a password is never shown."""
     assert (shown(None), shown(""), shown(0), shown("a\n  b")) == ("-", "-", "0", r"a\n  b")
-    assert (moment(0.5), moment(None)) == ("1970-01-01T00:00:00.500Z", None)
+    assert (iso(0.5), iso(None)) == ("1970-01-01T00:00:00.500Z", None)
     assert date_time(86400.0 * 2).endswith(recent(86400.0 * 2, 86400.0 * 2 + 1))
     assert recent(0.0, 86400.0 * 9) == date_time(0.0)[:16]
     assert (date_time(None), len(date_time(0.0))) == ("-", 19)

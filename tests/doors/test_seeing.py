@@ -1,8 +1,7 @@
 """What runs, who leads, what an operator must see."""
 
 from makegood.cli.commands.agents import agent_rows
-from makegood.cli.no_scheduler import state_of
-from makegood.cli.render import as_json
+from makegood.client import as_json
 from makegood.store.views import AgentInfo, NodeInfo, NodeView
 from tests.doors.conftest import Shop
 
@@ -19,7 +18,7 @@ def node(
 def test_a_process_is_alive_stopped_or_dead() -> None:
     """Stopped in good order is not dead; silent for longer than its life is, judged or not."""
     views = [node(1), node(2, stopped=True, remaining=-9), node(3, remaining=-0.1), node(4, dead=True)]
-    assert [state_of(view) for view in views] == ["alive", "stopped", "dead", "dead"]
+    assert [view.state for view in views] == ["alive", "stopped", "dead", "dead"]
 
 
 def test_an_agent_is_a_row_per_process_and_a_queue_nobody_takes_is_one_too() -> None:
@@ -37,7 +36,7 @@ def test_an_agent_is_a_row_per_process_and_a_queue_nobody_takes_is_one_too() -> 
 
 def test_json_says_what_the_circuit_is_and_when_it_lets_a_call_through() -> None:
     till = AgentInfo("shop/till", 5, 2, 40, 1, 0.25, 0.975, "open", 12.4, 0, 20.0)
-    (shape,) = as_json.node(node(1, till), "alive")["agents"]
+    (shape,) = as_json.node(node(1, till))["agents"]
     wanted = {
         "success": 0.975,
         "circuit": "open",
@@ -47,7 +46,7 @@ def test_json_says_what_the_circuit_is_and_when_it_lets_a_call_through() -> None
         "failure_rate": 0.025,
     }
     assert shape.items() >= wanted.items()
-    (shape,) = as_json.node(node(1, AgentInfo("shop/till", 5)), "alive")["agents"]
+    (shape,) = as_json.node(node(1, AgentInfo("shop/till", 5)))["agents"]
     assert shape.items() >= {"success": None, "circuit": None, "reset": None, "most": 5, "rate": None}.items()
 
 

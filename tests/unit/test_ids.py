@@ -33,7 +33,10 @@ def test_a_long_decimal_is_taken_as_an_id_too() -> None:
     assert ids.parse("384838483848384838") == 384838483848384838
 
 
-@pytest.mark.parametrize("wrong", ["", "42", "order-1", "0d3k9q2m7xabu", "x" * 14, "99999999999999999999"])
+@pytest.mark.parametrize(
+    "wrong",
+    ["", "42", "order-1", "0d3k9q2m7xabu", "x" * 14, "99999999999999999999", "zzzzzzzzzzzzz", "9" * 5000],
+)
 def test_what_cannot_be_an_id_says_how_one_looks(wrong: str) -> None:
     with pytest.raises(TaskNotFoundError, match="13 letters and digits") as caught:
         ids.parse(wrong)

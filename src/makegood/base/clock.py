@@ -7,9 +7,10 @@ boot, and it gives dates for people. No process compares its wall clock with a t
 
 import time
 from collections.abc import Callable
+from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
-from typing import Protocol
+from typing import Protocol, overload
 
 
 class Clock(Protocol):
@@ -23,6 +24,21 @@ class Clock(Protocol):
 
     def boot_id(self) -> str:
         """Names the time since the machine started: ``monotonic()`` values compare only under one boot id."""
+
+
+@overload
+def iso(seconds: float) -> str: ...
+@overload
+def iso(seconds: float | None) -> str | None: ...
+def iso(seconds: float | None) -> str | None:
+    """Return a point in time, seconds since 1970, as ISO 8601 in UTC with milliseconds: for JSON.
+
+    >>> iso(0.25), iso(None)
+    ('1970-01-01T00:00:00.250Z', None)
+    """
+    if seconds is None:
+        return None
+    return datetime.fromtimestamp(seconds, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
 class SystemClock:

@@ -31,6 +31,8 @@ _RANDOM_BITS = 22
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_.-]{0,99}", re.ASCII)
 _QUEUE = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,99}", re.ASCII)
 _SHOWN_LENGTH = 13
+_MOST = 1 << 63
+"""No id is so large: databases keep ids in 63 bits."""
 
 
 class TaskIdSource:
@@ -95,17 +97,19 @@ def parse(text: str) -> int:
     Raises ``TaskNotFoundError`` if the text cannot be a task id.
     """
     lowered = text.strip().lower()
-    if len(lowered) > _SHOWN_LENGTH and lowered.isdecimal() and int(lowered) < 2**63:
-        return int(lowered)
-    if len(lowered) != _SHOWN_LENGTH or not set(lowered) <= _VALUES.keys():
+    number = _MOST
+    if len(lowered) == _SHOWN_LENGTH and set(lowered) <= _VALUES.keys():
+        number = 0
+        for letter in lowered:
+            number = number << 5 | _VALUES[letter]
+    elif _SHOWN_LENGTH < len(lowered) <= len(str(_MOST)) and lowered.isdecimal():
+        number = int(lowered)
+    if number >= _MOST:
         raise TaskNotFoundError(
             f"{text!r} is not a task id: one has 13 letters and digits, see `makegood task list`",
             task_id=text,
         )
-    value = 0
-    for letter in lowered:
-        value = value << 5 | _VALUES[letter]
-    return value
+    return number
 
 
 def key(store_id: str, task_id: int, step: str, round_: int, direction: str) -> str:

@@ -16,8 +16,8 @@ from makegood.cli import exits, next_commands, no_scheduler
 from makegood.cli.client import connect, looking
 from makegood.cli.context import Cli
 from makegood.cli.filters import unknown_names
-from makegood.cli.render import as_json
 from makegood.cli.render.output import counted, date_time
+from makegood.client import as_json
 from makegood.client.client import Client
 from makegood.client.operators import Acted
 from makegood.client.remedies import reasons

@@ -2,12 +2,13 @@
 
 from typing import Any
 
+from makegood.base.clock import iso
 from makegood.cli.context import Cli
-from makegood.cli.render.output import date_time, moment
+from makegood.cli.render.output import date_time
 from makegood.client.client import Client
 from makegood.client.handle import TaskHandle
 from makegood.model.states import AT_REST
-from makegood.store.views import Asked, NodeView, TaskDetail
+from makegood.store.views import Asked, TaskDetail
 
 _START = "`makegood run APP` (or `makegood scheduler`) starts one, `makegood agents` shows what runs"
 
@@ -15,18 +16,10 @@ UNDECIDED = "the command is not decided"
 """What does not happen to an act where no Scheduler runs."""
 
 
-def state_of(view: NodeView) -> str:
-    """Return what a process is: alive, stopped in good order, or dead."""
-    if view.stopped:
-        return "stopped"
-    return "dead" if view.dead or view.remaining <= 0 else "alive"
-
-
 async def unattended(client: Client) -> bool:
     """Whether no process is running that advances tasks and decides on acts."""
     return not any(
-        "scheduler" in view.info.roles and state_of(view) == "alive"
-        for view in await client.store.nodes.views()
+        "scheduler" in view.info.roles and view.state == "alive" for view in await client.store.nodes.views()
     )
 
 
@@ -53,7 +46,7 @@ def asked_shape(found: TaskDetail, one: Asked) -> dict[str, object]:
     """Return such an act for ``--json``."""
     return {
         "act": one.act.id, "kind": one.kind, "step": _step(found, one), "who": one.act.who, "why": one.act.why,
-        "at": moment(one.at),
+        "at": iso(one.at),
     }  # fmt: skip
 
 

@@ -4,8 +4,11 @@ A visitor is known by one of four ways: the embedding application's hooks, a tru
 of this console, or none, when only browsers on this machine are answered (or everybody, with ``insecure``).
 """
 
+import asyncio
+import base64
 import hmac
 import inspect
+import math
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from typing import Any, Final
 
@@ -15,7 +18,7 @@ from makegood.base.clock import Clock
 from makegood.base.text import kept
 from makegood.console.proxies import TrustedProxies, is_local
 from makegood.console.sessions import COOKIE, Login, LoginLimits, Logins
-from makegood.console.users import Role, User, role_of
+from makegood.console.users import Role, User, accepts, role_of
 from makegood.console.visits import NOBODY, Denied, Route, Visitor, Whence
 from makegood.errors import ConfigError
 
@@ -24,6 +27,8 @@ ResolveUser = Callable[[Any], Any | Awaitable[Any]]
 ResolveAccess = Callable[[Any], Awaitable[Role | None] | Role | None]
 """Returns the role of such a user, or None for no access."""
 
+AT_A_TIME: Final = 2
+"""Passwords that are hashed at the same time: each takes 32 MiB."""
 MOST_FORM: Final = 1 << 20
 """The most bytes of a form."""
 TOKEN_HEADER: Final = "x-csrf-token"  # noqa: S105 - a header's name
@@ -31,6 +36,15 @@ TOKEN_HEADER: Final = "x-csrf-token"  # noqa: S105 - a header's name
 
 class LoginNeededError(Denied):
     """Nobody is logged in, and this console has a login page."""
+
+
+class TooManyAttemptsError(Denied):
+    """Too many wrong passwords. ``wait``: seconds until the next attempt is examined."""
+
+    def __init__(self, wait: float) -> None:
+        text = f"Too many failed attempts. Try again in {math.ceil(wait / 60)} minutes."
+        super().__init__(429, "Too many attempts", text)
+        self.wait = wait
 
 
 class Access:
@@ -57,6 +71,7 @@ class Access:
         self.limits = LoginLimits(clock)
         self._resolve = resolve_user, resolve_access
         self._header = user_header
+        self._hashing = asyncio.Semaphore(AT_A_TIME)
         self.authenticates = resolve_user is not None or user_header is not None or bool(users)
         """Whether visitors must say who they are."""
         self._role = None if role is None else role_of(role, "role")
@@ -87,6 +102,8 @@ class Access:
             known = self.users.get(name)
             return self._as(kept(name), known.role if known is not None else self._role)
         if self.authenticates:
+            if (given := request.headers.get("authorization", "")).lower().startswith("basic "):
+                return await self._by_password(given, origin)
             login = self.login(request)
             user = None if login is None else self.users.get(login.user)
             if login is None or user is None or not user.password:
@@ -100,6 +117,34 @@ class Access:
                 "a proxy that names them.",
             )
         return self._as("anonymous", self._role or "admin")
+
+    async def _by_password(self, given: str, origin: Whence) -> Visitor | None:
+        """Return the user whose name and password a program sends with its request, None if they are wrong.
+
+        No cookie speaks for it, so no other site's page can send it: its acts need no token.
+        """
+        try:
+            name, _, password = base64.b64decode(given[6:], validate=True).decode().partition(":")
+        except ValueError:
+            return None
+        user = await self.proved(name, password, origin.address)
+        return None if user is None else Visitor(user.name, user.role, "", by_password=True)
+
+    async def proved(self, name: str, password: str, address: str) -> User | None:
+        """Return the user with this name and password; None if one of them is wrong, after the same time.
+
+        Raises ``TooManyAttemptsError``.
+        """
+        if wait := self.limits.wait(name, address):
+            raise TooManyAttemptsError(wait)
+        self.limits.failed(name, address)  # before the password is hashed: attempts side by side all count
+        user = self.users.get(name)
+        async with self._hashing:
+            right = await asyncio.to_thread(accepts, user, password)
+        if user is None or not right:
+            return None
+        self.limits.passed(name, address)
+        return user
 
     def login(self, request: Request) -> Login | None:
         """Return the login that a request's cookie proves."""
@@ -148,6 +193,8 @@ class Access:
             )
         if visitor is None and route.kind == "login":
             return  # there is no login yet that a token could be bound to
+        if visitor is not None and visitor.by_password:
+            return
         token = request.headers.get(TOKEN_HEADER) or form.get("csrf", "")
         if visitor is None or not hmac.compare_digest(
             token.encode("utf-8", "surrogatepass"), visitor.token.encode()

@@ -24,6 +24,7 @@ from makegood.client.client import Client
 from makegood.client.operators import under_request
 from makegood.console.access import Access, LoginNeededError, ResolveAccess, ResolveUser, body_of
 from makegood.console.acts import TaskActs
+from makegood.console.api import ROOT, Api
 from makegood.console.bulk_forms import BulkForms
 from makegood.console.login import LoginPages
 from makegood.console.outcomes import BY_SCRIPT, Outcomes, Toast
@@ -40,6 +41,7 @@ from makegood.console.visits import NOBODY, Denied, Route, Visit, Visitor, Whenc
 from makegood.errors import (
     ActRefusedError,
     AlertNotFoundError,
+    BulkNotFoundError,
     ConfigError,
     SchemaMismatchError,
     StoreUnavailableError,
@@ -48,6 +50,8 @@ from makegood.errors import (
 from makegood.store import store_url
 
 log = logging.getLogger("makegood.console")
+
+_NOT_FOUND = (AlertNotFoundError, BulkNotFoundError, TaskNotFoundError)
 
 OPEN_TO_ALL: Final = (
     "Nobody logs in here: whoever reaches this address may do everything that these pages can do."
@@ -122,11 +126,8 @@ class ConsoleApp:
         self.routes: Sequence[Route] = ()
         self._patterns: list[tuple[Any, Route]] = []
         self._outcomes = Outcomes(access.logins, self._renderer)
-        self.answer(
-            routes(
-                files, LoginPages(access, self._renderer), TaskActs(self._outcomes), BulkForms(self._outcomes)
-            )
-        )
+        login, acts = LoginPages(access, self._renderer), TaskActs(self._outcomes)
+        self.answer(routes(files, login, acts, BulkForms(self._outcomes), Api(redaction)))
         self._opening = asyncio.Lock()
         self._open = not self._owned
 
@@ -219,7 +220,7 @@ class ConsoleApp:
             path, query = _path(asked.request, asked.origin), asked.request.url.query
             back = (f"{path}?{query}" if query else path) if asked.request.method == "GET" else "/"
             return RedirectResponse(f"{asked.origin.base}/login?next={quote(back, safe='')}", 303)
-        except (Denied, TaskNotFoundError, AlertNotFoundError, ActRefusedError, ConfigError) as denied:
+        except (*_NOT_FOUND, Denied, ActRefusedError, ConfigError) as denied:
             return self._problem(asked, denied)
         except (StoreUnavailableError, SchemaMismatchError) as away:
             log.warning("request %s: the store cannot be used: %s", asked.id, away)
@@ -232,8 +233,9 @@ class ConsoleApp:
     async def _admitted(self, asked: "_Asked") -> Response:
         """Find the route of a request, admit the visitor, and answer. Raises ``Denied``."""
         request, origin = asked.request, asked.origin
-        route = self._route(request, origin)
-        asked.kind = "page" if route is None else route.kind
+        asked.kind = "api" if _path(request, origin).startswith(f"{ROOT}/") else "page"
+        if (route := self._route(request, origin)) is not None:
+            asked.kind = route.kind
         known = None if asked.kind == "file" else await self.access.visitor(request, origin)
         asked.visitor = known or NOBODY
         if route is None:
@@ -252,7 +254,7 @@ class ConsoleApp:
         """Return the route of a request, whose path then has its parts; None if there is none. Raises
         ``Denied``.
         """
-        path, others = _path(request, origin), False
+        path, allowed = _path(request, origin), set[str]()
         method = "GET" if request.method == "HEAD" else request.method
         for (pattern, _, convertors), route in self._patterns:
             if (found := pattern.match(path)) is None:
@@ -263,9 +265,9 @@ class ConsoleApp:
                     name: convertors[name].convert(text) for name, text in parts.items()
                 }
                 return route
-            others = True
-        if others:
-            raise Denied(405, "Not this way", f"{method} is not how this address is used.")
+            allowed.update(route.methods)
+        if allowed:
+            raise _WrongMethodError(method, sorted(allowed))
         return None
 
     async def _page(self, route: Route, visit: Visit) -> Response:
@@ -304,6 +306,8 @@ class ConsoleApp:
         """Return the answer for a request that cannot be carried out: a page, or JSON for a program."""
         status, title = _status(failure)
         headers = {"retry-after": "5"} if status == 503 else {}
+        if isinstance(failure, _WrongMethodError):
+            headers["allow"] = failure.allowed
         if asked.kind in ("api", "stream"):
             body = {"type": "about:blank", "title": title, "status": status, "detail": str(failure)}
             return JSONResponse(body, status, headers, media_type="application/problem+json")
@@ -315,6 +319,14 @@ class ConsoleApp:
         context = {"status": status, "title": title, "text": str(failure)}
         shell = self._shell(asked.request, asked.origin, asked.visitor)
         return HTMLResponse(self._renderer.page(shell, "problem.html", context), status, headers)
+
+
+class _WrongMethodError(Denied):
+    """An address that is used by other methods. ``allowed``: these."""
+
+    def __init__(self, method: str, allowed: Sequence[str]) -> None:
+        super().__init__(405, "Not this way", f"{method} is not how this address is used.")
+        self.allowed = ", ".join(allowed)
 
 
 @dataclasses.dataclass(slots=True)
@@ -346,7 +358,7 @@ def _status(failure: Exception) -> tuple[int, str]:
     match failure:
         case Denied():
             return failure.status, failure.title
-        case TaskNotFoundError() | AlertNotFoundError():
+        case AlertNotFoundError() | BulkNotFoundError() | TaskNotFoundError():
             return 404, "Not found"
         case ActRefusedError():
             return 409, "Refused"

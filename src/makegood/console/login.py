@@ -1,20 +1,16 @@
 """The login page of the console's own users, and logging out."""
 
-import asyncio
 import math
 from typing import Final
 from urllib.parse import urlsplit
 
 from starlette.responses import HTMLResponse, RedirectResponse, Response
 
-from makegood.console.access import Access
+from makegood.console.access import Access, TooManyAttemptsError
 from makegood.console.render import Renderer, Shell, theme_of
 from makegood.console.sessions import COOKIE, LASTS
-from makegood.console.users import accepts
 from makegood.console.visits import Denied, Visit
 
-AT_A_TIME: Final = 2
-"""Passwords that are hashed at the same time: each takes 32 MiB."""
 _REFUSED: Final = "Name or password are not right."
 
 
@@ -24,7 +20,6 @@ class LoginPages:
     def __init__(self, access: Access, renderer: Renderer) -> None:
         self._access = access
         self._renderer = renderer
-        self._hashing = asyncio.Semaphore(AT_A_TIME)
 
     async def show(self, visit: Visit) -> Response:
         """Answer with the login form."""
@@ -34,17 +29,13 @@ class LoginPages:
     async def enter(self, visit: Visit) -> Response:
         """Log a user in. An unknown name and a wrong password get the same answer, after the same time."""
         self._only_here()
-        name, address, limits = visit.field("user"), visit.origin.address, self._access.limits
-        if wait := limits.wait(name, address):
-            said = f"Too many failed attempts. Try again in {math.ceil(wait / 60)} minutes."
-            return self._form(visit, visit.field("next"), said, 429, retry=math.ceil(wait))
-        limits.failed(name, address)  # counted before the password is hashed: attempts side by side all count
-        user = self._access.users.get(name)
-        async with self._hashing:
-            right = await asyncio.to_thread(accepts, user, visit.form.get("password", ""))
-        if user is None or not right:
+        given = visit.field("user"), visit.form.get("password", ""), visit.origin.address
+        try:
+            user = await self._access.proved(*given)
+        except TooManyAttemptsError as many:
+            return self._form(visit, visit.field("next"), str(many), many.status, retry=math.ceil(many.wait))
+        if user is None:
             return self._form(visit, visit.field("next"), _REFUSED, 401)
-        limits.passed(name, address)
         response = RedirectResponse(visit.origin.base + _inside(visit.field("next")), 303)
         response.set_cookie(
             COOKIE,

@@ -48,6 +48,16 @@ class Redaction:
             return f"{len(payload):,} bytes of deeply nested JSON"
         return shown if len(shown) <= MOST else f"{shown[:MOST]}… ({len(shown):,} characters)"
 
+    def raw(self, payload: bytes | None) -> bytes | None:
+        """Return a payload as JSON with its secrets covered; the length of what is not JSON, as a text."""
+        if payload is None:
+            return None
+        try:
+            value = self._covered(json.loads(payload, parse_float=_Number, parse_int=_Number), "")
+            return "".join(line.lstrip() for line in _lines(value)).encode("utf-8", "surrogatepass")
+        except (ValueError, RecursionError):
+            return f'"{len(payload):,} bytes that cannot be shown"'.encode()
+
     def _covered(self, value: Any, path: str) -> Any:
         if isinstance(value, dict):
             return {

@@ -21,6 +21,7 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined, Template
 from markupsafe import Markup
 from starlette.requests import Request
 
+from makegood.base.clock import iso
 from makegood.base.durations import brief
 from makegood.base.ids import show
 from makegood.console.redaction import Redaction
@@ -200,11 +201,6 @@ def url(path: str, **query: object) -> str:
 def _csrf() -> Markup:
     """Return the field that every form carries."""
     return Markup('<input type="hidden" name="csrf" value="{}">').format(_SHELL.get().visitor.token)
-
-
-def iso(at: float) -> str:
-    """Return a time as ISO 8601 in UTC."""
-    return datetime.fromtimestamp(at, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
 def clock_time(at: float) -> str:

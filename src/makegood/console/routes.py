@@ -2,6 +2,7 @@
 
 from makegood.console import exports
 from makegood.console.acts import TaskActs
+from makegood.console.api import Api
 from makegood.console.bulk_forms import BulkForms
 from makegood.console.login import LoginPages
 from makegood.console.pages import agents, alerts, audit, bulk, cluster, errors, overview, stores, task, tasks
@@ -9,7 +10,9 @@ from makegood.console.static_files import StaticFiles
 from makegood.console.visits import Route, page
 
 
-def routes(files: StaticFiles, login: LoginPages, acts: TaskActs, forms: BulkForms) -> tuple[Route, ...]:
+def routes(
+    files: StaticFiles, login: LoginPages, acts: TaskActs, forms: BulkForms, api: Api
+) -> tuple[Route, ...]:
     """Return all routes of a console."""
     return (
         page("/", overview.context, "overview.html", here="overview"),
@@ -28,6 +31,7 @@ def routes(files: StaticFiles, login: LoginPages, acts: TaskActs, forms: BulkFor
         *exports.routes(),
         *acts.routes(),
         *forms.routes(),
+        *api.routes(),
         Route(path="/login", role="everyone", kind="login", respond=login.show),
         Route(path="/login", role="everyone", kind="login", respond=login.enter, methods=("POST",)),
         Route(path="/logout", role="viewer", kind="login", respond=login.leave, methods=("POST",)),

@@ -42,6 +42,8 @@ class Visitor:
     """The token that this login's forms carry."""
     leaves: bool = False
     """Whether this console logged them in, so that it can log them out."""
+    by_password: bool = False
+    """Whether the request itself carried name and password."""
 
     def may(self, role: Audience) -> bool:
         """Return whether this visitor has a role, or a higher one."""

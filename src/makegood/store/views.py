@@ -109,6 +109,13 @@ class NodeView(msgspec.Struct, frozen=True):
     dead: bool
     waiting: dict[str, int] = {}
 
+    @property
+    def state(self) -> Literal["alive", "stopped", "dead"]:
+        """Whether the process runs, stopped cleanly, or its heartbeat has run out."""
+        if self.stopped:
+            return "stopped"
+        return "dead" if self.dead or self.remaining <= 0 else "alive"
+
 
 class Filter(msgspec.Struct, frozen=True):
     """Which tasks to find: all conditions must hold; empty ones are ignored."""

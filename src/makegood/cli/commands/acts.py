@@ -24,8 +24,8 @@ from makegood.cli.commands.task import read, utf8
 from makegood.cli.context import Cli, command, flag, given, lasting, who_option, why_option
 from makegood.cli.filters import filter_options, unknown_names
 from makegood.cli.import_app import load_app
-from makegood.cli.render import as_json
 from makegood.cli.render.output import counted
+from makegood.client import as_json
 from makegood.client.client import Client
 from makegood.client.handle import TaskHandle
 from makegood.client.undo_preview import listed

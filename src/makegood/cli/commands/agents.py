@@ -5,8 +5,7 @@ from collections.abc import Mapping
 from makegood.base.durations import shown
 from makegood.cli.client import looked
 from makegood.cli.context import Cli, command, flag
-from makegood.cli.no_scheduler import state_of
-from makegood.cli.render import as_json
+from makegood.client import as_json
 from makegood.client.client import Client
 from makegood.store.views import NodeView
 
@@ -23,16 +22,16 @@ def agents(cli: Cli, /, *, everything: bool) -> None:
 
     found, depths = looked(cli, look)
     waiting = as_json.waiting(found, depths)
-    seen = [view for view in found if everything or state_of(view) == "alive"]
+    seen = [view for view in found if everything or view.state == "alive"]
     if cli.json:
-        nodes = [as_json.node(view, state_of(view)) for view in seen]
+        nodes = [as_json.node(view) for view in seen]
         cli.out.document({"nodes": nodes, "waiting": waiting})
         return
     cli.out.table(
         ("node", "name", "roles", "pid", "state", "holds", "heartbeat"),
         [
             (
-                view.id, view.info.name, " ".join(view.info.roles), view.info.pid, state_of(view),
+                view.id, view.info.name, " ".join(view.info.roles), view.info.pid, view.state,
                 view.info.held if "scheduler" in view.info.roles else None,
                 f"{shown(max(0.0, view.info.ttl - view.remaining))} ago",
             )

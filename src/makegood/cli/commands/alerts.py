@@ -13,8 +13,8 @@ from makegood.base.clock import SystemClock
 from makegood.cli import corrected_inputs, exits
 from makegood.cli.client import connect, looked
 from makegood.cli.context import Cli, at_most, command, flag, lasting, why_option
-from makegood.cli.render import as_json
 from makegood.cli.render.output import date_time
+from makegood.client import as_json
 from makegood.client.client import Client
 from makegood.errors import MakegoodError
 from makegood.messaging.alert_webhook import Webhook

@@ -14,7 +14,6 @@ from msgspec.structs import asdict as fields_of
 
 from makegood.cli import exits, findings
 from makegood.cli.context import Cli, command, flag
-from makegood.cli.no_scheduler import state_of
 from makegood.cli.render.output import masked
 from makegood.cli.render.style import STYLES, Line
 from makegood.cli.settings import KNOWN
@@ -201,8 +200,8 @@ async def _running(store: Store) -> list[Finding]:
 
 async def _processes(store: Store) -> list[Finding]:
     nodes = await store.nodes.views()
-    alive = [view for view in nodes if state_of(view) == "alive"]
-    dead = [view for view in nodes if state_of(view) == "dead"]
+    alive = [view for view in nodes if view.state == "alive"]
+    dead = [view for view in nodes if view.state == "dead"]
     supervisors = sum("supervisor" in view.info.roles for view in alive)
     lease = await store.leases.read(LEASE)
     figures = await store.admin.figures()

@@ -14,15 +14,15 @@ from typing import Any
 
 import click
 
-from makegood.base.clock import SystemClock
+from makegood.base.clock import SystemClock, iso
 from makegood.base.durations import shown
 from makegood.base.file_paths import entered
 from makegood.cli import exits
 from makegood.cli.client import looking
 from makegood.cli.command import Command, Whole
 from makegood.cli.context import Cli, Renamed, Seconds, command, flag, lasting
-from makegood.cli.render import as_json
-from makegood.cli.render.output import date_time, moment
+from makegood.cli.render.output import date_time
+from makegood.client import as_json
 from makegood.election import Election, LeaseStore, LeaseView, Term, TermView, View, open_leases
 from makegood.election.command import LedCommand
 from makegood.election.settings import belief
@@ -107,7 +107,7 @@ def _show_now(cli: Cli, name: str | None, view: LeaseView | None) -> None:
 
 def _show_change(cli: Cli, name: str | None, view: View) -> None:
     if cli.json:
-        since = moment(view.since) if view.leader else None
+        since = iso(view.since) if view.leader else None
         cli.out.record({"name": name or LEASE, "holder": view.leader, "epoch": view.epoch, "since": since})
     elif view.leader is None:
         cli.out.text(f"nobody leads; the last epoch was {view.epoch}" if view.epoch else "nobody leads")
@@ -117,7 +117,7 @@ def _show_change(cli: Cli, name: str | None, view: View) -> None:
 
 def _show_past(cli: Cli, terms: list[TermView]) -> None:
     if cli.json:
-        cli.out.document([{**asdict(t), "began": moment(t.began), "ended": moment(t.ended)} for t in terms])
+        cli.out.document([{**asdict(t), "began": iso(t.began), "ended": iso(t.ended)} for t in terms])
         return
     rows = [
         (

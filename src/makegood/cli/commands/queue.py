@@ -20,8 +20,8 @@ from makegood.cli.client import carried_out, looked
 from makegood.cli.command import Whole
 from makegood.cli.commands.task import read
 from makegood.cli.context import Cli, at_most, by_operator, command, flag, given, lasting
-from makegood.cli.render import as_json
 from makegood.cli.render.output import counted, date_time
+from makegood.client import as_json
 from makegood.client.client import Client
 from makegood.client.queues import LEASE, TRIES, Queue
 from makegood.model import notices

@@ -13,7 +13,6 @@ from msgspec import structs
 
 from makegood.cli.client import connect
 from makegood.cli.context import Cli, by_operator, command, flag
-from makegood.cli.no_scheduler import state_of
 from makegood.cli.render.output import counted, masked
 from makegood.errors import ActRefusedError
 from makegood.store.records import Anew
@@ -50,7 +49,7 @@ async def _restored(cli: Cli, who: str | None, why: str, *, asked: bool) -> Anew
 
 def refuse_while_alive(views: list[NodeView]) -> None:
     """Raise ``ActRefusedError`` while processes run: they remember more than the store knows."""
-    alive = [view for view in views if state_of(view) == "alive"]
+    alive = [view for view in views if view.state == "alive"]
     if alive:
         first = alive[0]
         last = max(view.remaining for view in alive)

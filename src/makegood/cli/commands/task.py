@@ -23,9 +23,9 @@ from makegood.cli.context import Cli, at_most, command, flag, lasting
 from makegood.cli.corrected_inputs import told
 from makegood.cli.filters import filter_options, unknown_names
 from makegood.cli.import_app import load_workflow, place_of
-from makegood.cli.render import as_json
 from makegood.cli.render.ladder import event_lines, ladder
 from makegood.cli.render.output import counted, date_time, recent
+from makegood.client import as_json
 from makegood.client.client import Client
 from makegood.client.handle import TaskHandle
 from makegood.client.remedies import reasons

@@ -182,13 +182,6 @@ def aligned(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     )
 
 
-def moment(seconds: float | None) -> str | None:
-    """Return a point in time, seconds since 1970, as ISO 8601 in UTC: for JSON."""
-    if seconds is None:
-        return None
-    return datetime.fromtimestamp(seconds, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
-
-
 def clock_time(seconds: float) -> str:
     """Return a point in time as people at this machine read it: local time to the millisecond."""
     return datetime.fromtimestamp(seconds, UTC).astimezone().strftime("%H:%M:%S.%f")[:-3]

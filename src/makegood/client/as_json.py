@@ -10,8 +10,8 @@ from typing import Any
 import msgspec
 
 from makegood.base import ids
+from makegood.base.clock import iso
 from makegood.base.durations import shown
-from makegood.cli.render.output import moment
 from makegood.election.protocol import LeaseView
 from makegood.model import notices
 from makegood.model.queue_message import QueueMessage
@@ -33,7 +33,8 @@ Shape = dict[str, Any]
 
 
 _TIMES = frozenset({"created", "ended", "complete_by", "at", "acked", "sent_at", "expires"})
-_ROUNDED = frozenset({"due", "oldest", "remaining"})
+_ROUNDED = frozenset({"due", "oldest", "remaining", "took"})
+_ENDS = "idx attempt doing kind node took error frame"
 
 
 def raw(value: bytes | None) -> msgspec.Raw | None:
@@ -57,7 +58,7 @@ def picked(view: object, names: str, **others: Any) -> Shape:
 
 def _plain(name: str, value: Any) -> Any:
     if name in _TIMES:
-        return moment(value)
+        return iso(value)
     if name in _ROUNDED:
         return None if value is None else round(value, 3)
     return msgspec.Raw(value) if isinstance(value, bytes) else value
@@ -95,9 +96,9 @@ def event(view: EventView) -> Shape:
         for who, before, after, why in view.moves
     ]
     kind = "moves" if view.moves else "note"
-    return picked(
-        view, "event seq task at node moves note", event=kind, task=ids.show(view.task), moves=moves
-    )
+    ends = None if view.attempts is None else [picked(end, _ENDS) for end in view.attempts]
+    names = "event seq task at node moves note attempts"
+    return picked(view, names, event=kind, task=ids.show(view.task), moves=moves, attempts=ends)
 
 
 def alert(view: AlertView) -> Shape:
@@ -120,22 +121,22 @@ def lease(view: LeaseView | None, name: str) -> Shape:
         "holder": view.holder if view is not None and held else None,
         "last_holder": view.holder if view is not None else None,
         "epoch": view.epoch if view is not None else 0,
-        "since": moment(view.since) if view is not None and held else None,
+        "since": iso(view.since) if view is not None and held else None,
         "ttl": view.ttl if view is not None else None,
         "remaining": round(view.remaining, 3) if view is not None and held else None,
     }
 
 
-def node(view: NodeView, state: str) -> Shape:
+def node(view: NodeView) -> Shape:
     """Return a process with its agents."""
     age, agents = max(0.0, view.info.ttl - view.remaining), [_agent(info) for info in view.info.agents]
     about = picked(view.info, "name roles host pid")
     own = {
-        "started": moment(view.started),
+        "started": iso(view.started),
         "heartbeat_age": round(age, 3),
         "remaining": round(view.remaining, 3),
     }
-    return {"id": view.id, **about, "state": state, **own, "held": view.info.held, "agents": agents}
+    return {"id": view.id, **about, "state": view.state, **own, "held": view.info.held, "agents": agents}
 
 
 def _agent(info: AgentInfo) -> Shape:

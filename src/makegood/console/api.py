@@ -1,0 +1,476 @@
+"""The JSON API under ``/api/v1``: the reads and acts of the pages, for programs.
+
+``Api.endpoints`` is one list; the routes, and the description in ``openapi.json``, are made of it. Names,
+times and ids are those of the command line's ``--json``. An error is a problem (RFC 9457).
+"""
+
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass
+from typing import Annotated, Any, Final, Literal, TypeVar
+
+import msgspec
+from msgspec import UNSET, Meta, UnsetType
+from msgspec.structs import replace
+from starlette.responses import Response
+
+from makegood.base import ids
+from makegood.base.clock import iso
+from makegood.client import as_json
+from makegood.client.handle import TaskHandle
+from makegood.client.remedies import remedies
+from makegood.client.undo_preview import listed
+from makegood.console.access import body_of
+from makegood.console.acts import PATIENCE, who_of
+from makegood.console.redaction import Redaction
+from makegood.console.visits import Audience, Denied, Route, Visit
+from makegood.errors import TaskNotFoundError, WaitExpiredError
+from makegood.model.messages import Alert, Answer
+from makegood.payload.codec import UNREADABLE, shallow
+from makegood.store import filters
+from makegood.store.oversight_records import BulkView
+from makegood.store.views import Filter, TaskDetail, TaskView
+
+T = TypeVar("T")
+
+_MOMENTS: Final = frozenset({"at", "began", "ended", "first", "last", "minute", "times"})
+
+ROOT: Final = "/api/v1"
+MOST: Final = 1000
+"""The most records of one answer."""
+MOST_FILTER: Final = 2000
+"""The most characters of a filter."""
+SUPERVISORS: Final = "makegood/supervisor"
+"""The lease of the leading Supervisor."""
+
+Reason = Annotated[str, Meta(max_length=1000, description="Why; the audit keeps it.")]
+Vouched = Annotated[str, Meta(min_length=1, max_length=1000, description="How you know; the audit keeps it.")]
+StepName = Annotated[str, Meta(min_length=1, max_length=500, description="The step's name.")]
+
+
+class Why(msgspec.Struct, forbid_unknown_fields=True):
+    """An act that needs nothing but a reason."""
+
+    reason: Reason = ""
+
+
+class ResubmitBody(msgspec.Struct, forbid_unknown_fields=True):
+    """Restart a task. ``inputs`` corrects what it was given, and needs the role admin."""
+
+    reason: Reason = ""
+    step: StepName | UnsetType = UNSET
+    inputs: dict[str, Any] | list[Any] | UnsetType = UNSET
+
+
+class SettleBody(msgspec.Struct, forbid_unknown_fields=True):
+    """State the outcome of a step of a task in error."""
+
+    step: StepName
+    outcome: Literal["done", "failed", "undone"]
+    reason: Vouched
+    value: Any = None
+
+
+class ExtendBody(msgspec.Struct, forbid_unknown_fields=True):
+    """Move a task's deadline."""
+
+    within: Annotated[str, Meta(max_length=20, description="From now, such as 1h.")]
+    reason: Reason = ""
+
+
+class BulkBody(msgspec.Struct, forbid_unknown_fields=True):
+    """Act on all tasks that match. ``expected``: how many were counted; refused if it is another number by
+    now.
+    """
+
+    act: Literal["cancel", "undo", "resubmit"]
+    filter: Annotated[str, Meta(min_length=1, max_length=2000, description="As on the page of tasks.")]
+    reason: Reason = ""
+    expected: Annotated[int, Meta(ge=0, le=2**31)] | UnsetType = UNSET
+    limit: Annotated[int, Meta(ge=1, le=2**31)] | UnsetType = UNSET
+    rate: Annotated[float, Meta(gt=0, le=1e6, description="Tasks a second.")] | UnsetType = UNSET
+
+
+class StepDownBody(msgspec.Struct, forbid_unknown_fields=True):
+    """Ask the leading Supervisor to step down."""
+
+    epoch: Annotated[int, Meta(ge=0, le=2**62, description="The leader's; refused if another leads.")]
+    reason: Reason = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Parameter:
+    """A parameter in a query. ``schema`` is its JSON schema."""
+
+    name: str
+    schema: Mapping[str, Any]
+    about: str
+
+
+def _number(name: str, about: str, *, least: int = 0, most: int = 2**62) -> Parameter:
+    return Parameter(name, {"type": "integer", "minimum": least, "maximum": most}, about)
+
+
+Q: Final = Parameter(
+    "q", {"type": "string", "maxLength": MOST_FILTER}, "A filter, such as state:error workflow:sell."
+)
+LIMIT: Final = _number("limit", "The most records.", least=1, most=MOST)
+TASK: Final = Parameter("task", {"type": "string", "pattern": "^[0-9a-z]{13}$"}, "Only of this task.")
+
+
+BEFORE: Final = Parameter("before", TASK.schema, "Only tasks submitted before this one.")
+
+
+@dataclass(frozen=True, slots=True)
+class Endpoint:
+    """One endpoint: what it answers, and to whom."""
+
+    path: str
+    respond: Callable[[Visit], Awaitable[Any]]
+    """Returns what becomes JSON."""
+    about: str
+    answer: str
+    """The schema of its answer."""
+    role: Audience = "viewer"
+    body: type[msgspec.Struct] | None = None
+    """The body of a POST; None for a GET."""
+    query: tuple[Parameter, ...] = ()
+
+    @property
+    def method(self) -> str:
+        """Its method."""
+        return "GET" if self.body is None else "POST"
+
+
+class Api:
+    """The endpoints of one console."""
+
+    def __init__(self, redaction: Redaction) -> None:
+        self._redaction = redaction
+        self.endpoints = self._endpoints()
+
+    def routes(self) -> tuple[Route, ...]:
+        """Return their routes."""
+        return tuple(
+            Route(path=ROOT + e.path, role=e.role, kind="api", respond=_answering(e), methods=(e.method,))
+            for e in self.endpoints
+        )
+
+    def _endpoints(self) -> tuple[Endpoint, ...]:
+        def act(name: str, body: type[msgspec.Struct], about: str, role: Audience = "operator") -> Endpoint:
+            return Endpoint(f"/tasks/{{task}}/{name}", getattr(self, f"_{name}"), about, "Answer", role, body)
+
+        get = Endpoint
+        return (
+            get("/session", self._session, "Who you are, and the token that acts carry as X-CSRF-Token.", "Session"),
+            get("/tasks", self._tasks, "Tasks, newest first.", "Tasks", query=(Q, LIMIT, BEFORE)),
+            get("/tasks/count", self._count, "How many tasks match, up to 10,000.", "Count", query=(Q,)),
+            get("/tasks/{task}", self._task, "One task with its steps, and the commands that are allowed now.", "TaskDetail"),
+            get("/tasks/{task}/history", self._history, "Every move of a task, in order.", "Events", query=(_number("after", "Only events after this seq."),)),
+            get("/tasks/{task}/undo-preview", self._preview, "What an undo would do now, in its order.", "Preview"),
+            act("cancel", Why, "Stop a task, and undo what was done."),
+            act("undo", Why, "Undo a task in error, or one that was processed."),
+            act("resubmit", ResubmitBody, "Restart a task in error, or an undone one."),
+            act("settle", SettleBody, "State the outcome of a step of a task in error.", "admin"),
+            act("extend", ExtendBody, "Give a task more time.", "admin"),
+            get("/alerts", self._alerts, "Alerts, newest first.", "Alerts", query=(LIMIT, TASK, Parameter("ended", {"type": "boolean"}, "Only those that have ended; or only those that have not."))),
+            Endpoint("/alerts/{alert}/acknowledge", self._acknowledge, "Acknowledge an alert.", "Alert", "operator", Why),
+            Endpoint("/alerts/test", self._test, "Raise a test alert.", "Done", "operator", Why),
+            get("/audit", self._audit, "What operators did, newest first.", "Audit", query=(LIMIT, TASK)),
+            get("/nodes", self._nodes, "The processes and their agents, and how many requests wait.", "Nodes"),
+            get("/leader", self._leader, "The leading Supervisor, and past terms.", "Leader"),
+            Endpoint("/leader/step-down", self._step_down, "Ask the leading Supervisor to step down.", "Done", "admin", StepDownBody),
+            get("/errors", self._errors, "Failures, grouped by agent, action, message and the user's own frame.", "Errors"),
+            get("/refusals", self._refusals, "Writes that fencing refused, newest first.", "Refusals", query=(LIMIT, TASK)),
+            get("/minutes", self._minutes, "Figures per minute, oldest first.", "Minutes", query=(_number("since", "Seconds back.", least=60, most=86_400),)),
+            get("/queues", self._queues, "The message queues.", "Queues"),
+            get("/bulk", self._bulk_acts, "Bulk acts, newest first.", "BulkActs"),
+            Endpoint("/bulk", self._bulk, "Act on all tasks that match; the leading Supervisor works it off.", "BulkAct", "operator", BulkBody),
+            get("/bulk/{id}", self._bulk_act, "One bulk act.", "BulkAct"),
+            get("/bulk/{id}/refusals", self._bulk_refusals, "What was refused, task by task.", "BulkRefusals", query=(LIMIT,)),
+            Endpoint("/bulk/{id}/stop", self._stop, "Stop a bulk act; what was sent is still decided.", "BulkAct", "operator", Why),
+            get("/store", self._store, "The store's schema, and what its examination finds.", "Store"),
+        )  # fmt: skip
+
+    # -- tasks -----------------------------------------------------------------------------------------------
+
+    async def _session(self, visit: Visit) -> Any:
+        return {"user": visit.visitor.name, "role": visit.visitor.role, "csrf": visit.visitor.token}
+
+    async def _tasks(self, visit: Visit) -> Any:
+        wanted = _wanted(visit)
+        before = visit.query.get("before")
+        wanted = replace(wanted, limit=_limit(visit), before=None if before is None else ids.parse(before))
+        found = await visit.client.store.tasks.search(wanted)
+        return {
+            "tasks": [self._view(view) for view in found.tasks],
+            "older": ids.show(found.tasks[-1].id) if found.older and found.tasks else None,
+        }
+
+    async def _count(self, visit: Visit) -> Any:
+        tally = await visit.client.store.tasks.tally(_wanted(visit))
+        return {"count": tally.count, "more": tally.more}
+
+    async def _task(self, visit: Visit) -> Any:
+        found = await self._found(visit)
+        shape = as_json.detail(found) | self._view(found.task)
+        shape["inputs"] = [self._covered(value) for value in found.inputs]
+        for step, view in zip(shape["steps"], found.steps, strict=True):
+            step["result"] = self._covered(view.result)
+        shape["allowed"] = [
+            {"act": r.act, "step": r.step, "command": " ".join(r.words)} for r in remedies(found)
+        ]
+        return shape
+
+    async def _history(self, visit: Visit) -> Any:
+        found = await self._found(visit)
+        events = await visit.client.store.tasks.history(found.task.id, _whole(visit, "after", 0, 2**62, 0))
+        return {"events": [as_json.event(view) for view in events]}
+
+    async def _preview(self, visit: Visit) -> Any:
+        return {
+            "undo": [
+                {"turn": turn, "step": step.name, "what": what}
+                for turn, step, what in listed(await self._found(visit))
+            ]
+        }
+
+    async def _found(self, visit: Visit) -> TaskDetail:
+        task = visit.client.task(visit.params["task"])
+        found = await visit.reads.detail(task.number)
+        if found is None:
+            raise TaskNotFoundError(f"there is no task {task.id} in this store", task_id=task.id)
+        return found
+
+    def _view(self, view: TaskView) -> dict[str, Any]:
+        return as_json.task(view) | {"result": self._covered(view.result)}
+
+    def _covered(self, payload: bytes | None) -> msgspec.Raw | None:
+        return as_json.raw(self._redaction.raw(payload))
+
+    # -- acts on one task ------------------------------------------------------------------------------------
+
+    async def _cancel(self, visit: Visit) -> Any:
+        body = await _body(visit, Why)
+        return await self._acted(visit, lambda task: task.cancel(**_said(visit, body.reason)))
+
+    async def _undo(self, visit: Visit) -> Any:
+        body = await _body(visit, Why)
+        return await self._acted(visit, lambda task: task.undo(**_said(visit, body.reason)))
+
+    async def _resubmit(self, visit: Visit) -> Any:
+        body = await _body(visit, ResubmitBody)
+        given: dict[str, Any] = {}
+        if not isinstance(body.inputs, UnsetType):
+            if not visit.visitor.may("admin"):
+                raise Denied(403, "For role admin", "Correcting what a task was given needs the role admin.")
+            given["inputs"] = body.inputs
+        if not isinstance(body.step, UnsetType):
+            given["step"] = body.step
+        return await self._acted(visit, lambda task: task.resubmit(**given, **_said(visit, body.reason)))
+
+    async def _settle(self, visit: Visit) -> Any:
+        body = await _body(visit, SettleBody)
+        value = body.value if body.outcome == "done" else None
+        return await self._acted(
+            visit,
+            lambda task: task.settle(
+                body.step, outcome=body.outcome, value=value, **_said(visit, body.reason)
+            ),
+        )
+
+    async def _extend(self, visit: Visit) -> Any:
+        body = await _body(visit, ExtendBody)
+        return await self._acted(visit, lambda task: task.extend(body.within, **_said(visit, body.reason)))
+
+    async def _acted(self, visit: Visit, do: Callable[[TaskHandle[Any]], Awaitable[Answer]]) -> Any:
+        task = visit.client.task(visit.params["task"])
+        try:
+            answer = await do(task)
+        except WaitExpiredError as waiting:
+            return {"task": task.id, "verdict": "waiting", "outcome": str(waiting), "state": None}
+        finally:
+            visit.reads.forget()
+        return {"task": task.id, "verdict": answer.verdict, "outcome": answer.outcome, "state": answer.state}
+
+    # -- what operators look after ---------------------------------------------------------------------------
+
+    async def _alerts(self, visit: Visit) -> Any:
+        ended = visit.query.get("ended")
+        if ended not in (None, "true", "false"):
+            raise Denied(400, "Not understood", f"ended={ended[:30]!r}: true or false.")
+        found = await visit.client.store.alerts.views(
+            _limit(visit), _of_task(visit), ended=None if ended is None else ended == "true"
+        )
+        return {"alerts": [as_json.alert(view) for view in found]}
+
+    async def _acknowledge(self, visit: Visit) -> Any:
+        body = await _body(visit, Why)
+        number = visit.params["alert"]
+        if not (number.isascii() and number.isdecimal() and len(number) < 19):
+            raise Denied(404, "Not found", "There is no such alert.")
+        view = await visit.client.acknowledge(int(number), who=who_of(visit), why=body.reason)
+        visit.reads.forget()
+        return as_json.alert(view)
+
+    async def _test(self, visit: Visit) -> Any:
+        body = await _body(visit, Why)
+        text = f"a test alert ({visit.id}) by {who_of(visit)}: {body.reason or 'nothing is wrong'}"
+        await visit.client.store.alerts.alert([Alert("test", step=visit.id, text=text)])
+        visit.reads.forget()
+        return {"done": "a test alert is raised"}
+
+    async def _audit(self, visit: Visit) -> Any:
+        found = await visit.client.store.admin.audit(_limit(visit), _of_task(visit))
+        return {"audit": [as_json.audit(view) | {"change": self._covered(view.change)} for view in found]}
+
+    async def _errors(self, visit: Visit) -> Any:
+        found = await visit.client.store.oversight.error_groups()
+        groups = [
+            _dated(group) | {"name": group.name, "ids": [ids.show(task) for task in group.ids]}
+            for group in found.groups
+        ]
+        return {"groups": groups, "read": found.read, "capped": found.capped}
+
+    async def _refusals(self, visit: Visit) -> Any:
+        found = await visit.client.store.oversight.refusals(_limit(visit), _of_task(visit))
+        return {"refusals": [_dated(each) for each in found]}
+
+    async def _minutes(self, visit: Visit) -> Any:
+        since = _whole(visit, "since", 60, 86_400, 3600)
+        return {"minutes": [_dated(each) for each in await visit.client.store.oversight.minutes(since)]}
+
+    # -- processes, queues, the store ------------------------------------------------------------------------
+
+    async def _nodes(self, visit: Visit) -> Any:
+        found, depths = await visit.reads.nodes(), await visit.client.store.nodes.depths()
+        nodes = [as_json.node(view) for view in found]
+        return {"nodes": nodes, "waiting": as_json.waiting(list(found), depths)}
+
+    async def _leader(self, visit: Visit) -> Any:
+        lease = as_json.lease(await visit.reads.lease(SUPERVISORS), SUPERVISORS)
+        return lease | {"terms": [_dated(term) for term in await visit.reads.past_terms(SUPERVISORS)]}
+
+    async def _step_down(self, visit: Visit) -> Any:
+        body = await _body(visit, StepDownBody)
+        await visit.client.step_down(epoch=body.epoch, who=who_of(visit), why=body.reason)
+        visit.reads.forget()
+        return {"done": f"the leader of epoch {body.epoch} is asked to step down"}
+
+    async def _queues(self, visit: Visit) -> Any:
+        return {"queues": [as_json.queue(view) for view in await visit.client.queues()]}
+
+    async def _store(self, visit: Visit) -> Any:
+        status = await visit.client.store.admin.schema()
+        findings = await visit.reads.shared("examine", visit.client.store.admin.examine)
+        return {
+            "dialect": status.dialect,
+            "version": status.version,
+            "needed": status.needed,
+            "missing": status.missing,
+            "findings": [msgspec.to_builtins(finding) for finding in findings],
+        }
+
+    # -- bulk acts -------------------------------------------------------------------------------------------
+
+    async def _bulk_acts(self, visit: Visit) -> Any:
+        return {"bulk": [_bulk(view) for view in await visit.client.store.oversight.bulk_acts()]}
+
+    async def _bulk_act(self, visit: Visit) -> Any:
+        return _bulk(await visit.client.bulk_act(visit.params["id"]))
+
+    async def _bulk_refusals(self, visit: Visit) -> Any:
+        act = await visit.client.bulk_act(visit.params["id"])
+        found = await visit.client.store.oversight.bulk_refusals(act.id, _limit(visit))
+        return {"refusals": [_dated(each) for each in found]}
+
+    async def _bulk(self, visit: Visit) -> Any:
+        body = await _body(visit, BulkBody)
+        wanted = filters.wanted(body.filter)
+        if (
+            not isinstance(body.expected, UnsetType)
+            and (now := await visit.client.count(wanted)) != body.expected
+        ):
+            raise Denied(
+                409, "Another number", f"{now:,} tasks match by now, not {body.expected:,}. Nothing was done."
+            )
+        limit = None if isinstance(body.limit, UnsetType) else body.limit
+        rate = None if isinstance(body.rate, UnsetType) else body.rate
+        made = await visit.client.bulk(
+            body.act, wanted, why=body.reason, who=who_of(visit), limit=limit, rate=rate
+        )
+        visit.reads.forget()
+        return _bulk(made)
+
+    async def _stop(self, visit: Visit) -> Any:
+        body = await _body(visit, Why)
+        stopped = await visit.client.stop_bulk(visit.params["id"], why=body.reason, who=who_of(visit))
+        visit.reads.forget()
+        return _bulk(stopped)
+
+
+def _answering(endpoint: Endpoint) -> Callable[[Visit], Awaitable[Response]]:
+    async def respond(visit: Visit) -> Response:
+        answer = await endpoint.respond(visit)
+        status = 202 if isinstance(answer, dict) and answer.get("verdict") == "waiting" else 200
+        return Response(msgspec.json.encode(answer), status, media_type="application/json")
+
+    return respond
+
+
+async def _body(visit: Visit, wanted: type[T]) -> T:
+    """Return the body of a request. Raises ``Denied``."""
+    kind = visit.request.headers.get("content-type", "").partition(";")[0].strip().lower()
+    if kind != "application/json":
+        raise Denied(415, "Not JSON", "Send a JSON object, as content-type application/json.")
+    raw = await body_of(visit.request)
+    try:
+        return msgspec.json.decode(shallow(raw or b"{}", "The body"), type=wanted)
+    except UNREADABLE as wrong:
+        raise Denied(422, "Not understood", f"The body does not fit: {wrong}.") from None
+
+
+def _said(visit: Visit, reason: str) -> dict[str, Any]:
+    return {"why": reason, "who": who_of(visit), "timeout": PATIENCE}
+
+
+def _whole(visit: Visit, name: str, least: int, most: int, default: int) -> int:
+    """Return a whole number of the query. Raises ``Denied``."""
+    text = visit.query.get(name)
+    if text is None:
+        return default
+    if not (text.isascii() and text.isdecimal() and len(text) < 20 and least <= int(text) <= most):
+        raise Denied(400, "Not understood", f"{name}={text[:30]!r}: a whole number from {least} to {most}.")
+    return int(text)
+
+
+def _wanted(visit: Visit) -> Filter:
+    text = visit.query.get("q", "")
+    if len(text) > MOST_FILTER:
+        raise Denied(400, "Too long", f"q: a filter of at most {MOST_FILTER:,} characters.")
+    return filters.wanted(text)
+
+
+def _limit(visit: Visit) -> int:
+    return _whole(visit, "limit", 1, MOST, 100)
+
+
+def _dated(record: object) -> dict[str, Any]:
+    """Return a record with its moments and its task as people read them."""
+    shape: dict[str, Any] = msgspec.to_builtins(record)
+    for name in shape.keys() & _MOMENTS:
+        value = shape[name]
+        shape[name] = [iso(each) for each in value] if isinstance(value, list | tuple) else iso(value)
+    if "task" in shape:
+        shape["task"] = ids.show(shape["task"]) if shape["task"] else None
+    return shape
+
+
+def _bulk(view: BulkView) -> dict[str, Any]:
+    shape = _dated(view) | {"waiting": view.waiting, "progress": round(view.progress, 4)}
+    del shape["wanted"]
+    return shape
+
+
+def _of_task(visit: Visit) -> int | None:
+    text = visit.query.get("task")
+    return None if text is None else ids.parse(text)

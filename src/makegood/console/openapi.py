@@ -1,0 +1,202 @@
+"""The description of the JSON API: ``openapi.json`` beside this module; a test compares it with ``document``.
+
+``python -m makegood.console.openapi`` prints it.
+"""
+
+import re
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
+from typing import Any, Final
+
+import msgspec
+
+from makegood.console.api import ROOT, Api, Endpoint
+from makegood.console.redaction import Redaction
+
+_KINDS: Final[Mapping[str, Mapping[str, Any]]] = MappingProxyType(
+    {
+        "text": {"type": "string"},
+        "whole": {"type": "integer"},
+        "number": {"type": "number"},
+        "yes": {"type": "boolean"},
+        "time": {"type": "string", "format": "date-time"},
+        "id": {"type": "string", "pattern": "^[0-9a-z]{13}$"},
+        "any": {},
+        "counts": {"type": "object", "additionalProperties": {"type": "integer"}},
+    }
+)
+
+_ANSWERS: Final[Mapping[str, str]] = MappingProxyType(
+    {
+        "Session": "user:text role:text csrf:text",
+        "Done": "done:text",
+        "Answer": "task:id verdict:text outcome:text state:text?",
+        "Task": "id:id app:text workflow:text key:text? state:text goal:text submission:whole priority:whole cause:text failure_count:whole "
+        "locked_by:whole? epoch:whole correlation_id:text? created:time? ended:time? complete_by:time? result:any",
+        "Tasks": "tasks:[Task] older:id?",
+        "Count": "count:whole more:yes",
+        "Step": "idx:whole kind:text name:text agent:text action:text state:text attempt:whole round:whole failures:whole doubt:yes "
+        "undoable:yes result:any error:text? doing:text? waiting:yes taken_by:whole? due:number?",
+        "Allowed": "act:text step:text? command:text",
+        "TaskDetail": "+Task inputs:[any] reply_to:text? steps:[Step] unreadable:[text] allowed:[Allowed]",
+        "Move": "step:text? from:text to:text why:text",
+        "Event": "event:text seq:whole task:id at:time node:whole? moves:[Move] note:text attempts:[AttemptEnd]?",
+        "AttemptEnd": "idx:whole attempt:whole doing:text kind:text node:whole? took:number? error:text? frame:text?",
+        "Events": "events:[Event]",
+        "Undo": "step:text turn:whole? what:text",
+        "Preview": "undo:[Undo]",
+        "Alert": "id:whole kind:text task:id? step:text? text:text at:time open:yes ended:time? ended_why:text? acked:time? acked_by:text? "
+        "acked_why:text?",
+        "Alerts": "alerts:[Alert]",
+        "Act": "act:text task:id? kind:text who:text db_user:text? why:text verdict:text outcome:text state:text at:time change:any",
+        "Audit": "audit:[Act]",
+        "AgentOfNode": "agent:text slots:whole used:whole calls:whole failed:whole failure_rate:number? seconds:number success:number? "
+        "circuit:text? reset:number? most:whole rate:number?",
+        "Node": "id:whole name:text roles:[text] host:text pid:whole state:text started:time heartbeat_age:number remaining:number held:whole "
+        "agents:[AgentOfNode]",
+        "Nodes": "nodes:[Node] waiting:counts",
+        "Term": "epoch:whole holder:text began:time ended:time? released:yes",
+        "Leader": "name:text holder:text? last_holder:text? epoch:whole since:time? ttl:number? remaining:number? terms:[Term]",
+        "ErrorGroup": "name:text agent:text action:text doing:text message:text frame:text attempts:whole tasks:whole first:time last:time "
+        "sample:text ids:[id] states:counts times:[time]",
+        "Errors": "groups:[ErrorGroup] read:whole capped:yes",
+        "Refusal": "id:whole at:time kind:text who:text node:whole? task:id? step:text attempt:whole? epoch:whole? against:whole? what:text",
+        "Refusals": "refusals:[Refusal]",
+        "Minute": "minute:time seen:number submitted:whole processed:whole undone:whole errors:whole steps:whole p50:number? p95:number?",
+        "Minutes": "minutes:[Minute]",
+        "Queue": "queue:text waiting:whole taken:whole delayed:whole dead:whole bytes:whole oldest:number? read:yes",
+        "Queues": "queues:[Queue]",
+        "BulkAct": "id:text kind:text who:text why:text counted:whole limit:whole? rate:number? state:text at:time ended:time? sent:whole "
+        "applied:whole noop:whole refused:whole waiting:whole progress:number stopped_by:text more:yes",
+        "BulkActs": "bulk:[BulkAct]",
+        "BulkRefusal": "task:id outcome:text at:time",
+        "BulkRefusals": "refusals:[BulkRefusal]",
+        "Finding": "check:text severity:text what:text remedy:text",
+        "Store": "dialect:text version:whole needed:whole missing:[text] findings:[Finding]",
+    }
+)
+"""The schemas of answers: ``name:kind``; ``?`` may be null, ``[...]`` a list, ``+Name`` all of another."""
+
+_PROBLEMS: Final[Mapping[str, str]] = MappingProxyType(
+    {
+        "400": "The request does not make sense.",
+        "401": "Nobody is logged in.",
+        "403": "The role does not allow it, or the token is missing.",
+        "404": "There is no such thing.",
+        "409": "It is not allowed now; the reason says who was first.",
+        "405": "The address is used by another method.",
+        "413": "The body is too long.",
+        "415": "The body is not JSON.",
+        "422": "The body does not fit.",
+        "503": "The store cannot be reached.",
+    }
+)
+
+
+def _ref(name: str) -> dict[str, Any]:
+    return {"$ref": f"#/components/schemas/{name}"}
+
+
+def _kind(text: str) -> dict[str, Any]:
+    if text.endswith("?"):
+        found = _kind(text[:-1])
+        if isinstance(found.get("type"), str):
+            return {**found, "type": [found["type"], "null"]}
+        return {"anyOf": [found, {"type": "null"}]}
+    if text.startswith("["):
+        return {"type": "array", "items": _kind(text[1:-1])}
+    return dict(_KINDS[text]) if text in _KINDS else _ref(text)
+
+
+def _properties(text: str) -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    for word in text.split():
+        if word.startswith("+"):
+            found |= _properties(_ANSWERS[word[1:]])
+        else:
+            name, _, kind = word.partition(":")
+            found[name] = _kind(kind)
+    return found
+
+
+def _answer(text: str) -> dict[str, Any]:
+    properties = _properties(text)
+    return {
+        "type": "object",
+        "properties": properties,
+        "required": [*properties],
+        "additionalProperties": False,
+    }
+
+
+def _operation(endpoint: Endpoint) -> dict[str, Any]:
+    names = re.findall(r"{(\w+)}", endpoint.path)
+    parts: list[dict[str, Any]] = [
+        {"name": name, "in": "path", "required": True, "schema": {"type": "string", "minLength": 1}}
+        for name in names
+    ]
+    parts += [
+        {"name": each.name, "in": "query", "description": each.about, "schema": dict(each.schema)}
+        for each in endpoint.query
+    ]
+    problem = {"application/problem+json": {"schema": _ref("Problem")}}
+    answers: dict[str, Any] = {
+        "200": {"description": "Done.", "content": {"application/json": {"schema": _ref(endpoint.answer)}}}
+    }
+    if endpoint.answer == "Answer":
+        answers["202"] = {**answers["200"], "description": "Not decided yet: no Scheduler has answered."}
+    answers |= {status: {"description": about, "content": problem} for status, about in _PROBLEMS.items()}
+    found: dict[str, Any] = {
+        "operationId": re.sub(r"\W+", "_", f"{endpoint.method.lower()}{endpoint.path}").strip("_"),
+        "summary": endpoint.about,
+        "description": f"Role: {endpoint.role}.",
+        "parameters": parts,
+        "responses": answers,
+        "security": [{"password": []}, {"login": [], "token": []} if endpoint.body else {"login": []}],
+    }
+    if endpoint.body is not None:
+        schema = _ref(endpoint.body.__name__)
+        found["requestBody"] = {"required": True, "content": {"application/json": {"schema": schema}}}
+    return found
+
+
+def document(endpoints: Sequence[Endpoint] | None = None) -> dict[str, Any]:
+    """Return the description, as OpenAPI 3.1."""
+    endpoints = Api(Redaction()).endpoints if endpoints is None else endpoints
+    bodies = sorted(
+        {each.body for each in endpoints if each.body is not None}, key=lambda body: body.__name__
+    )
+    _, components = msgspec.json.schema_components(bodies, ref_template="#/components/schemas/{name}")
+    problem = _answer("type:text title:text status:whole detail:text")
+    schemas = (
+        {name: _answer(text) for name, text in _ANSWERS.items()} | dict(components) | {"Problem": problem}
+    )
+    paths: dict[str, Any] = {}
+    for each in endpoints:
+        paths.setdefault(ROOT + each.path, {})[each.method.lower()] = _operation(each)
+    return {
+        "openapi": "3.1.0",
+        "info": {
+            "title": "makegood console",
+            "version": "1",
+            "description": "The reads and acts of the console, for programs. Times are ISO 8601 in UTC; durations are seconds.",
+        },
+        "paths": paths,
+        "components": {
+            "schemas": dict(sorted(schemas.items())),
+            "securitySchemes": {
+                "password": {"type": "http", "scheme": "basic"},
+                "login": {"type": "apiKey", "in": "cookie", "name": "makegood_login"},
+                "token": {"type": "apiKey", "in": "header", "name": "X-CSRF-Token"},
+            },
+        },
+    }
+
+
+def text() -> str:
+    """Return the description as it is checked in."""
+    return msgspec.json.format(msgspec.json.encode(document()), indent=2).decode() + "\n"
+
+
+if __name__ == "__main__":
+    print(text(), end="")  # noqa: T201 - its purpose
