@@ -155,6 +155,10 @@ pictures: .venv ## draw the pictures of the pages anew: diagrams, and terminals 
 	@$(python) -m scripts.pictures.record
 	@$(python) -m scripts.pictures.stage
 
+.PHONY: vendor
+vendor: .venv ## fetch through npm what the console's pages use and is not ours (vendor.toml; ARGS=--accept for a new version)
+	@$(python) -m scripts.vendor $(ARGS)
+
 .PHONY: docs
 docs: .venv ## build the documentation site into build/site; a warning is an error
 	@$(python) -m scripts.site

@@ -1,5 +1,6 @@
 """Every screen in a real browser: light and dark, at the root and under a base path, wide and narrow, by keyboard alone."""
 
+import asyncio
 import hashlib
 import tomllib
 from pathlib import Path
@@ -7,7 +8,9 @@ from typing import Any
 
 import pytest
 
+import makegood as mg
 from makegood.base import ids
+from makegood.model.messages import Alert
 from tests.browser.chromium import Page
 from tests.browser.conftest import Listening
 
@@ -118,11 +121,54 @@ def test_an_alert_is_acknowledged_by_keyboard(page: Page, consoles: dict[str, Li
         if page.run("document.activeElement.name") == "reason":
             break
     page.write("I ask the bank")
-    page.heard()
     page.press("Enter")
-    page.loaded()
-    assert "I ask the bank" in page.run("document.querySelector('#acked').textContent")
+    assert page.run(seen("document.querySelector('#toasts').textContent.includes('1 alert acknowledged')"))
+    assert page.run(seen("document.querySelector('#acked')?.textContent.includes('I ask the bank')"))
+    assert page.run("document.querySelectorAll('.dialog:popover-open').length") == 0
     assert page.complaints() == []
+
+
+def test_a_page_follows_the_store_without_a_reload(page: Page, consoles: dict[str, Listening]) -> None:
+    """An alert that another process raises is there, on the page that was open; paused by a key, the next one is not."""
+    console = consoles["base"]
+    page.open(console.at("/alerts"))
+    page.run("window.marked = true")
+    assert page.run(seen("document.querySelector('#live .live__word').textContent == 'live'"))
+    asyncio.run(raised(console.store, "the first test alert"))
+    assert page.run(seen("document.querySelector('#main').textContent.includes('the first test alert')"))
+    assert page.run("window.marked") is True
+    page.press("p")
+    assert page.run(seen("document.querySelector('#live .live__word').textContent.startsWith('paused at ')"))
+    asyncio.run(raised(console.store, "the second test alert"))
+    page.press("p")
+    assert page.run(seen("document.querySelector('#main').textContent.includes('the second test alert')"))
+    assert page.complaints() == []
+
+
+def test_keys_lead_from_page_to_page(page: Page, consoles: dict[str, Listening]) -> None:
+    """Two of them for a page, one for the theme, which the next page keeps."""
+    page.open(consoles["base"].at("/"))
+    page.press("t")
+    dark = page.run("document.documentElement.dataset.theme")
+    page.heard()
+    page.press("g")
+    page.press("c")
+    page.loaded()
+    assert page.run("location.pathname") == "/ops/makegood/cluster"
+    assert page.run("document.documentElement.dataset.theme") == dark == "dark"
+    page.press("t")
+    assert page.complaints() == []
+
+
+def seen(expression: str) -> str:
+    """Return a script that waits until an expression is true."""
+    return f"new Promise(done => {{ const look = () => ({expression}) ? done(true) : setTimeout(look, 20); look(); }})"
+
+
+async def raised(url: str, text: str) -> None:
+    """Raise an alert, as another process would."""
+    async with mg.Client(url) as client:
+        await client.store.alerts.alert([Alert("test", step=text, text=text)])
 
 
 def test_tasks_are_selected_and_counted_before_an_act_by_keyboard(

@@ -10,7 +10,7 @@ import secrets
 import uuid
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final, Self
-from urllib.parse import parse_qs, quote, urlsplit
+from urllib.parse import parse_qs, parse_qsl, quote, urlsplit
 
 import msgspec
 from starlette.datastructures import MutableHeaders
@@ -26,6 +26,7 @@ from makegood.console.access import Access, LoginNeededError, ResolveAccess, Res
 from makegood.console.acts import TaskActs
 from makegood.console.api import ROOT, Api
 from makegood.console.bulk_forms import BulkForms
+from makegood.console.live import LivePages
 from makegood.console.login import LoginPages
 from makegood.console.outcomes import BY_SCRIPT, Outcomes, Toast
 from makegood.console.outcomes import COOKIE as SAID
@@ -126,8 +127,11 @@ class ConsoleApp:
         self.routes: Sequence[Route] = ()
         self._patterns: list[tuple[Any, Route]] = []
         self._outcomes = Outcomes(access.logins, self._renderer)
+        self.live = LivePages(self.client, self._reads, self._drawn_for)
         login, acts = LoginPages(access, self._renderer), TaskActs(self._outcomes)
-        self.answer(routes(files, login, acts, BulkForms(self._outcomes), Api(redaction)))
+        self.answer(
+            routes(files, login, acts, BulkForms(self._outcomes), *Api(redaction).routes(), self.live.route())
+        )
         self._opening = asyncio.Lock()
         self._open = not self._owned
 
@@ -150,12 +154,14 @@ class ConsoleApp:
     async def close(self) -> None:
         """Close the store, if this application opened it."""
         async with self._opening:
+            await self.live.closed()
             if self._owned and self._open:
                 self._open = False
                 await self.client.close()
 
     def end_streams(self) -> None:
         """End live streams: the process is about to end."""
+        self.live.end()
 
     async def __aenter__(self) -> Self:
         """Open the store."""
@@ -169,13 +175,13 @@ class ConsoleApp:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer a request, or follow the server's lifespan."""
         if scope["type"] == "lifespan":
-            await self._live(receive, send)
+            await self._lifespan(receive, send)
         elif scope["type"] == "http":
             await self._respond(Request(scope, receive), send)
         else:
             raise ConfigError(f"the console answers HTTP, not {scope['type']}")
 
-    async def _live(self, receive: Receive, send: Send) -> None:
+    async def _lifespan(self, receive: Receive, send: Send) -> None:
         while (await receive())["type"] == "lifespan.startup":
             try:
                 await self.open()
@@ -254,21 +260,39 @@ class ConsoleApp:
         """Return the route of a request, whose path then has its parts; None if there is none. Raises
         ``Denied``.
         """
-        path, allowed = _path(request, origin), set[str]()
         method = "GET" if request.method == "HEAD" else request.method
+        route, parts = self._found(_path(request, origin), method)
+        request.scope["path_params"] = parts
+        return route
+
+    def _found(self, path: str, method: str) -> tuple[Route | None, dict[str, Any]]:
+        """Return the route of a path, and the parts of the path that it names. Raises ``Denied``."""
+        allowed: set[str] = set()
         for (pattern, _, convertors), route in self._patterns:
             if (found := pattern.match(path)) is None:
                 continue
             if method in route.methods:
                 parts = found.groupdict()
-                request.scope["path_params"] = {
-                    name: convertors[name].convert(text) for name, text in parts.items()
-                }
-                return route
+                return route, {name: convertors[name].convert(text) for name, text in parts.items()}
             allowed.update(route.methods)
         if allowed:
             raise _WrongMethodError(method, sorted(allowed))
-        return None
+        return None, {}
+
+    async def _drawn_for(self, path: str, query: str, role: Role) -> str:
+        """Draw a page for the comparison of live pages: as a visitor of this role sees it, whoever it is."""
+        route, parts = self._found(path or "/", "GET")
+        visitor = Visitor("", role, "")
+        if route is None or route.context is None or not visitor.may(route.role):
+            raise Denied(404, "Not found", "There is no such page.")
+        asked = {
+            name: value for name, value in parse_qsl(query, keep_blank_values=True) if name != "fragment"
+        }
+        context = _shallow(await route.context(self._reads, {**asked, **parts}))
+        alerts = sum(alert.open for alert in await self._reads.alerts())
+        return self._renderer.page(
+            Shell(visitor=visitor, alerts=alerts, here=route.here), route.template, context
+        )
 
     async def _page(self, route: Route, visit: Visit) -> Response:
         """Draw a page, or the fragments of it that ``?fragment=`` names."""
@@ -283,7 +307,9 @@ class ConsoleApp:
         alerts = await needing(visit.reads)
         toast = self._outcomes.take(visit.request)
         shell = self._shell(visit.request, visit.origin, visit.visitor, route.here)
-        shell = dataclasses.replace(shell, alerts=alerts, toast=toast)
+        asked = visit.request.url.query
+        events = _path(visit.request, visit.origin) + (f"?{asked}" if asked else "")
+        shell = dataclasses.replace(shell, alerts=alerts, toast=toast, events=events)
         response = HTMLResponse(self._renderer.page(shell, route.template, context))
         if toast is not None:
             response.delete_cookie(

@@ -2,7 +2,6 @@
 
 from makegood.console import exports
 from makegood.console.acts import TaskActs
-from makegood.console.api import Api
 from makegood.console.bulk_forms import BulkForms
 from makegood.console.login import LoginPages
 from makegood.console.pages import agents, alerts, audit, bulk, cluster, errors, overview, stores, task, tasks
@@ -11,9 +10,9 @@ from makegood.console.visits import Route, page
 
 
 def routes(
-    files: StaticFiles, login: LoginPages, acts: TaskActs, forms: BulkForms, api: Api
+    files: StaticFiles, login: LoginPages, acts: TaskActs, forms: BulkForms, *more: Route
 ) -> tuple[Route, ...]:
-    """Return all routes of a console."""
+    """Return all routes of a console; ``more``: of its API and its live streams."""
     return (
         page("/", overview.context, "overview.html", here="overview"),
         page("/tasks/{id}", task.context, "task.html", here="tasks"),
@@ -31,7 +30,7 @@ def routes(
         *exports.routes(),
         *acts.routes(),
         *forms.routes(),
-        *api.routes(),
+        *more,
         Route(path="/login", role="everyone", kind="login", respond=login.show),
         Route(path="/login", role="everyone", kind="login", respond=login.enter, methods=("POST",)),
         Route(path="/logout", role="viewer", kind="login", respond=login.leave, methods=("POST",)),

@@ -1,0 +1,325 @@
+"""Live pages: names of the fragments that have changed, as server-sent events.
+
+A page that somebody watches is drawn again when the store rings, and at least every second; equal pages of
+viewers of one role are drawn once. Its elements with an ``id`` are compared with those of the last time, and
+the ids of those that differ are sent. Relative times are left out of the comparison: the page's script keeps
+them.
+"""
+
+import asyncio
+import contextlib
+import hashlib
+import logging
+import re
+from collections.abc import Awaitable, Callable, Iterator, Mapping
+from html.parser import HTMLParser
+from typing import Final, NamedTuple
+
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.types import Receive, Scope, Send
+
+from makegood.client.client import Client
+from makegood.console.reads import Reads
+from makegood.console.users import Role
+from makegood.console.visits import Denied, Route, Visit
+from makegood.errors import MakegoodError, StoreError
+
+log = logging.getLogger("makegood.console")
+
+TOPICS: Final = ("pending", "inbox", "ended", "answers")
+"""What the store rings for."""
+QUICK: Final = 0.25
+"""Seconds between two looks when the store rings after a pause."""
+STEADY: Final = 1.0
+"""Seconds between two looks when it keeps ringing, and when it does not ring at all."""
+ALIVE: Final = 15.0
+"""Seconds after which a silent stream shows that it is alive."""
+LASTS: Final = 600.0
+"""Seconds after which a stream ends; its page opens another, and is asked who it is again."""
+MOST: Final = 200
+"""Streams at the same time."""
+
+Draw = Callable[[str, str, Role], Awaitable[str]]
+"""Draws the page of a path and a query string for a role."""
+
+_MOVING: Final = re.compile(
+    r'(<(?:span|b)[^>]*) data-(?:since|until)="[^"]*"([^>]*>)[^<]*| data-(?:since|ring|left)="[^"]*"|(?<=>)[^<]*(?=</time>)'
+)
+_VOID: Final = frozenset(
+    ("area", "base", "br", "col", "embed", "hr", "img", "input", "link", "meta", "source", "track", "wbr")
+)
+_UNWATCHED: Final = ("i-", "h-")
+
+
+class PageLook(NamedTuple):
+    """A page as it was last time: the hash of each element of its own, without those inside, and its
+    parent.
+    """
+
+    whole: bytes
+    parts: Mapping[str, tuple[bytes, str]]
+
+
+class _Parts(HTMLParser):
+    """Splits a page into its elements with ids."""
+
+    def __init__(self) -> None:
+        super().__init__(convert_charrefs=False)
+        self._open: list[tuple[str, str]] = []
+        self._texts: dict[str, list[str]] = {}
+        self._parents: dict[str, str] = {}
+        self._inside: list[str] = []
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        name = dict(attrs).get("id") or ""
+        if name and not name.startswith(_UNWATCHED) and name not in self._texts and tag not in _VOID:
+            if self._inside:
+                self._texts[self._inside[-1]].append(f"#{name}")
+            self._parents[name] = self._inside[-1] if self._inside else ""
+            self._texts[name] = []
+            self._inside.append(name)
+        else:
+            name = ""
+        self._say(self.get_starttag_text() or "")
+        if tag not in _VOID:
+            self._open.append((tag, name))
+
+    def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:  # noqa: ARG002 - the base's
+        """Take an element without content, such as a part of a drawing, as text."""
+        self._say(self.get_starttag_text() or "")
+
+    def handle_endtag(self, tag: str) -> None:
+        while self._open:
+            was, name = self._open.pop()
+            if name:
+                self._inside.pop()
+            if was == tag:
+                break
+        self._say(f"</{tag}>")
+
+    def handle_data(self, data: str) -> None:
+        self._say(data)
+
+    def handle_entityref(self, name: str) -> None:
+        self._say(f"&{name};")
+
+    def handle_charref(self, name: str) -> None:
+        self._say(f"&#{name};")
+
+    def _say(self, text: str) -> None:
+        if self._inside:
+            self._texts[self._inside[-1]].append(text)
+
+    def parts(self) -> dict[str, tuple[bytes, str]]:
+        """Return the elements by id."""
+        return {
+            name: (hashlib.sha256("".join(texts).encode()).digest(), self._parents[name])
+            for name, texts in self._texts.items()
+        }
+
+
+def look_at(page: str, before: PageLook | None = None) -> PageLook:
+    """Return what there is to compare of a page; ``before`` again if nothing has changed."""
+    still = _MOVING.sub(r"\1\2", page)
+    whole = hashlib.sha256(still.encode()).digest()
+    if before is not None and whole == before.whole:
+        return before
+    parser = _Parts()
+    parser.feed(still)
+    parser.close()
+    return PageLook(whole, parser.parts())
+
+
+def changed(before: PageLook, after: PageLook) -> tuple[str, ...]:
+    """Return the ids of elements that have changed; one inside another that has changed is left out."""
+    differ = {
+        name
+        for name, (text, _) in after.parts.items()
+        if name not in before.parts or before.parts[name][0] != text
+    }
+    parents = {name: parent for name, (_, parent) in after.parts.items()}
+    fresh = {name for name in differ if name not in before.parts}
+
+    def covered(name: str) -> bool:
+        while name := parents.get(name, ""):
+            if name in differ:
+                return True
+        return False
+
+    return tuple(name for name in after.parts if name in differ and name not in fresh and not covered(name))
+
+
+class Stream:
+    """What one page is still to be told."""
+
+    def __init__(self) -> None:
+        self.names: dict[str, None] = {}
+        self.away = False
+        self.ended = False
+        self.ring = asyncio.Event()
+
+    def take(self) -> str:
+        """Return the next event, "" for none."""
+        self.ring.clear()
+        if self.away:
+            self.away = False
+            return "event: away\ndata: the store does not answer\n\n"
+        names, self.names = self.names, {}
+        return f"event: changed\ndata: {','.join(names)}\n\n" if names else ""
+
+
+class _Watched:
+    """A page that is watched."""
+
+    def __init__(self) -> None:
+        self.streams: set[Stream] = set()
+        self.look: PageLook | None = None
+
+
+class LivePages:
+    """Looks at the pages that are watched, and tells their streams what has changed."""
+
+    def __init__(self, client: Client, reads: Reads, draw: Draw) -> None:
+        self._client = client
+        self._reads = reads
+        self._draw = draw
+        self._pages: dict[tuple[str, str, Role], _Watched] = {}
+        self.looking: asyncio.Task[None] | None = None
+        self._rung = asyncio.Event()
+        self._closing = False
+
+    def route(self) -> Route:
+        """Return the route of the streams."""
+        return Route(path="/events", role="viewer", kind="stream", respond=self.respond)
+
+    async def respond(self, visit: Visit) -> Response:
+        """Answer with a stream for the page that ``?page=`` names. Raises ``Denied`` if there are too
+        many.
+        """
+        path, _, query = visit.query.get("page", "").partition("?")
+        if self._closing or sum(len(page.streams) for page in self._pages.values()) >= MOST:
+            raise Denied(503, "Too many live pages", "Close some, or read without live updates.")
+        text = await self._draw(path, query, visit.visitor.role)
+        return EventStream(self, (path, query, visit.visitor.role), look_at(text))
+
+    @contextlib.contextmanager
+    def watching(self, page: tuple[str, str, Role], look: PageLook) -> Iterator[Stream]:
+        """Watch a page, which looks like this now, with a stream."""
+        watched = self._pages.setdefault(page, _Watched())
+        watched.look = watched.look or look
+        watched.streams.add(stream := Stream())
+        if self.looking is None or self.looking.done():
+            self.looking = asyncio.get_running_loop().create_task(self._look_on(), name="console live")
+        try:
+            yield stream
+        finally:
+            watched.streams.discard(stream)
+            if not watched.streams and self._pages.get(page) is watched:
+                del self._pages[page]
+            self._rung.set()
+
+    def end(self) -> None:
+        """End all streams: the process is about to end."""
+        self._closing = True
+        for watched in self._pages.values():
+            for stream in watched.streams:
+                stream.ended = True
+                stream.ring.set()
+        self._rung.set()
+
+    async def closed(self) -> None:
+        """Wait until nobody looks any more."""
+        self.end()
+        if self.looking is not None:
+            self.looking.cancel()
+            await asyncio.gather(self.looking, return_exceptions=True)
+
+    async def _look_on(self) -> None:
+        """Look at the pages for as long as somebody watches one."""
+        stops = [self._client.store.subscribe(topic, self._rung.set) for topic in TOPICS]
+        busy = False
+        try:
+            while self._pages and not self._closing:
+                await asyncio.sleep(STEADY if busy else QUICK)
+                try:
+                    async with asyncio.timeout(0 if busy else STEADY - QUICK):
+                        await self._rung.wait()
+                    busy = True
+                except TimeoutError:
+                    busy = False
+                self._rung.clear()
+                self._reads.forget()
+                for page, watched in list(self._pages.items()):
+                    await self._look(page, watched)
+        finally:
+            for stop in stops:
+                stop()
+
+    async def _look(self, page: tuple[str, str, Role], watched: _Watched) -> None:
+        before = watched.look
+        try:
+            watched.look = look_at(await self._draw(*page), before)
+        except StoreError:
+            for stream in watched.streams:
+                stream.away = True
+                stream.ring.set()
+            return
+        except MakegoodError as gone:
+            log.debug("a live page cannot be drawn any more: %s", gone)
+            return
+        except Exception:
+            log.exception("a live page cannot be drawn")
+            return
+        if before is None or before is watched.look:
+            return
+        for name in changed(before, watched.look):
+            for stream in watched.streams:
+                stream.names[name] = None
+                stream.ring.set()
+
+
+class EventStream(Response):
+    """Sends a stream until its page is closed."""
+
+    def __init__(self, live: LivePages, page: tuple[str, str, Role], look: PageLook) -> None:
+        super().__init__(media_type="text/event-stream", headers={"x-accel-buffering": "no"})
+        del self.headers["content-length"]
+        self._live = live
+        self._page = page
+        self._look = look
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Send events, at most four a second, and comments in between."""
+        await send({"type": "http.response.start", "status": 200, "headers": self.raw_headers})
+        with self._live.watching(self._page, self._look) as stream:
+            gone = asyncio.ensure_future(_left(Request(scope, receive)))
+            gone.add_done_callback(lambda _: stream.ring.set())
+            try:
+                await self._send_all(stream, send, gone)
+            finally:
+                gone.cancel()
+                await asyncio.gather(gone, return_exceptions=True)
+        if not stream.ended:
+            with contextlib.suppress(OSError):
+                await send({"type": "http.response.body", "body": b"", "more_body": False})
+
+    async def _send_all(self, stream: Stream, send: Send, gone: asyncio.Future[None]) -> None:
+        text, end = "retry: 2000\n\n: live\n\n", asyncio.get_running_loop().time() + LASTS
+        while True:
+            if text:
+                await send({"type": "http.response.body", "body": text.encode(), "more_body": True})
+            try:
+                async with asyncio.timeout(ALIVE):
+                    await stream.ring.wait()
+                text = stream.take()
+            except TimeoutError:
+                text = ": alive\n\n"
+            if stream.ended or gone.done() or asyncio.get_running_loop().time() > end:
+                return
+
+
+async def _left(request: Request) -> None:
+    """Wait until the browser has left."""
+    while (await request.receive())["type"] != "http.disconnect":
+        continue
