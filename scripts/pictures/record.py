@@ -137,7 +137,8 @@ def order() -> dict[str, Drawn]:
         here.until("python services.py", "payments")
         killed.kill()
         shown = here.typed(f"makegood task show {task}")
-        here.start("makegood run orders:shop")
+        again = here.start("makegood run orders:shop")
+        here.until("makegood agents", str(again.pid))
         return {"terminal-killed": shown, "terminal-recovered": here.typed(f"makegood task watch {task}")}
 
 
