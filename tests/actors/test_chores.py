@@ -2,6 +2,7 @@
 
 import asyncio
 import random
+from dataclasses import replace
 
 import pytest
 
@@ -15,7 +16,7 @@ from makegood.store.views import Filter, NodeInfo, SchedulerTally
 from makegood.supervisor.chores import Chores
 from makegood.supervisor.supervisor import LEASE, Supervisor
 from tests.actors.conftest import QUIET
-from tests.waiting import moment
+from tests.waiting import moment, until
 
 
 def shop() -> tuple[mg.App, mg.Workflow[[str], None]]:
@@ -85,17 +86,24 @@ async def test_what_cannot_be_is_refused_at_the_request(store: Store) -> None:
             await node.client.step_down(epoch=7)
 
 
-async def test_a_minute_s_figures_are_what_processes_did_since_the_last_look(store: Store) -> None:
+async def test_a_minute_s_figures_are_what_processes_did_since_the_last_look(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now = store.now
+
+    async def a_minute_ago() -> float:
+        return await now() - 60.0
+
     def says(tally: SchedulerTally) -> NodeInfo:
         return NodeInfo("one", ("scheduler",), "host", 7, 3600.0, tally=tally)
 
     node = await store.nodes.register(says(SchedulerTally(10, 1, 0, 30, (5,))))
     leader = chores(store)
-    rest = await leader.minute()
+    with monkeypatch.context() as earlier:
+        earlier.setattr(store, "now", a_minute_ago)
+        rest = await leader.minute()
     assert 0 < rest <= 5.0
     assert await store.oversight.minutes() == []
-    assert leader._seen is not None
-    leader._seen = (leader._seen[0] - 60.0, leader._seen[1])  # a minute goes by
     await store.nodes.heartbeat(node, says(SchedulerTally(14, 1, 2, 42, (5, 4))))
     other = NodeInfo("two", ("scheduler",), "host", 8, 3600.0, tally=SchedulerTally(1))
     await store.nodes.register(other)  # it began since: all that it did counts
@@ -110,10 +118,16 @@ async def test_a_minute_s_figures_are_what_processes_did_since_the_last_look(sto
 
 async def test_a_scheduler_publishes_what_it_has_done(store: Store) -> None:
     app, flow = shop()
-    async with Node(app, store, roles=("scheduler", "agent"), options=QUIET) as node:
+
+    async def published() -> bool:
+        (view,) = await store.nodes.views()
+        return view.info.tally == SchedulerTally(0, 0, 1, 1)
+
+    beating = replace(QUIET, heartbeat="10ms")
+    async with Node(app, store, roles=("scheduler", "agent"), options=beating) as node:
         task = await node.client.submit(flow, "1")
-        await task.wait(timeout="20s")
-        assert node._info().tally == SchedulerTally(0, 0, 1, 1)
+        await task.wait(timeout="60s")
+        await until(published, "the tally in its heartbeat")
         (group,) = (await store.oversight.error_groups()).groups
         assert (group.message, group.attempts, group.states) == ("no such order: N", 1, {"error": 1})
         assert group.frame.startswith("test_chores.py:")
