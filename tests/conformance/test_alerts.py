@@ -218,6 +218,21 @@ async def test_an_alert_is_acknowledged_by_the_first_with_an_audit(store: Store,
     assert str(alert.id) in entry.outcome
 
 
+async def test_a_look_at_what_is_covered_is_in_the_audit(store: Store) -> None:
+    """As an act of its own on the task, which changes nothing."""
+    await running(store, 1)
+    before = await store.tasks.history(1)
+    await store.alerts.looked(ANN, 1, "its payloads, uncovered")
+    (entry,) = await store.admin.audit(10, 1)
+    assert (entry.kind, entry.who, entry.why, entry.outcome) == (
+        "look",
+        ANN.who,
+        ANN.why,
+        "its payloads, uncovered",
+    )
+    assert await store.tasks.history(1) == before
+
+
 async def test_what_is_acknowledged_and_still_stands_is_not_raised_again(store: Store) -> None:
     await store.alerts.alert([Alert("no_leader", text="nobody leads")])
     await store.alerts.acknowledge([(await one(store)).id], ANN)

@@ -109,6 +109,19 @@ async def test_an_administrator_moves_a_deadline(tmp_path: Path) -> None:
         assert "only the deadline of a task that goes forward can be moved" in (await ada.get("/")).text
 
 
+async def test_an_administrator_looks_at_payloads_and_the_audit_keeps_it(tmp_path: Path) -> None:
+    """The page itself covers them for everybody; a look is an act, and shows them once."""
+    async with at_work(tmp_path) as (console, task):
+        ada, path = console.browser("ada"), f"/tasks/{task.id}"
+        assert "s3cret" not in (await ada.get(path)).text
+        assert (await act(console, console.browser("otto"), f"{path}/payloads")).status == 403
+        assert await console.app.client.audit(task.id) == []
+        assert "s3cret" in (await act(console, ada, f"{path}/payloads", reason="a dispute")).text
+        (row,) = await console.app.client.audit(task.id)
+        assert (row.kind, row.who, row.why) == ("look", "ada", "a dispute")
+        assert "s3cret" not in (await ada.get(path)).text
+
+
 async def test_a_task_that_is_not_there(tmp_path: Path) -> None:
     """Is a page of the console, for a wrong id as well."""
     async with a_console(tmp_path) as console:

@@ -177,6 +177,11 @@ async def acknowledge(tx: Tx, ids: Sequence[int], act: Act) -> dict[int, AlertVi
     return {view.id: view for view in _views(await tx.rows(_AMONG, wanted))}
 
 
+async def looked(tx: Tx, act: Act, task: int, what: str) -> None:
+    """Keep in the audit that an operator saw what is covered for others: ``what`` of a task."""
+    await acted(tx, rows.audited(act, "look", "seen", [("look", task, what)]))
+
+
 async def acted(tx: Tx, audited: Sequence[rows.AuditRow], change: bytes | None = None) -> None:
     """Write operator commands of this transaction, and what they replaced, to the audit."""
     await tx.many(_AUDIT, audited, change)
@@ -270,6 +275,7 @@ class AlertVerbs(Verbs):
     ease = writing(ease)
     views = reading(views)
     acknowledge = writing(acknowledge)
+    looked = writing(looked)
     unlogged = writing(unlogged, looks=_any_unlogged, otherwise=[])
     untold = writing(untold, looks=_any_untold, otherwise=[])
     told = writing(told)

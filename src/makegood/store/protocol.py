@@ -277,6 +277,9 @@ class Alerts(Protocol):
         events (``UNTIL_SEEN``).
         """
 
+    async def looked(self, act: Act, task: int, what: str) -> None:
+        """Keep in the audit that an operator saw what is covered for others: ``what`` of a task."""
+
     async def unlogged(self, limit: int) -> list[Telling]:
         """Return alerts that no process has logged, and mark them as logged."""
 
