@@ -399,6 +399,8 @@ class Play:
     async def _draw(self, customers: Customers) -> None:
         scene = self._scene
         scene.placed = len(customers.told)
+        if self._show is not None:
+            scene.wanted = len(customers.orders)
         with suppress(StoreUnavailableError):  # the last known counts stand until the store is back
             scene.states = await customers.states()
         self._shown.show(scene)

@@ -36,11 +36,14 @@ def test_options_are_handed_on_and_the_exit_code_comes_back(
         "--schedulers",
         "2",
     )
+    staged = ("demo", "--stage", "--no-browser", "--port", "0", "--seconds", "9", "--chaos")
     assert shop.call(*words).exit_code == 1
     assert shop.call("demo", "--postgres").exit_code == 1
+    assert shop.call(*staged).exit_code == 1
     assert heard == [
         ["--orders", "7", "--seed", "3", "--schedulers", "2", "--store", "sqlite:///d.db", "--json"],
         ["--postgres"],
+        ["--port", "0", "--seconds", "9", "--stage", "--no-browser", "--chaos"],
     ]
     assert str(examples()) in sys.path
     both = shop.call("demo", "--postgres", "--store", "sqlite:///d.db")

@@ -77,7 +77,7 @@ def test_what_a_visitor_kills_stops_and_spoils_is_survived(tmp_path: Path) -> No
         stage.until("wall", r"scheduler-2 stopped for")
         assert stage.press("process", name="scheduler-2", do="start") == 204
         stage.until("feed", r"resumed scheduler-2")
-        stage.until("wall", r"auditor \d+ s ·")
+        stage.until("wall", r"auditor \d+ s ago ·")
         stage.until("wall", r"scheduler-1 \d+ orders? ·")
         for name in ("stock", "payments", "carrier"):
             assert stage.press("dial", service=name, fault="down") == 204

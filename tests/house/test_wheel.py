@@ -21,6 +21,9 @@ def test_wheel_carries_package_example_and_types(tmp_path: Path) -> None:
         if path.is_file() and path.suffix in {".py", ".sql", ".typed", ".html", ".css", ".js"}
     }
     wanted |= {f"makegood/examples/orders/{path.name}" for path in (ROOT / "examples/orders").glob("*.py")}
+    wanted |= {
+        f"makegood/examples/orders/page/{path.name}" for path in (ROOT / "examples/orders/page").iterdir()
+    }
     assert "makegood/py.typed" in wanted
     assert wanted <= held, sorted(wanted - held)
     left_out = ("tests/", "src/", "docs/", "proofs/", "benchmarks/", "makegood/proofs/")
