@@ -420,3 +420,18 @@ async def test_an_extension_is_stored_as_what_an_older_version_refuses_in_peace(
     assert [(a.kind, a.act.who) for a in detail.asked] == [("extend", "ann")]
     (message,) = (await store.tasks.inbox(scheduler.node, 10)).messages[1]
     assert (message.kind, message.wait) == ("extend", 60.0)
+
+
+@pytest.mark.parametrize("wanted", [b'{"states":["error"],"of_a_newer_version":1}', b"[3]"])
+async def test_a_filter_that_is_not_known_reaches_nobody_and_can_be_stopped(
+    store: Store, world: World, wanted: bytes
+) -> None:
+    """A leader of a newer version carries it out: without a condition, it would reach other tasks."""
+    await requested(store, 1)
+    async with world.raw() as raw:
+        await raw.run("update {bulk_act} set wanted = ?", wanted)
+    assert await store.oversight.advance_bulk("act-1", 100) == 0
+    (view,) = await store.oversight.bulk_acts()
+    assert (view.state, view.sent) == ("running", 0)
+    await store.oversight.stop_bulk("act-1", ANN)
+    assert await store.oversight.advance_bulk("act-1", 100) is None

@@ -13,6 +13,7 @@ from msgspec.structs import replace
 
 from makegood.base.ids import show
 from makegood.model.messages import Act, TaskMessage
+from makegood.payload.codec import UNREADABLE
 from makegood.store import alerts, rows, task_lists
 from makegood.store.oversight_records import BulkKind, BulkRefusal, BulkView
 from makegood.store.transaction import ReadTx, Sql, Tx, for_each
@@ -153,7 +154,8 @@ async def bulk_act(tx: ReadTx, id: str) -> BulkView | None:  # noqa: A002 - what
 def _view(row: Sequence[Any]) -> BulkView:
     id_, kind, wanted, *rest = row
     *rest, more = rest
-    return BulkView(id_, kind, _filter(wanted), *rest, bool(more))  # type: ignore[call-arg]  # a row's columns
+    shown = rows.seen(_filter, wanted, "its filter", []) or Filter(ids=(0,))
+    return BulkView(id_, kind, shown, *rest, bool(more))  # type: ignore[call-arg]  # a row's columns
 
 
 async def bulk_refusals(tx: ReadTx, id: str, limit: int = 100) -> list[BulkRefusal]:  # noqa: A002 - what it is
@@ -180,10 +182,9 @@ async def advance_bulk(tx: Tx, id: str, most: int) -> int | None:  # noqa: A002 
     if rate is not None:
         room = min(room, int(-wait * rate) + 1 if wait <= 0 else 0)
     page = 0
-    if state == "running" and room > 0:
-        page, cursor = await _send(
-            tx, Act(id, who, why, login or ""), kind, _later(_filter(wanted), age, cursor), room
-        )
+    known = _known(wanted)
+    if state == "running" and room > 0 and known is not None:
+        page, cursor = await _send(tx, Act(id, who, why, login or ""), kind, _later(known, age, cursor), room)
         sent, undecided = sent + page, undecided + page
     if state == "running" and (cursor == 0 or sent == limit):
         cursor, state = 0, "done"
@@ -199,6 +200,18 @@ async def advance_bulk(tx: Tx, id: str, most: int) -> int | None:  # noqa: A002 
     if ended or page:
         tx.topics.add("bulk")
     return None if ended else page
+
+
+def _known(data: bytes) -> Filter | None:
+    """Return a filter, None if this version does not know all of it.
+
+    Then a newer leader sends the commands: without a condition, they would reach other tasks.
+    """
+    try:
+        wanted = _filter(data)
+    except UNREADABLE:
+        return None
+    return wanted if msgspec.json.encode(wanted) == data else None
 
 
 def _later(wanted: Filter, age: float, cursor: int) -> Filter:
