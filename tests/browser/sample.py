@@ -82,7 +82,7 @@ async def fill(store: Store) -> int:
     await store.nodes.register(NodeInfo("shop-d-20760", ("supervisor",), "shop-d", 20760, 60.0))
     await store.nodes.register(NodeInfo("shop-b-20689", ("scheduler",), "shop-b", 20689, 0.0))
     for holder, kept in (("shop-a-20702", False), ("shop-d-20760", False), ("shop-c-20740", True)):
-        grant = await store.leases.acquire("makegood/supervisor", holder, f"nonce of {holder}", 15.0)
+        grant = await store.leases.acquire("makegood/supervisor", holder, f"nonce of {holder}", 600.0)
         assert grant is not None
         if not kept:
             await store.leases.release(grant)

@@ -171,6 +171,36 @@ async def raised(url: str, text: str) -> None:
         await client.store.alerts.alert([Alert("test", step=text, text=text)])
 
 
+def test_alerts_are_gone_through_by_keys(page: Page, consoles: dict[str, Listening]) -> None:
+    """J and k move, a opens the dialog of the alert that is marked, Escape closes it: nothing acts on one key."""
+    page.open(consoles["base"].at("/alerts"))
+    opened = "document.querySelector('.dialog:popover-open')?.id ?? ''"
+    page.press("j")
+    page.press("a")
+    first = page.run(opened)
+    assert first.endswith("-ack")
+    page.press("Escape")
+    assert page.run(opened) == ""
+    page.press("j")
+    page.press("u")
+    assert page.run(opened).endswith("-undo")
+    assert page.run(opened) != first
+    assert page.complaints() == []
+
+
+def test_a_lease_runs_down_before_ones_eyes(page: Page, consoles: dict[str, Listening]) -> None:
+    """The bar and the countdown move without a request."""
+    page.open(consoles["root"].at("/cluster"))
+    assert (
+        page.run("""new Promise(done => {
+      const bar = document.querySelector('rect[data-left]');
+      const seen = bar.getAttribute('width');
+      new MutationObserver(() => { if (bar.getAttribute('width') !== seen) done('moved'); }).observe(bar, {attributes: true});
+    })""")
+        == "moved"
+    )
+
+
 def test_tasks_are_selected_and_counted_before_an_act_by_keyboard(
     page: Page, consoles: dict[str, Listening]
 ) -> None:

@@ -36,6 +36,13 @@ def test_ages_and_countdowns_are_no_change() -> None:
     assert differ(page.format(1), page.format(2).replace('"T"', '"U"')) == ("a",)
 
 
+def test_a_lease_that_runs_down_is_no_change_and_one_that_was_renewed_is() -> None:
+    """The page's script lets the bar run down; it must hear of a renewal."""
+    page = '<p id="a"><svg data-ends="{0}"><rect data-of="15" data-left="{1}" width="{1}%"/></svg></p>'
+    assert differ(page.format(100, 9), page.format(100, 8)) == ()
+    assert differ(page.format(100, 9), page.format(105, 9)) == ("a",)
+
+
 def test_an_unchanged_page_is_not_taken_apart_again() -> None:
     """The same look is returned."""
     look = look_at(PAGE)

@@ -44,7 +44,7 @@ Draw = Callable[[str, str, Role], Awaitable[str]]
 """Draws the page of a path and a query string for a role."""
 
 _MOVING: Final = re.compile(
-    r'(<(?:span|b)[^>]*) data-(?:since|until)="[^"]*"([^>]*>)[^<]*| data-(?:since|ring|left)="[^"]*"|(?<=>)[^<]*(?=</time>)'
+    r'(<(?:span|b)[^>]*) data-(?:since|until)="[^"]*"([^>]*>)[^<]*| data-(?:since|ring)="[^"]*"| data-left="[^"]*"(?: width="[^"]*")?|(?<=>)[^<]*(?=</time>)'
 )
 _VOID: Final = frozenset(
     ("area", "base", "br", "col", "embed", "hr", "img", "input", "link", "meta", "source", "track", "wbr")

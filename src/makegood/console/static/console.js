@@ -12,16 +12,11 @@
 
   /* ---- times: countdowns and ages from what the server wrote, zone ---- */
   const shown = (seconds) => {
-    if (seconds < 60) return `${Math.floor(seconds)}s`;
-    const parts = [[86400, "d"], [3600, "h"], [60, "m"], [1, "s"]];
-    let left = Math.floor(seconds), said = [];
-    for (const [size, unit] of parts) {
-      const whole = Math.floor(left / size);
-      left -= whole * size;
-      if (whole || said.length) said.push(whole ? `${whole}${unit}` : "");
-      if (said.length === 2) break;
-    }
-    return said.join("");
+    if (seconds < 59.5) return `${Math.round(seconds)} s`;
+    const minutes = Math.round(seconds / 60), hours = Math.floor(minutes / 60), rest = minutes % 60;
+    if (minutes < 60) return `${minutes} min`;
+    if (hours < 48) return rest && hours < 10 ? `${hours} h ${rest} min` : `${hours} h`;
+    return `${Math.floor(hours / 24)} d`;
   };
   const born = new WeakMap();
   const age = (element, name) => {
@@ -38,6 +33,10 @@
       const left = Number(e.dataset.until) - age(e, "data-until");
       const text = left <= 0 ? "now" : `in ${shown(Math.ceil(left))}`;
       if (e.textContent !== text) e.textContent = text;
+    });
+    each("rect[data-left]", (e) => {
+      const left = Math.max(0, Number(e.dataset.left) - age(e, "data-left"));
+      e.setAttribute("width", `${(100 * left / Number(e.dataset.of)).toFixed(2)}%`);
     });
     each("[data-ring]", (e) => {
       const whole = Number(e.dataset.ring), left = Math.max(0, whole - age(e, "data-ring"));
