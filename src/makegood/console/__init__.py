@@ -35,8 +35,9 @@ def needed(module: str) -> Any:
     try:
         return import_module(module)
     except ModuleNotFoundError as missing:
-        if missing.name not in ("starlette", "jinja2", "uvicorn", "anyio", "markupsafe"):
+        package = (missing.name or "").partition(".")[0]
+        if package not in ("starlette", "jinja2", "uvicorn", "anyio", "markupsafe"):
             raise
         raise ConfigError(
-            f"the console needs {missing.name}: `pip install 'makegood[console]'` (in a checkout `pip install '.[console]'`)"
+            f"the console needs {package}: `pip install 'makegood[console]'` (in a checkout `pip install '.[console]'`)"
         ) from missing
