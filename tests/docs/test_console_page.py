@@ -1,5 +1,7 @@
 """The page of the console: its programs run, its settings are settings, its roles are the code's."""
 
+import dataclasses
+import inspect
 import re
 import runpy
 import tomllib
@@ -11,11 +13,14 @@ import pytest
 import makegood as mg
 from makegood.cli.console_settings import console_options
 from makegood.cli.settings import load
+from makegood.console.app import create_app
+from makegood.console.options import ConsoleOptions
 from makegood.console.users import ROLES
 from tests.console.asking import Browser
 from tests.console.consoles import migrated, shop
 
-PAGE = (Path(__file__).resolve().parents[2] / "docs/operate/console.md").read_text(encoding="utf-8")
+DOCS = Path(__file__).resolve().parents[2] / "docs"
+PAGE = (DOCS / "operate/console.md").read_text(encoding="utf-8")
 
 
 def blocks(kind: str) -> list[str]:
@@ -76,6 +81,16 @@ def test_the_settings_of_the_page_are_settings(block: str, tmp_path: Path) -> No
     settings = load({}, {}, tmp_path)
     assert console_options(settings).authenticates
     assert set(settings.origins) == set(tomllib.loads(block))
+
+
+def test_the_reference_lists_every_parameter_in_order() -> None:
+    """Of ``create_app``; and the options are its own, with the address."""
+    reference = (DOCS / "reference/console.md").read_text(encoding="utf-8")
+    assert re.findall(r"^\| `(\w+)` \|", reference, re.MULTILINE) == list(
+        inspect.signature(create_app).parameters
+    )
+    options = {field.name for field in dataclasses.fields(ConsoleOptions)}
+    assert options - {"listen"} <= set(inspect.signature(create_app).parameters)
 
 
 def test_the_page_names_every_role() -> None:
