@@ -9,6 +9,8 @@ from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from typing import Final
 
+from makegood.errors import StoreUnavailableError
+
 from .chaos import Event
 from .director import FAULTS, Director, Playing, RefusedError
 from .processes import Place, State
@@ -50,7 +52,7 @@ async def end(director: Director) -> None:
 async def _play(director: Director, playing: Playing) -> None:
     try:
         await ACTS[playing.number].play(director, playing)
-    except TimeoutError:
+    except (TimeoutError, StoreUnavailableError):
         _say(playing, "This took longer than expected.", "The machine is busy; play it again.", "doubt")
     finally:
         playing.over = True

@@ -17,7 +17,7 @@ from makegood.errors import StoreUnavailableError
 from makegood.store.views import Filter, NodeView
 
 from .processes import Place, ProcessError, State, Wall
-from .world import Services
+from .world import Services, ServicesError
 
 LEASE: Final = "makegood/supervisor"
 WORLD: Final = "services"
@@ -222,8 +222,13 @@ class Chaos:
         self._services.launch()
         place.turn(State.RUNNING)  # before anything else may start them
         place.starts += 1
-        place.pid = self._services.pid
-        await asyncio.to_thread(self._services.ready)
+        pid = place.pid = self._services.pid
+        try:
+            await asyncio.to_thread(self._services.ready)
+        except ServicesError:
+            if place.state is State.RUNNING and place.pid == pid:
+                raise
+            return  # killed again before they were ready
         said = f"back after {away:.1f} s, with their books"
         self._tell(Event("started", WORLD, place.pid, said, away))
 

@@ -139,7 +139,7 @@ class Wall:
         log = self.log(name)
         return log.read_text(errors="replace")[-2000:].strip() if log.exists() else ""
 
-    def end(self, patience: float = 5.0) -> list[str]:
+    def end(self, patience: float = 10.0) -> list[str]:
         """End all in good order (SIGTERM), and those that take more than ``patience`` seconds with SIGKILL.
 
         Returns the names of the latter.

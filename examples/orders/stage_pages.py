@@ -24,6 +24,7 @@ from makegood.console.redaction import Redaction
 from makegood.console.render import Renderer, Shell
 from makegood.console.security_headers import FOREVER, FRESH, HEADERS
 from makegood.console.static_files import StaticFiles
+from makegood.errors import ConfigError
 
 from . import acts
 from .director import Director, RefusedError
@@ -214,12 +215,17 @@ class _Server(uvicorn.Server):
 
 @asynccontextmanager
 async def serving(stage: Stage, port: int) -> AsyncIterator[str]:
-    """Serve the stage on 127.0.0.1; yield its address. Raises ``OSError`` when the port is taken."""
+    """Serve the stage on 127.0.0.1; yield its address. Raises ``ConfigError`` when the port is taken."""
     config = uvicorn.Config(
         stage.app, host="127.0.0.1", port=port, log_config=None, access_log=False, lifespan="off", ws="none",
         server_header=False, timeout_graceful_shutdown=1,
     )  # fmt: skip
-    listening = socket.create_server(("127.0.0.1", port))
+    try:
+        listening = socket.create_server(("127.0.0.1", port))
+    except OSError as taken:
+        raise ConfigError(
+            f"the stage cannot listen on port {port}: {taken.strerror}; pass another --port"
+        ) from taken
     server = _Server(config)
     running = asyncio.create_task(server.serve([listening]), name="stage")
     try:

@@ -28,6 +28,7 @@ from examples.orders.stage_pages import Stage, serving
 from examples.orders.world import Services
 from makegood import Client
 from makegood.console.security_headers import POLICY
+from makegood.errors import ConfigError
 from tests.waiting import moment
 
 WAITS = ("0", "--bind", "127.0.0.1")
@@ -188,6 +189,26 @@ async def test_the_services_are_killed_and_come_back_with_their_dials(tmp_path: 
         told = await asyncio.to_thread(here.show.services.dials)
         assert told["payments"]["abort"] == 1.0
         assert "abort" not in told["stock"]
+
+
+async def test_services_that_are_killed_while_they_start_can_be_started_again(tmp_path: Path) -> None:
+    async with theatre(tmp_path) as here:
+        here.show.director.settings.replace = False
+        await here.press("/process", name="services", do="kill")
+        pressed = ("start", "kill", "start", "kill")
+        answers = await asyncio.gather(*(here.press("/process", name="services", do=do) for do in pressed))
+        assert {answer.status for answer in answers} <= {303, 409}
+        await here.press("/process", name="services", do="start")
+        assert here.chaos.world.state is State.RUNNING
+        assert await asyncio.to_thread(here.show.services.under_way) == 0
+
+
+async def test_a_port_that_is_taken_is_said_in_a_sentence(tmp_path: Path) -> None:
+    async with theatre(tmp_path) as here:
+        port = urlsplit(here.url).port or 0
+        with pytest.raises(ConfigError, match=f"port {port}"):
+            async with serving(here.stage, port):
+                pass
 
 
 async def test_a_name_that_is_not_on_the_wall_touches_nothing(tmp_path: Path) -> None:
