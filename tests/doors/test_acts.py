@@ -120,3 +120,12 @@ def test_without_a_scheduler_an_act_waits_and_says_so(shop: Shop) -> None:
     result = shop.call("task", "cancel", task, "--timeout", "300ms")
     assert result.exit_code == 7
     assert "it will be decided when one runs" in result.stderr
+
+
+def test_a_deadline_is_moved_and_one_that_does_not_count_is_not(open_shop: Shop) -> None:
+    """Of a task that ended, or is unknown, it is refused with the reason; a time must be given."""
+    task = submit(open_shop, "good")
+    refused = open_shop.call("task", "extend", task, "--by", "1h")
+    assert (refused.exit_code, refused.stdout) == (4, "")
+    assert "processed" in refused.stderr
+    assert open_shop.call("task", "extend", task).exit_code == 2

@@ -77,6 +77,20 @@ def test_leader_shows_who_leads_since_when_and_for_how_long(open_shop: Shop) -> 
     assert found["holder"] in open_shop.done("leader")
 
 
+def test_the_leading_supervisor_is_asked_to_step_down(open_shop: Shop) -> None:
+    """It is named and audited; together with --past, or for an election of one's own, it is refused."""
+    tries = 100
+    while open_shop.json("leader")["holder"] is None and tries:
+        tries -= 1
+    leads = open_shop.json("leader")["holder"]
+    asked = open_shop.json("leader", "--step-down", "--reason", "the host is drained", "--who", "ann")
+    assert asked == {"asked": leads}
+    (act,) = [act for act in open_shop.json("audit") if act["kind"] == "step_down"]
+    assert (act["who"], act["why"]) == ("ann", "the host is drained")
+    assert open_shop.call("leader", "--step-down", "--past").exit_code == 2
+    assert open_shop.call("leader", "reports", "--step-down").exit_code == 2
+
+
 def test_alerts_are_listed_newest_first_and_by_task(open_shop: Shop) -> None:
     """A stuck undo alerts; one may ask for one task's alerts."""
     order = '{"id": "e", "card": "stuck"}'

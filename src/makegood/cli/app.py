@@ -43,6 +43,7 @@ TASKS: Mapping[str, Place] = {
     "undo": ("commands.acts:undo", "Undo tasks in error, or processed ones."),
     "resubmit": ("commands.acts:resubmit", "Start tasks in error, or undone ones, again."),
     "settle": ("commands.acts:settle", "State how a step of a task in error really ended."),
+    "extend": ("commands.acts:extend", "Move the deadlines of tasks."),
 }
 QUEUES: Mapping[str, Place] = {
     "list": ("commands.queue:list_", "List queues, their messages, or dead letters."),

@@ -47,6 +47,9 @@ EXAMPLES: Mapping[str, Sequence[str]] = {
         "makegood task resubmit 01j5zk3v8x2ab --wait",
         """makegood task resubmit 01j5zk3v8x2ab --step charge --input '{"cents": 900}'""",
     ),
+    "task extend": (
+        'makegood task extend 01j5zk3v8x2ab --by 2h --reason "the carrier answers again at six"',
+    ),
     "task settle": (
         'makegood task settle 01j5zk3v8x2ab --step charge --undone --reason "refunded by hand, receipt 4711"',
     ),

@@ -73,7 +73,7 @@ class SettleBody(msgspec.Struct, forbid_unknown_fields=True):
 class ExtendBody(msgspec.Struct, forbid_unknown_fields=True):
     """Move a task's deadline."""
 
-    within: Annotated[str, Meta(max_length=20, description="From now, such as 1h.")]
+    by: Annotated[str, Meta(max_length=20, description="How much later, such as 1h.")]
     reason: Reason = ""
 
 
@@ -280,7 +280,7 @@ class Api:
 
     async def _extend(self, visit: Visit) -> Any:
         body = await _body(visit, ExtendBody)
-        return await self._acted(visit, lambda task: task.extend(body.within, **_said(visit, body.reason)))
+        return await self._acted(visit, lambda task: task.extend(body.by, **_said(visit, body.reason)))
 
     async def _acted(self, visit: Visit, do: Callable[[TaskHandle[Any]], Awaitable[Answer]]) -> Any:
         task = visit.client.task(visit.params["task"])

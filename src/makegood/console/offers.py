@@ -192,7 +192,7 @@ def _extend(found: TaskDetail) -> ActOffer:
     return ActOffer(
         id="extend", act="extend", role="admin", icon="waiting", look="", label="Extend the deadline…", verb="Extend the deadline",
         title=f"Extend the deadline of {_name(found)}", means="The whole task gets more time, at most a week from now.",
-        command="",
+        command=f"makegood task extend {ids.show(found.task.id)} --by 1h",
     )  # fmt: skip
 
 

@@ -1,4 +1,4 @@
-"""``makegood task cancel | undo | resubmit | settle``: an operator's acts.
+"""``makegood task cancel | undo | resubmit | settle | extend``: an operator's acts.
 
 Each act is a message in the task's inbox. A Scheduler's rules decide it, and the command shows their answer.
 With several ids each has its own line, and the command returns the highest of the exit codes 4, 5 and 6 that
@@ -152,6 +152,23 @@ def _inputs(text: str) -> Any:
             "--input: an object of a step's arguments by name, or an array of the workflow's inputs"
         )
     return found
+
+
+@command()
+@click.argument("task_ids", metavar="ID...", nargs=-1, required=True)
+@lasting("--by", required=True, text="How much later the deadline is; a week from now at most.")
+@why_option("Why, for the task and the audit.")
+@who_option
+@timeout_option
+def extend(
+    cli: Cli, /, *, task_ids: tuple[str, ...], by: float, why: str, who: str | None, timeout: float
+) -> None:
+    """Move the deadlines of tasks that go forward. Their steps keep theirs."""
+
+    def act(task: TaskHandle[Any]) -> Awaitable[Answer]:
+        return task.extend(by, why=why, who=who, timeout=timeout)
+
+    _carry_out(cli, task_ids, act, wait=None, wanted="")
 
 
 @command()

@@ -18,9 +18,9 @@ from makegood.base.clock import SystemClock, iso
 from makegood.base.durations import shown
 from makegood.base.file_paths import entered
 from makegood.cli import exits
-from makegood.cli.client import looking
+from makegood.cli.client import connect, looking
 from makegood.cli.command import Command, Whole
-from makegood.cli.context import Cli, Renamed, Seconds, command, flag, lasting
+from makegood.cli.context import Cli, Renamed, Seconds, command, flag, lasting, who_option, why_option
 from makegood.cli.render.output import date_time
 from makegood.client import as_json
 from makegood.election import Election, LeaseStore, LeaseView, Term, TermView, View, open_leases
@@ -43,12 +43,33 @@ They are for a last read of the store, and for releasing a lease that an unanswe
 @click.option(
     "--limit", type=Whole(1, 1000), default=20, show_default=True, help="Show at most N past terms."
 )
-def leader(cli: Cli, /, *, name: str | None, watch: bool, past: bool, limit: int) -> None:
+@flag("--step-down", text="Ask the leading Supervisor to step down, so that another leads.")
+@why_option("With --step-down: why, for the audit.")
+@who_option
+def leader(
+    cli: Cli,
+    /,
+    *,
+    name: str | None,
+    watch: bool,
+    past: bool,
+    limit: int,
+    step_down: bool,
+    why: str,
+    who: str | None,
+) -> None:
     """Show who leads: holder, epoch, seconds left. Without NAME: which Supervisor leads; with NAME: that
     election, whose leases are kept at --store.
     """
-    if watch and past:
-        raise click.UsageError("--past or --watch, not both")
+    if watch + past + step_down > 1:
+        raise click.UsageError("one of --past, --watch and --step-down")
+    if step_down and name is not None:
+        raise click.UsageError(
+            "--step-down is for the leading Supervisor: a leader of your own steps down by term.step_down()"
+        )
+    if step_down:
+        asyncio.run(_stepped_down(cli, why, who))
+        return
     with contextlib.suppress(KeyboardInterrupt):
         asyncio.run(_shown(cli, name, watch=watch, past=past, limit=limit))
 
@@ -63,6 +84,16 @@ async def _shown(cli: Cli, name: str | None, *, watch: bool, past: bool, limit: 
                 _show_change(cli, name, view)
         else:
             _show_now(cli, name, await leases.read(name or LEASE))
+
+
+async def _stepped_down(cli: Cli, why: str, who: str | None) -> None:
+    async with connect(cli) as client:
+        view = await client.store.leases.read(LEASE)
+        asked = await client.step_down(epoch=0 if view is None else view.epoch, why=why, who=who)
+    if cli.json:
+        cli.out.document({"asked": asked})
+    else:
+        cli.out.text(f"{asked} is asked to step down: it does so after its present pass")
 
 
 @asynccontextmanager
