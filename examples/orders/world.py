@@ -47,7 +47,11 @@ class Services:
         ``timeout`` is in seconds. Raises ``ServicesError`` when it runs already, ends at once, or is not ready in time.
         """
         self.launch()
-        return self.ready(timeout)
+        try:
+            return self.ready(timeout)
+        except ServicesError:
+            self.kill()
+            raise
 
     def launch(self) -> None:
         """Start the process, and do not wait for it. Raises ``ServicesError`` when it runs already."""
@@ -72,20 +76,29 @@ class Services:
             )
 
     def ready(self, timeout: float = 20.0) -> Self:
-        """Wait until the launched process answers. Raises ``ServicesError`` when it ends, or is not ready in time."""
+        """Wait until the launched process answers; another thread may kill it meanwhile.
+
+        Raises ``ServicesError`` when it ends, or is not ready in time.
+        """
+        process = self._process
         deadline = time.monotonic() + timeout
-        while not self._ready_file.exists():
-            if self._process is None or self._process.poll() is not None:
-                self._reap()
+        while not (url := self._said()):
+            if process is None or process.poll() is not None:
                 log = self._log
                 raise ServicesError(f"the services ended at once, see {log}: {log.read_text()[-500:]}")
             if time.monotonic() > deadline:
-                self.kill()
                 raise ServicesError(f"the services were not ready within {timeout} s")
             time.sleep(0.02)
-        self.url = json.loads(self._ready_file.read_text())["url"]
-        self._port = urlsplit(self.url).port or 0
+        self.url = url
+        self._port = urlsplit(url).port or 0
         return self
+
+    def _said(self) -> str:
+        """Where the process says that it answers; "" until it does."""
+        try:
+            return str(json.loads(self._ready_file.read_text())["url"])
+        except FileNotFoundError:
+            return ""
 
     @property
     def _ready_file(self) -> Path:
