@@ -190,6 +190,26 @@ def test_alerts_are_gone_through_by_keys(page: Page, consoles: dict[str, Listeni
     assert page.complaints() == []
 
 
+def test_the_marked_alert_stays_marked_when_the_list_changes(page: Page, consoles: dict[str, Listening]) -> None:
+    """Live goes on: another alert is raised between two keys, and the second acts on the alert that the first marked."""
+    page.open(consoles["root"].at("/alerts"))
+    page.press("j")
+    page.press("j")
+    marked = page.run("document.querySelector('.is-at').id")
+    page.run("""(async () => {
+      const rows = document.querySelectorAll('[data-row]').length;
+      const { csrf } = await (await fetch('/api/v1/session')).json();
+      const headers = { 'content-type': 'application/json', 'x-csrf-token': csrf };
+      await fetch('/api/v1/alerts/test', { method: 'POST', headers, body: '{}' });
+      while (document.querySelectorAll('[data-row]').length === rows) await new Promise(done => setTimeout(done, 50));
+      await new Promise(done => setTimeout(done, 50));
+    })()""")
+    assert page.run("document.querySelector('.is-at').id") == marked
+    page.press("a")
+    assert page.run("document.querySelector('.dialog:popover-open')?.id ?? ''") == f"{marked}-ack"
+    assert page.complaints() == []
+
+
 def test_a_lease_runs_down_before_ones_eyes(page: Page, consoles: dict[str, Listening]) -> None:
     """The bar and the countdown move without a request."""
     page.open(consoles["root"].at("/cluster"))

@@ -77,7 +77,7 @@
       await window.htmx.swap({ text: now.outerHTML, target: old, sourceElement: old, swap: "outerMorph" });
       if ($(name)) $(name).removeAttribute("data-newer");
     }
-    zone(); tick(); marked();
+    zone(); tick(); marked(); remark();
   };
   const parts = (page) => [...page.querySelectorAll("#main > [id], #nav")].map((e) => e.id);
   const refresh = async (names) => {
@@ -200,20 +200,30 @@
 
   /* ---- keys ---- */
   const places = { o: "/", t: "/tasks", i: "/alerts", e: "/errors", a: "/agents", c: "/cluster", b: "/bulk" };
-  let gone = 0, at = -1;
+  let gone = 0, at = -1, name = "";
   const lines = () => [...document.querySelectorAll("[data-row], tbody tr")].filter((e) => e.checkVisibility?.() ?? true);
   const move = (by) => {
     const all = lines();
     if (!all.length) return;
     at = Math.min(all.length - 1, Math.max(0, (all.includes(document.activeElement?.closest("[data-row], tbody tr")) ? all.indexOf(document.activeElement.closest("[data-row], tbody tr")) : at) + by));
     each(".is-at", (e) => e.classList.remove("is-at"));
-    const line = all[at];
+    name = all[at].id;
+    mark(all[at]);
+    all[at].scrollIntoView({ block: "nearest" });
+  };
+  const mark = (line) => {
     line.classList.add("is-at");
     if (!line.hasAttribute("tabindex")) line.tabIndex = -1;
     line.focus({ preventScroll: true });
-    line.scrollIntoView({ block: "nearest" });
   };
-  const here = () => lines()[at] || document.querySelector(".is-at");
+  const here = () => name && lines().find((line) => line.id === name) || lines()[at];
+  /* A swapped list has other rows, and none is marked: the mark stays on the same one. */
+  const remark = () => {
+    const line = here();
+    if (!line || line.classList.contains("is-at")) return;
+    each(".is-at", (e) => e.classList.remove("is-at"));
+    if (document.activeElement === body) mark(line); else line.classList.add("is-at");
+  };
   const act = (key) => {
     const line = here(), found = line?.querySelector(`[data-key="${key}"]`) || (line ? null : document.querySelector(`#acts [data-key="${key}"]`));
     if (found) found.click();
