@@ -154,7 +154,11 @@ def ticks(scale: Axis, origin: float) -> list[tuple[float, str]]:
         while origin + k * step <= b + 1e-9:
             at = scale.at(origin + k * step)
             free = all(not p - 3 < at < q + 4 for p, q, _ in scale.breaks)
-            if free and at < 97.5 and (not made or at - made[-1][0] >= APART * 0.6):
+            before = made[-1][0] if made else -APART
+            room = (
+                APART if before < 2 else APART * 0.6
+            )  # the first label begins at the edge, the others are centred
+            if free and at < 97.5 and at - before >= room:
                 made.append((at, length(k * step, step)))
             k += 1
     return made
