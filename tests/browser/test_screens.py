@@ -190,7 +190,9 @@ def test_alerts_are_gone_through_by_keys(page: Page, consoles: dict[str, Listeni
     assert page.complaints() == []
 
 
-def test_the_marked_alert_stays_marked_when_the_list_changes(page: Page, consoles: dict[str, Listening]) -> None:
+def test_the_marked_alert_stays_marked_when_the_list_changes(
+    page: Page, consoles: dict[str, Listening]
+) -> None:
     """Live goes on: another alert is raised between two keys, and the second acts on the alert that the first marked."""
     page.open(consoles["root"].at("/alerts"))
     page.press("j")
