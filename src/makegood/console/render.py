@@ -167,6 +167,10 @@ class Renderer:
         return _SHELL.get().base + self._files.path(name)
 
 
+_FRAME: Final = frozenset(("title", "head", "page", "main"))
+"""Blocks of the frame of every page: no elements, and what a page sets before them is not known in them alone."""
+
+
 def _counted(words: Iterable[str]) -> str:
     return ", ".join(f"{n} {word}" for word, n in Counter(words).items())
 
@@ -181,8 +185,8 @@ def _in(shell: Shell) -> Iterator[None]:
 
 
 def _block(template: Template, name: str, context: Mapping[str, Any]) -> str | None:
-    """Return a block of a template that is called like the id of its element."""
-    block = template.blocks.get(name)
+    """Return a block of a template that is called like the id of its element; None if there is none."""
+    block = None if name in _FRAME else template.blocks.get(name)
     return None if block is None else "".join(block(template.new_context(dict(context)))).strip()
 
 
