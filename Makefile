@@ -149,6 +149,11 @@ bench-scale: .venv ## what one PostgreSQL carries with 1, 2, 4, 8 processes, and
 	@scripts/postgres.sh
 	@$(python) -m benchmarks.scale $(ARGS)
 
+.PHONY: bench-console
+bench-console: .venv ## pages of the console beside 1,000,000 ended tasks, and a loop without and with 20 viewers (ARGS="--quick")
+	@scripts/postgres.sh
+	@$(python) -m benchmarks.console $(ARGS)
+
 .PHONY: pictures
 pictures: .venv ## draw the pictures of the pages anew: diagrams, and terminals and the demo from real runs
 	@$(python) -m scripts.pictures.diagrams

@@ -20,6 +20,7 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, RedirectResponse, Response, StreamingResponse
 from starlette.routing import Route
 
+from makegood.console.elements import cut
 from makegood.console.redaction import Redaction
 from makegood.console.render import Renderer, Shell
 from makegood.console.security_headers import FOREVER, FRESH, HEADERS
@@ -157,8 +158,7 @@ class Stage:
         return Response(page, media_type="text/html")
 
     async def _parts(self, request: Request) -> dict[str, str]:
-        context = await self._context(request)
-        return {name: self._renderer.fragments(Shell(), "stage.html", context, (name,)) for name in PARTS}
+        return cut(self._renderer.page(Shell(), "stage.html", await self._context(request)), PARTS)
 
     async def _fragments(self, request: Request) -> Response:
         return JSONResponse(await self._parts(request))

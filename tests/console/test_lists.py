@@ -8,10 +8,13 @@ import msgspec
 import pytest
 
 import makegood as mg
+from makegood.base import ids
 from makegood.base.clock import SystemClock
 from makegood.client.client import Client
 from makegood.console.pages import agents, alerts, audit, bulk, cluster, errors, overview, stores, tasks
+from makegood.console.pages.task import context as task_context
 from makegood.console.reads import Reads
+from makegood.console.visits import Context
 from makegood.election.views import TermView
 from makegood.model.states import StepState
 from makegood.store.oversight_records import BulkView, ErrorGroup, MinuteFigures
@@ -300,10 +303,20 @@ PAGES = {
 }  # fmt: skip
 
 
+FILTERS = (
+    "state:processed",
+    "workflow:place_order since:1h",
+    "error:expired",
+    "failing:yes",
+    "key:none",
+    "step:charge",
+)
+
+
 async def test_a_page_costs_the_same_beside_any_number_of_ended_tasks(
     counted: Store, counts: Counts, world: World
 ) -> None:
-    """Statements with a few and with 20,000 ended tasks."""
+    """Statements with a hundred and with 100,000 ended tasks, of lists, filters and a task."""
     await fill(counted)
     client = Client(counted)
     await client.open()
@@ -311,14 +324,17 @@ async def test_a_page_costs_the_same_beside_any_number_of_ended_tasks(
     for first, count in (
         (1, 100),
         (1000, 1),
-        (2000, 20_000),
+        (2000, 100_000),
     ):  # the first statements of a connection cost more
         like = (await counted.tasks.search(Filter(states=("processed",), limit=1))).tasks[0].id
         await many_ended(world, count, like=like, first=first)
         costs.append({})
-        for name, context in PAGES.items():
+        asked: list[tuple[str, Context, dict[str, str]]] = [(name, page, {}) for name, page in PAGES.items()]
+        asked += [(q, tasks.context, {"q": q}) for q in FILTERS]
+        asked.append(("task", task_context, {"id": ids.show(like)}))
+        for name, context, query in asked:
             await counts.reset()
-            await context(Reads(client, SystemClock()), {})
+            await context(Reads(client, SystemClock()), query)
             costs[-1][name] = counts.statements
     assert costs[1] == costs[2]
     assert max(costs[1].values()) <= 40, costs[1]

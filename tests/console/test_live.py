@@ -1,14 +1,17 @@
 """Live pages: what is compared, what a stream is told, and that it tells it to everybody who watches."""
 
 import asyncio
+import re
 from collections.abc import MutableMapping
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from makegood.console import live
 from makegood.console.live import changed, look_at
 from makegood.model.messages import Alert
-from tests.console.consoles import Console, a_console
+from tests.console.consoles import USERS, Console, a_console
 
 PAGE = '<main id="main"><section id="a"><h2 id="h-a">A</h2><p>1</p></section><table id="rows"><tr id="t-1"><td>x<br></td></tr></table></main>'
 
@@ -111,6 +114,33 @@ async def test_a_change_is_named_to_all_who_watch_the_page(tmp_path: Path) -> No
         looking = console.app.live.looking
         assert looking is not None
         await asyncio.wait_for(looking, 30)
+
+
+async def test_fragments_are_drawn_once_for_all_viewers_of_a_role(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each with the token of their own forms; another role gets a drawing of its own, and an act is seen at once."""
+    async with a_console(tmp_path, users=USERS | {"olga": USERS["otto"]}) as console:
+        await console.app.client.store.alerts.alert([Alert("test", step="x", text="a test alert")])
+        drawn: list[str] = []
+        page = console.app._renderer.page
+
+        def draw(*asked: Any) -> str:
+            drawn.append(asked[1])
+            return page(*asked)
+
+        monkeypatch.setattr(console.app._renderer, "page", draw)
+        texts: dict[str, str] = {}
+        for user in ("otto", "olga", "otto", "vera"):
+            browser = console.browser(user)
+            texts[user] = (await browser.get("/alerts?fragment=need,nav")).text
+            tokens = set(re.findall(r'name="csrf" value="([^"]*)"', texts[user]))
+            assert tokens == (set() if user == "vera" else {console.token(browser)})
+            assert "1<span class=" in texts[user]  # the navigation counts what needs somebody
+        assert drawn == ["alerts.html"] * 2
+        console.app._reads.forget()
+        await console.browser("otto").get("/alerts?fragment=need")
+        assert len(drawn) == 3
 
 
 async def test_a_stream_is_for_the_pages_of_its_visitor(tmp_path: Path) -> None:

@@ -95,7 +95,9 @@ async def test_a_part_of_a_page_is_the_part_of_the_page(tmp_path: Path) -> None:
         "/bulk/bulk-2": ("progress", "refused"),
     }
     asked = {
-        f"{path} {name}": f"{path}?fragment={name}" for path, names in parts.items() for name in (*names, "main", "nav")
+        f"{path} {name}": f"{path}?fragment={name}"
+        for path, names in parts.items()
+        for name in (*names, "main", "nav")
     }
     for name, text in (await seen(tmp_path, "otto", asked)).items():
         assert f'id="{name.split()[1]}"' in text.split(">")[0] + ">", name

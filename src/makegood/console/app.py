@@ -27,6 +27,7 @@ from makegood.console.access import Access, LoginNeededError, ResolveAccess, Res
 from makegood.console.acts import TaskActs
 from makegood.console.api import ROOT, Api
 from makegood.console.bulk_forms import BulkForms
+from makegood.console.elements import cut
 from makegood.console.live import LivePages
 from makegood.console.login import LoginPages
 from makegood.console.outcomes import BY_SCRIPT, Outcomes, Toast
@@ -55,6 +56,8 @@ log = logging.getLogger("makegood.console")
 
 _NOT_FOUND = (AlertNotFoundError, BulkNotFoundError, TaskNotFoundError)
 
+_TOKEN: Final = secrets.token_hex(16)
+"""Stands in a page that several visitors share where each has a token of their own."""
 OPEN_TO_ALL: Final = (
     "Nobody logs in here: whoever reaches this address may do everything that these pages can do."
 )
@@ -288,31 +291,42 @@ class ConsoleApp:
             raise _WrongMethodError(method, sorted(allowed))
         return None, {}
 
-    async def _drawn_for(self, path: str, query: str, role: Role) -> str:
-        """Draw a page for the comparison of live pages: as a visitor of this role sees it, whoever it is."""
+    async def _drawn_for(self, path: str, query: str, role: Role, base: str) -> str:
+        """Draw a page that somebody watches as a visitor of this role sees it, whoever it is."""
         route, parts = self._found(path or "/", "GET")
-        visitor = Visitor("", role, "")
-        if route is None or route.context is None or not visitor.may(route.role):
+        if route is None or route.context is None or not Visitor("", role, "").may(route.role):
             raise Denied(404, "Not found", "There is no such page.")
-        asked = {
-            name: value for name, value in parse_qsl(query, keep_blank_values=True) if name != "fragment"
-        }
-        context = _shallow(await route.context(self._reads, {**asked, **parts}))
-        alerts = sum(alert.open for alert in await self._reads.alerts())
-        return self._renderer.page(
-            Shell(visitor=visitor, alerts=alerts, here=route.here), route.template, context
-        )
+        asked = dict(parse_qsl(query, keep_blank_values=True))
+        asked.pop("fragment", None)
+        return await self._drawn(route, {**asked, **parts}, role, base)
+
+    async def _drawn(self, route: Route, asked: Mapping[str, str], role: Role, base: str) -> str:
+        """Draw a page for all visitors of a role, who share it for a second; forms carry ``_TOKEN``."""
+
+        async def draw() -> str:
+            context = _shallow(await self._context(route, asked))
+            shell = dataclasses.replace(
+                self._frame(base, Visitor("", role, _TOKEN), route.here), alerts=await needing(self._reads)
+            )
+            return self._renderer.page(shell, route.template, context)
+
+        return await self._reads.shared(("drawn", route.path, *sorted(asked.items()), role, base), draw)
+
+    async def _context(self, route: Route, asked: Mapping[str, str]) -> Any:
+        """Read what a page shows. Raises ``Denied`` for a route without a page."""
+        if route.context is None:
+            raise Denied(404, "Not found", "There is no such page.")
+        return await route.context(self._reads, asked)
 
     async def _page(self, route: Route, visit: Visit) -> Response:
         """Draw a page, or the fragments of it that ``?fragment=`` names."""
-        if route.context is None:
-            raise Denied(404, "Not found", "There is no such page.")
-        query = dict(visit.query)
-        names = [name for name in query.pop("fragment", "").split(",") if name]
-        context = _shallow(await route.context(visit.reads, {**query, **visit.params}))
-        if names:
-            shell = self._shell(visit.request, visit.origin, visit.visitor, route.here)
-            return HTMLResponse(self._renderer.fragments(shell, route.template, context, names))
+        query = {**visit.query, **visit.params}
+        if names := [name for name in query.pop("fragment", "").split(",") if name]:
+            drawn = await self._drawn(route, query, visit.visitor.role, visit.origin.base)
+            if not (parts := cut(drawn, names)):
+                raise Denied(404, "Not found", "This page has no such part (any more).")
+            return HTMLResponse("\n".join(parts.values()).replace(_TOKEN, visit.visitor.token))
+        context = _shallow(await self._context(route, query))
         alerts = await needing(visit.reads)
         toast = self._outcomes.take(visit.request)
         shell = self._shell(visit.request, visit.origin, visit.visitor, route.here)
@@ -343,10 +357,12 @@ class ConsoleApp:
         )
 
     def _shell(self, request: Request, origin: Whence, visitor: Visitor, here: str = "") -> Shell:
+        return dataclasses.replace(self._frame(origin.base, visitor, here), theme=theme_of(request))
+
+    def _frame(self, base: str, visitor: Visitor, here: str) -> Shell:
         return Shell(
-            base=origin.base,
+            base=base,
             visitor=visitor,
-            theme=theme_of(request),
             store=self._label,
             warning=OPEN_TO_ALL if self.access.insecure else "",
             paths=frozenset(route.path for route in self.routes if route.kind == "page"),

@@ -12,7 +12,6 @@ import hashlib
 import logging
 import re
 from collections.abc import Awaitable, Callable, Iterator, Mapping
-from html.parser import HTMLParser
 from typing import Final, NamedTuple
 
 from starlette.requests import Request
@@ -20,6 +19,7 @@ from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
 from makegood.client.client import Client
+from makegood.console.elements import Element, found
 from makegood.console.reads import Reads
 from makegood.console.users import Role
 from makegood.console.visits import Denied, Route, Visit
@@ -40,14 +40,13 @@ LASTS: Final = 600.0
 MOST: Final = 200
 """Streams at the same time."""
 
-Draw = Callable[[str, str, Role], Awaitable[str]]
-"""Draws the page of a path and a query string for a role."""
+Page = tuple[str, str, Role, str]
+"""A page's path and query string, the role that it is drawn for, and the path under which links begin."""
+Draw = Callable[[str, str, Role, str], Awaitable[str]]
+"""Draws such a page."""
 
 _MOVING: Final = re.compile(
     r'(<(?:span|b)[^>]*) data-(?:since|until)="[^"]*"([^>]*>)[^<]*| data-(?:since|ring)="[^"]*"| data-left="[^"]*"(?: width="[^"]*")?|(?<=>)[^<]*(?=</time>)'
-)
-_VOID: Final = frozenset(
-    ("area", "base", "br", "col", "embed", "hr", "img", "input", "link", "meta", "source", "track", "wbr")
 )
 _UNWATCHED: Final = ("i-", "h-")
 
@@ -61,74 +60,28 @@ class PageLook(NamedTuple):
     parts: Mapping[str, tuple[bytes, str]]
 
 
-class _Parts(HTMLParser):
-    """Splits a page into its elements with ids."""
-
-    def __init__(self) -> None:
-        super().__init__(convert_charrefs=False)
-        self._open: list[tuple[str, str]] = []
-        self._texts: dict[str, list[str]] = {}
-        self._parents: dict[str, str] = {}
-        self._inside: list[str] = []
-
-    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        name = dict(attrs).get("id") or ""
-        if name and not name.startswith(_UNWATCHED) and name not in self._texts and tag not in _VOID:
-            if self._inside:
-                self._texts[self._inside[-1]].append(f"#{name}")
-            self._parents[name] = self._inside[-1] if self._inside else ""
-            self._texts[name] = []
-            self._inside.append(name)
-        else:
-            name = ""
-        self._say(self.get_starttag_text() or "")
-        if tag not in _VOID:
-            self._open.append((tag, name))
-
-    def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:  # noqa: ARG002 - the base's
-        """Take an element without content, such as a part of a drawing, as text."""
-        self._say(self.get_starttag_text() or "")
-
-    def handle_endtag(self, tag: str) -> None:
-        while self._open:
-            was, name = self._open.pop()
-            if name:
-                self._inside.pop()
-            if was == tag:
-                break
-        self._say(f"</{tag}>")
-
-    def handle_data(self, data: str) -> None:
-        self._say(data)
-
-    def handle_entityref(self, name: str) -> None:
-        self._say(f"&{name};")
-
-    def handle_charref(self, name: str) -> None:
-        self._say(f"&#{name};")
-
-    def _say(self, text: str) -> None:
-        if self._inside:
-            self._texts[self._inside[-1]].append(text)
-
-    def parts(self) -> dict[str, tuple[bytes, str]]:
-        """Return the elements by id."""
-        return {
-            name: (hashlib.sha256("".join(texts).encode()).digest(), self._parents[name])
-            for name, texts in self._texts.items()
-        }
-
-
 def look_at(page: str, before: PageLook | None = None) -> PageLook:
     """Return what there is to compare of a page; ``before`` again if nothing has changed."""
     still = _MOVING.sub(r"\1\2", page)
     whole = hashlib.sha256(still.encode()).digest()
     if before is not None and whole == before.whole:
         return before
-    parser = _Parts()
-    parser.feed(still)
-    parser.close()
-    return PageLook(whole, parser.parts())
+    return PageLook(whole, _parts(still))
+
+
+def _parts(page: str) -> dict[str, tuple[bytes, str]]:
+    """Return of each element with an id the hash of its own text, without those inside it, and its parent."""
+    own: dict[str, list[Element]] = {}
+    parts: dict[str, tuple[bytes, str]] = {}
+    for element in found(page, _UNWATCHED):
+        texts, at = [], element.begin
+        for inner in own.pop(element.id, ()):
+            texts += [page[at : inner.begin], f"#{inner.id}"]
+            at = inner.end
+        texts.append(page[at : element.end])
+        parts[element.id] = hashlib.sha256("".join(texts).encode()).digest(), element.parent
+        own.setdefault(element.parent, []).append(element)
+    return parts
 
 
 def changed(before: PageLook, after: PageLook) -> tuple[str, ...]:
@@ -184,7 +137,7 @@ class LivePages:
         self._client = client
         self._reads = reads
         self._draw = draw
-        self._pages: dict[tuple[str, str, Role], _Watched] = {}
+        self._pages: dict[Page, _Watched] = {}
         self.looking: asyncio.Task[None] | None = None
         self._rung = asyncio.Event()
         self._closing = False
@@ -200,11 +153,11 @@ class LivePages:
         path, _, query = visit.query.get("page", "").partition("?")
         if self._closing or sum(len(page.streams) for page in self._pages.values()) >= MOST:
             raise Denied(503, "Too many live pages", "Close some, or read without live updates.")
-        text = await self._draw(path, query, visit.visitor.role)
-        return EventStream(self, (path, query, visit.visitor.role), look_at(text))
+        page = path, query, visit.visitor.role, visit.origin.base
+        return EventStream(self, page, look_at(await self._draw(*page)))
 
     @contextlib.contextmanager
-    def watching(self, page: tuple[str, str, Role], look: PageLook) -> Iterator[Stream]:
+    def watching(self, page: Page, look: PageLook) -> Iterator[Stream]:
         """Watch a page, which looks like this now, with a stream."""
         watched = self._pages.setdefault(page, _Watched())
         watched.look = watched.look or look
@@ -256,7 +209,7 @@ class LivePages:
             for stop in stops:
                 stop()
 
-    async def _look(self, page: tuple[str, str, Role], watched: _Watched) -> None:
+    async def _look(self, page: Page, watched: _Watched) -> None:
         before = watched.look
         try:
             watched.look = look_at(await self._draw(*page), before)
@@ -282,7 +235,7 @@ class LivePages:
 class EventStream(Response):
     """Sends a stream until its page is closed."""
 
-    def __init__(self, live: LivePages, page: tuple[str, str, Role], look: PageLook) -> None:
+    def __init__(self, live: LivePages, page: Page, look: PageLook) -> None:
         super().__init__(media_type="text/event-stream", headers={"x-accel-buffering": "no"})
         del self.headers["content-length"]
         self._live = live

@@ -4,20 +4,18 @@ A page's template fills the blocks ``title`` and ``main`` of ``base.html``. A fr
 page with that ``id``, in a block of the same name, or found in the whole page: so the two cannot differ.
 """
 
-import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from html.parser import HTMLParser
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Final
 from urllib.parse import quote, urlencode
 
-from jinja2 import Environment, FileSystemLoader, StrictUndefined, Template
+from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 from starlette.requests import Request
 
@@ -26,7 +24,7 @@ from makegood.base.durations import brief
 from makegood.base.ids import show
 from makegood.console.redaction import Redaction
 from makegood.console.static_files import StaticFiles
-from makegood.console.visits import NOBODY, Denied, Visitor
+from makegood.console.visits import NOBODY, Visitor
 
 FOLDER: Final = Path(__file__).parent / "templates"
 MACROS: Final = ("i", "badge", "ticks", "dots", "pips", "spark", "meter", "ring", "cmd")
@@ -143,32 +141,11 @@ class Renderer:
         with _in(shell):
             return drawn.render(context)
 
-    def fragments(self, shell: Shell, template: str, context: Mapping[str, Any], names: Sequence[str]) -> str:
-        """Return elements of a page by their ids, one after another. Raises ``Denied`` if the page has none
-        of them.
-        """
-        drawn = self._environment.get_template(template)
-        with _in(shell):
-            parts = {name: _block(drawn, name, context) for name in names}
-            if None in parts.values():
-                whole = elements(
-                    drawn.render(context), [name for name, part in parts.items() if part is None]
-                )
-                parts |= whole
-        found = [part for part in parts.values() if part is not None]
-        if not found:
-            raise Denied(404, "Not found", "This page has no such part (any more).")
-        return "\n".join(found)
-
     def _payload(self, payload: bytes | None) -> str:
         return self._redaction.text(payload, whole=_SHELL.get().whole)
 
     def _asset(self, name: str) -> str:
         return _SHELL.get().base + self._files.path(name)
-
-
-_FRAME: Final = frozenset(("title", "head", "page", "main"))
-"""Blocks of the frame of every page: no elements, and what a page sets before them is not known in them alone."""
 
 
 def _counted(words: Iterable[str]) -> str:
@@ -182,12 +159,6 @@ def _in(shell: Shell) -> Iterator[None]:
         yield
     finally:
         _SHELL.reset(before)
-
-
-def _block(template: Template, name: str, context: Mapping[str, Any]) -> str | None:
-    """Return a block of a template that is called like the id of its element; None if there is none."""
-    block = None if name in _FRAME else template.blocks.get(name)
-    return None if block is None else "".join(block(template.new_context(dict(context)))).strip()
 
 
 def theme_of(request: Request) -> str:
@@ -217,59 +188,14 @@ def ago(at: float, now: float) -> Markup:
     date.
     """
     text = f"{brief(max(0.0, now - at))} ago"
-    return Markup('<time datetime="{}" title="{} UTC" data-since="{}">{}</time>').format(
-        iso(at), clock_time(at), round(max(0.0, now - at), 3), text
+    since = round(max(0.0, now - at), 3)
+    return Markup(  # noqa: S704 - dates, numbers and our own words
+        f'<time datetime="{iso(at)}" title="{clock_time(at)} UTC" data-since="{since}">{text}</time>'
     )
 
 
 def until(seconds: float) -> Markup:
     """Return a countdown to a moment that is so many seconds ahead; at 0 it reads "now"."""
     text = "now" if seconds <= 0 else f"in {brief(seconds)}"
-    return Markup('<span class="nowrap" data-until="{}">{}</span>').format(round(max(0.0, seconds), 3), text)
-
-
-_VOID: Final = frozenset(
-    ("area", "base", "br", "col", "embed", "hr", "img", "input", "link", "meta", "source", "track", "wbr")
-)
-
-
-class _Elements(HTMLParser):
-    """Finds where elements with given ids begin and end."""
-
-    def __init__(self, wanted: Sequence[str]) -> None:
-        super().__init__(convert_charrefs=False)
-        self._wanted = set(wanted)
-        self._open: list[tuple[str, str, tuple[int, int]]] = []
-        self.found: dict[str, tuple[tuple[int, int], tuple[int, int]]] = {}
-
-    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        if tag not in _VOID:
-            self._open.append((tag, dict(attrs).get("id") or "", self.getpos()))
-
-    def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        """Pass over an element without content, such as a part of a drawing."""
-
-    def handle_endtag(self, tag: str) -> None:
-        while self._open:
-            name, found, begin = self._open.pop()
-            if name == tag:
-                if found in self._wanted and found not in self.found:
-                    line, column = self.getpos()
-                    self.found[found] = begin, (line, column + len(tag) + 3)
-                return
-
-
-def elements(text: str, names: Sequence[str]) -> dict[str, str | None]:
-    """Return the elements of a page that have these ids; None for an id that the page does not have."""
-    parser = _Elements(names)
-    parser.feed(text)
-    parser.close()
-    starts = [0, *(found.end() for found in re.finditer("\n", text))]
-
-    def at(place: tuple[int, int]) -> int:
-        return starts[place[0] - 1] + place[1]
-
-    return {
-        name: text[at(parser.found[name][0]) : at(parser.found[name][1])] if name in parser.found else None
-        for name in names
-    }
+    left = round(max(0.0, seconds), 3)
+    return Markup(f'<span class="nowrap" data-until="{left}">{text}</span>')  # noqa: S704 - a number, our own words

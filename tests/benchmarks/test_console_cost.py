@@ -1,0 +1,28 @@
+"""``make bench-console``: a tiny real run, and how figures are shown."""
+
+import json
+
+import pytest
+
+from benchmarks import console
+
+
+@pytest.mark.parametrize("store", ["sqlite", "postgres"])
+def test_a_tiny_run_asks_every_page_and_lets_viewers_watch(
+    store: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Real processes on a real store: each page answers, streams name fragments, and every fragment comes."""
+    arguments = ["--quick", "--stores", store, "--viewers", "3", "--flight", "5", "--seconds", "2", "--json"]
+    assert console.main(arguments) == 0
+    found = json.loads(capsys.readouterr().out)[store]
+    assert {"overview", "tasks", "a task", "stores"} <= set(found["pages"])
+    for row in found["pages"].values():
+        assert 0 < row["p50_ms"] <= row["p95_ms"]
+        assert row["statements"] > 0
+    seen = found["viewers"]["console"]
+    assert min(seen["events"], seen["fetched"], seen["statements"], seen["bytes"]) > 0
+    assert seen["failed"] == 0
+    assert found["viewers"]["cpu_ratios"][0] > 0
+    text = console.table({store: found})
+    assert "the loop without console, and with 3 viewers" in text
+    assert f"{store}: pages, ms" in text
