@@ -1,6 +1,6 @@
 """People at a console: pages asked over one connection, and viewers whose pages are live.
 
-    python -m benchmarks.viewers serve sqlite:////tmp/shop.db 8640 1.0    # `makegood console` that counts its statements
+    python -m benchmarks.viewers serve sqlite:///shop.db 8640 1.0    # `makegood console` that counts its statements
     python -m benchmarks.viewers watch 8640 20                            # twenty viewers, until a line comes
 
 ``serve`` runs the command ``makegood console``; the last number is for how many seconds results are shared between viewers. It
