@@ -161,6 +161,7 @@ def test_an_election_needs_the_ground_floor_only() -> None:
                 "errors",
                 "base.ids",
                 "base.lazy",
+                "base.old_names",
                 "base.private_files",
                 "base.sparse_log",
                 "base.text",

@@ -221,7 +221,12 @@ def audit(books: Books, expected: Mapping[str, Mapping[str, int]]) -> list[str]:
 
 def show(books: Books) -> str:
     """Return the books as text, for the report of a failed test."""
-    lines = [
-        f"  {table}: {json.dumps(row)}" for table in ("call", "arrival") for row in books.rows(table)[-40:]
-    ]
+    try:
+        lines = [
+            f"  {table}: {json.dumps(row)}"
+            for table in ("call", "arrival")
+            for row in books.rows(table)[-40:]
+        ]
+    except sqlite3.OperationalError as missing:  # the test called no service
+        return f"  ({missing})"
     return "\n".join(lines) or "  (empty)"

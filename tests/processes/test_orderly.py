@@ -137,8 +137,10 @@ async def test_several_processes_woken_without_polling(world: World) -> None:
     No Supervisor is there to ask again: the steps have minutes, so that a machine that stands still for two seconds proves nothing wrong.
     """
     async with world:
-        schedulers = [world.start(f"scheduler-{n}", "scheduler", poll=None, claim=1) for n in (1, 2)]
-        agents = [world.start(f"agent-{n}", "agent", poll=None, slots=1) for n in (1, 2)]
+        schedulers = [
+            world.start(f"scheduler-{n}", "scheduler", poll_every=None, claim_batch=1) for n in (1, 2)
+        ]
+        agents = [world.start(f"agent-{n}", "agent", poll_every=None, slots=1) for n in (1, 2)]
         await world.started(*schedulers, *agents)
         tasks = [await world.submit(fault_app.carry, f"o{n}") for n in range(20)]
         for task in tasks:

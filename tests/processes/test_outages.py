@@ -35,7 +35,7 @@ async def test_store_away_for_ten_seconds_with_tasks_in_flight(
     url = server.url if server is not None else f"sqlite:///{folder}/store.db"
     async with World(folder, url) as world:
         crew = [  # the lease outlasts the outage: the same term must know that it has seen nothing meanwhile
-            world.start(role, role, every=2.0, starve=120.0, lease=120.0)
+            world.start(role, role, supervise_every=2.0, starved_after=120.0, lease=120.0)
             for role in ("scheduler", "agent", "supervisor")
         ]
         await world.started(*crew)
@@ -121,7 +121,7 @@ async def test_store_read_only_postgres(folder: Path, server: PrivateServer) -> 
     """[postgres] A server that becomes read-only with tasks in flight is an outage: everybody waits, nothing fails."""
     url = server.url
     async with World(folder, url) as world:
-        crew = [world.start(role, role, every=2.0) for role in ("scheduler", "agent", "supervisor")]
+        crew = [world.start(role, role, supervise_every=2.0) for role in ("scheduler", "agent", "supervisor")]
         await world.started(*crew)
         task = await world.submit(fault_app.carry, "a", {"haul": ["hang after"]})
         await world.until((folder / "hangs").exists, "an action runs", *crew)

@@ -46,7 +46,7 @@ async def test_two_supervisors_one_stopped_past_its_lease_and_resumed(world: Wor
         sleeper = world.start("sleeper", "supervisor", fault="judging:stop:when-armed")
         await world.started(scheduler, agent, others, sleeper)
         await world.until(lambda: sleeper.trace("pass"), "the first supervisor leads and judges", sleeper)
-        second = world.start("second", "supervisor", every=2.5)
+        second = world.start("second", "supervisor", supervise_every=2.5)
         await world.started(second)
         task = await world.submit(fault_app.fill, "a", {"charge": ["kill before"]})
         await world.dies(agent)
@@ -156,7 +156,7 @@ async def test_poison_in_a_process_that_runs_everything(world: World) -> None:
 async def test_action_deployed_nowhere(world: World) -> None:
     """The step starves: one alert, no failure, no time used up; once an agent has the action it is done at once."""
     async with world:
-        supervisor = world.start("supervisor", "supervisor", starve=1.0, every=0.3)
+        supervisor = world.start("supervisor", "supervisor", starved_after=1.0, supervise_every=0.3)
         await world.started(
             world.start("scheduler", "scheduler"),
             supervisor,

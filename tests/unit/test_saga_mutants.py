@@ -339,7 +339,7 @@ def claims_forget_what_waits(m: pytest.MonkeyPatch) -> None:
 
 @mutant
 def forgets_refusal(_: pytest.MonkeyPatch) -> dict[str, bool]:
-    """A service that is declared with ``settle`` forgets its refusals."""
+    """A service that is declared with ``remembers`` forgets its refusals."""
     return {"forgets": True}
 
 
