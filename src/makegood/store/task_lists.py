@@ -29,7 +29,7 @@ from makegood.task where id = any ($1::bigint[]) group by state
 """)  # noqa: S608 - our own conditions
 LATELY = Sql("""
 select state, count(*) from (select state, created_at from makegood.task order by id desc limit $2) t
-where created_at >= {now} - $1::float8 group by state
+where created_at >= (select {now}) - $1::float8 group by state
 """)
 STEPS = Sql("""
 select task, idx, kind, name, agent, state, attempt, round, failure_count, error from makegood.step
