@@ -155,10 +155,11 @@ bench-console: .venv ## pages of the console beside 1,000,000 ended tasks, and a
 	@$(python) -m benchmarks.console $(ARGS)
 
 .PHONY: pictures
-pictures: .venv ## draw the pictures of the pages anew: diagrams, and terminals and the demo from real runs
+pictures: .venv ## draw the pictures of the pages anew: diagrams, and terminals, the demo, its stage and the console from real runs
 	@$(python) -m scripts.pictures.diagrams
 	@$(python) -m scripts.pictures.record
 	@$(python) -m scripts.pictures.stage
+	@$(python) -m scripts.pictures.console
 
 .PHONY: vendor
 vendor: .venv ## fetch through npm what the console's pages use and is not ours (vendor.toml; ARGS=--accept for a new version)

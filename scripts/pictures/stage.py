@@ -39,7 +39,7 @@ _CHANGED: Final = """
     const old = draw(await load(before));
     for (let y = 0; y < now.height; y += tile) for (let x = 0; x < now.width; x += tile) {
       const [a, b] = [old, made].map(at => at.getImageData(x, y, tile, tile).data);
-      if (a.every((value, n) => Math.abs(value - b[n]) < 4)) made.clearRect(x, y, tile, tile);
+      if (a.every((value, n) => value === b[n])) made.clearRect(x, y, tile, tile);
     }
   }
   const blob = await made.canvas.convertToBlob({ type: "image/webp", quality });
@@ -72,9 +72,13 @@ class Run:
         with urllib.request.urlopen(self.url + path, body, timeout=30):  # noqa: S310
             pass
 
+    def part(self, name: str) -> str:
+        """Return an element of the page as it is now."""
+        return str(json.loads(self._get("fragments"))[name])
+
     def says(self, part: str, words: str) -> bool:
         """Whether an element of the page has these words."""
-        return words in json.loads(self._get("fragments"))[part]
+        return words in self.part(part)
 
 
 @contextmanager
@@ -91,6 +95,26 @@ def running() -> Iterator[Run]:
             process.wait()
             if process.stdout is not None:
                 process.stdout.close()
+
+
+@contextmanager
+def shown(program: str, url: str, width: int, height: int, scale: float = 1.0) -> Iterator[dict[str, Page]]:
+    """Open an address in light and in dark: in a browser for each scheme, for one shows its front tab only."""
+    with ExitStack() as opened:
+        pages: dict[str, Page] = {}
+        for scheme in SCHEMES:
+            page = pages[scheme] = opened.enter_context(chromium(program)).page()
+            page.look(width=width, height=height, scheme=scheme, scale=scale)
+            page.open(url)
+        yield pages
+
+
+def browser() -> str:
+    """Return the browser's program, or end."""
+    program = found()
+    if program is None:
+        raise SystemExit("pictures of pages need Chromium: apt-get install chromium, or MAKEGOOD_CHROMIUM")
+    return program
 
 
 def pictured(page: Page) -> str:
@@ -147,8 +171,15 @@ def layered(page: Page, frames: Sequence[str]) -> list[str]:
     return made
 
 
-def drawn(title: str, said: str, layers: Sequence[Sequence[str]], moments: Sequence[float]) -> str:
+def drawn(
+    title: str,
+    said: str,
+    layers: Sequence[Sequence[str]],
+    moments: Sequence[float],
+    size: tuple[int, int] = (WIDTH, HEIGHT),
+) -> str:
     """Return an SVG of one frame or more, light and dark. Where motion is not wanted, the last frame is shown."""
+    width, height = size
     seconds = moments[-1] + STAYS if len(moments) > 1 else 0.0
     style = [
         ".dark{display:none}@media (prefers-color-scheme:dark){.dark{display:inline}.light{display:none}}"
@@ -162,37 +193,27 @@ def drawn(title: str, said: str, layers: Sequence[Sequence[str]], moments: Seque
         style.append("@media (prefers-reduced-motion:reduce){image{animation:none!important}}")
     images = [
         f'<g class="{scheme}">'
-        + "".join(f'<image class="f{n}" width="{WIDTH}" height="{HEIGHT}" href="{url}"/>' for n, url in enumerate(urls))
+        + "".join(f'<image class="f{n}" width="{width}" height="{height}" href="{url}"/>' for n, url in enumerate(urls))
         + "</g>"
         for scheme, urls in zip(SCHEMES, layers, strict=True)
     ]  # fmt: skip
     return "\n".join([
-        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {HEIGHT}" width="{WIDTH}" role="img">',
+        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" width="{width}" role="img">',
         f"<title>{escape(title)}</title>", f"<desc>{escape(said)}</desc>", f"<style>{''.join(style)}</style>", *images, "</svg>\n",
     ])  # fmt: skip
 
 
 def main() -> None:
     """Play, and write both pictures."""
-    program = found()
-    if program is None:
-        raise SystemExit(
-            "pictures of the stage need Chromium: apt-get install chromium, or MAKEGOOD_CHROMIUM"
-        )
-    # a browser for each scheme: one shows its front tab only
-    with running() as run, ExitStack() as opened:
-        pages: dict[str, Page] = {}
-        for scheme in SCHEMES:
-            page = pages[scheme] = opened.enter_context(chromium(program)).page()
-            page.look(width=WIDTH, height=HEIGHT, scheme=scheme)
-            page.open(run.url)
+    program = browser()
+    with running() as run, shown(program, run.url, WIDTH, HEIGHT) as pages:
         while not run.says("customers", "shipped: ship-"):
             pages["light"].run("new Promise(done => setTimeout(done, 300))")
         film = filmed(run, pages)
-    with chromium(program) as browser:
+    with chromium(program) as other:
         at = min(film.still, len(film.moments) - 1)
-        still = [layered(browser.page(), film.frames[scheme][at : at + 1]) for scheme in SCHEMES]
-        layers = [layered(browser.page(), film.frames[scheme]) for scheme in SCHEMES]
+        still = [layered(other.page(), film.frames[scheme][at : at + 1]) for scheme in SCHEMES]
+        layers = [layered(other.page(), film.frames[scheme]) for scheme in SCHEMES]
     made = {
         "stage.svg": drawn(TITLE.partition(":")[0], film.said, still, [0.0]),
         "stage-film.svg": drawn(TITLE, film.said, layers, film.moments),

@@ -75,6 +75,38 @@ def test_the_pictures_of_the_stage_show_what_it_has(name: str) -> None:
     assert name == "stage" or "prefers-reduced-motion" in picture
 
 
+@pytest.mark.parametrize(
+    ("name", "files", "more"),
+    [
+        ("cluster", ("cluster.html",), {"has led for", "1 process died", "its lease ran out", "follows"}),
+        ("ladder", ("task.html", "ladder.html"), {"Undone, clean", "undo charge", "Turned: ship failed", "certainly did not happen"}),
+    ],
+)  # fmt: skip
+def test_the_pictures_of_the_console_show_what_its_pages_have(
+    name: str, files: tuple[str, ...], more: set[str]
+) -> None:
+    """Heads of cards and columns, the legend, and what happened: whoever renames one renders the pictures anew."""
+    picture = (ROOT / f"docs/img/{name}.svg").read_text(encoding="utf-8")
+    said = "\n".join(record.spoken(picture))
+    page = "".join((ROOT / "src/makegood/console/templates" / file).read_text("utf-8") for file in files)
+    heads = {
+        a or b for a, b in re.findall(r"<(?:h2|th)\b[^>]*>([^<{]+)<|ticks\(.+?\) }} ([^<{]+)</span>", page)
+    }
+    assert len(heads) > 15
+    assert heads - {"Result"} <= {words.strip() for words in re.split(r"[\n\t]+", said)}
+    assert {words for words in more if words not in said} == set()
+    assert picture.count('class="dark"') == picture.count('class="light"') == 1
+    assert (name == "ladder") == ("prefers-reduced-motion" in picture)
+
+
+def test_the_pictures_of_the_readme_are_small() -> None:
+    """All of them are loaded with its first screen."""
+    shown = {
+        file for _, file in PICTURE.findall((ROOT / "README.md").read_text("utf-8")) if "://" not in file
+    }
+    assert sum((ROOT / file).stat().st_size for file in shown) < 3_000_000
+
+
 # -- the film ----------------------------------------------------------------------------------------------------------
 
 
