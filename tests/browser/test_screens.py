@@ -183,6 +183,8 @@ def test_alerts_are_gone_through_by_keys(page: Page, consoles: dict[str, Listeni
     page.press("Escape")
     assert page.run(opened) == ""
     page.press("j")
+    while not page.run("document.querySelector('.is-at [data-key=u]') !== null"):
+        page.press("j")  # a test alert has no task
     marked = page.run("document.querySelector('.is-at').id")
     assert f"{marked}-ack" != first
     page.press("u")
@@ -190,25 +192,55 @@ def test_alerts_are_gone_through_by_keys(page: Page, consoles: dict[str, Listeni
     assert page.complaints() == []
 
 
+RAISE = """(async () => {
+  const { csrf } = await (await fetch('/api/v1/session')).json();
+  const headers = { 'content-type': 'application/json', 'x-csrf-token': csrf };
+  await fetch('/api/v1/alerts/test', { method: 'POST', headers, body: '{}' });
+})()"""
+ROWS = "[...document.querySelectorAll('#need > [data-row]')].map(row => row.id)"
+
+
 def test_the_marked_alert_stays_marked_when_the_list_changes(
     page: Page, consoles: dict[str, Listening]
 ) -> None:
-    """Live goes on: another alert is raised between two keys, and the second acts on the alert that the first marked."""
+    """Live goes on: another alert waits behind a button; shown, it leaves the mark where it was, and so the next key's act."""
+    for text in ("one to mark", "another to mark"):
+        asyncio.run(raised(consoles["root"].store, text))
     page.open(consoles["root"].at("/alerts"))
+    assert page.run(seen("document.querySelector('#need').textContent.includes('another to mark')"))
     page.press("j")
     page.press("j")
     marked = page.run("document.querySelector('.is-at').id")
-    page.run("""(async () => {
-      const rows = document.querySelectorAll('[data-row]').length;
-      const { csrf } = await (await fetch('/api/v1/session')).json();
-      const headers = { 'content-type': 'application/json', 'x-csrf-token': csrf };
-      await fetch('/api/v1/alerts/test', { method: 'POST', headers, body: '{}' });
-      while (document.querySelectorAll('[data-row]').length === rows) await new Promise(done => setTimeout(done, 50));
-      await new Promise(done => setTimeout(done, 50));
-    })()""")
+    before = page.run(ROWS)
+    page.run(RAISE)
+    assert page.run(seen("document.querySelector('#newer').textContent == '1 newer'"))
+    assert page.run(ROWS) == before
+    page.run("document.querySelector('#newer').click()")
+    assert page.run(seen("document.querySelector('#newer').hidden"))
+    assert page.run(ROWS)[1:] == before
     assert page.run("document.querySelector('.is-at').id") == marked
     page.press("a")
     assert page.run("document.querySelector('.dialog:popover-open')?.id ?? ''") == f"{marked}-ack"
+    assert page.complaints() == []
+
+
+def test_rows_under_the_pointer_do_not_move(page: Page, consoles: dict[str, Listening]) -> None:
+    """What is new waits while the pointer is in the list, and is there as soon as it leaves."""
+    asyncio.run(raised(consoles["root"].store, "one to point at"))
+    page.open(consoles["root"].at("/alerts"))
+    assert page.run(seen("document.querySelector('#need').textContent.includes('one to point at')"))
+    middle = page.run(
+        "(({x, y, width}) => [x + width / 2, y + 5])(document.querySelector('#need > [data-row]').getBoundingClientRect())"
+    )
+    page.call("Input.dispatchMouseEvent", type="mouseMoved", x=middle[0], y=middle[1])
+    assert page.run(seen("document.querySelector('#need').matches(':hover')"))
+    before = page.run(ROWS)
+    page.run(RAISE)
+    assert page.run(seen("!document.querySelector('#newer').hidden"))
+    assert page.run(ROWS) == before
+    page.call("Input.dispatchMouseEvent", type="mouseMoved", x=3, y=3)
+    assert page.run(seen("document.querySelector('#newer').hidden"))
+    assert page.run(ROWS)[1:] == before
     assert page.complaints() == []
 
 

@@ -74,10 +74,29 @@
       if (!old || !now) continue;
       if (busy(old)) { held.add(name); old.setAttribute("data-newer", ""); continue; }
       held.delete(name);
+      holdBack(now);
       await window.htmx.swap({ text: now.outerHTML, target: old, sourceElement: old, swap: "outerMorph" });
       if ($(name)) $(name).removeAttribute("data-newer");
     }
-    zone(); tick(); marked(); remark();
+    zone(); tick(); marked(); remark(); count();
+  };
+  /* Rows that are new at the top of a list wait behind a button while the pointer or the mark is in it. */
+  const newer = $("newer"), waiting = new Map();
+  let released = false;
+  const inHand = (list) => newer && !released && (list.matches(":hover") || newer.matches(":hover") || list.querySelector(".is-at"));
+  const holdBack = (now) => {
+    for (const list of [now, ...now.querySelectorAll("[data-list]")]) {
+      const old = list.matches("[data-list]") && $(list.id);
+      if (!old) continue;
+      const known = new Set([...old.children].map((row) => row.id)), fresh = [...list.children].filter((row) => row.id);
+      const first = inHand(old) ? fresh.findIndex((row) => known.has(row.id)) : 0;
+      fresh.slice(0, Math.max(0, first)).forEach((row) => row.remove());
+      if (first > 0) waiting.set(list.id, first); else waiting.delete(list.id);
+    }
+  };
+  const count = () => {
+    const all = [...waiting.values()].reduce((sum, one) => sum + one, 0);
+    if (newer) { newer.hidden = !all; newer.textContent = `${all} newer`; }
   };
   const parts = (page) => [...page.querySelectorAll("#main > [id], #nav")].map((e) => e.id);
   const refresh = async (names) => {
@@ -92,6 +111,13 @@
     return undefined;
   };
   const rows = (text) => /^\s*<(tr|tbody|td)/.test(text) ? `<table>${text}</table>` : text;
+  document.addEventListener("pointerover", () => {
+    if (waiting.size && ![...waiting.keys()].some((id) => $(id) && inHand($(id)))) refresh([...waiting.keys()]).catch(() => {});
+  });
+  newer?.addEventListener("click", () => {
+    released = true;
+    refresh([...waiting.keys()]).catch(() => {}).finally(() => { released = false; });
+  });
   document.addEventListener("focusout", () => { if (held.size) setTimeout(() => refresh([...held]).catch(() => {}), 50); });
   document.addEventListener("toggle", (event) => { if (event.newState === "closed" && held.size) refresh([...held]).catch(() => {}); }, true);
 
