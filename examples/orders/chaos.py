@@ -209,7 +209,7 @@ class Chaos:
                 place.turn(State.RUNNING)
             else:
                 self._wall.resume(name)
-            self._tell(Event("resumed", name, place.pid, "goes on, unaware"))
+            self._tell(Event("resumed", name, place.pid, "continues, unaware"))
         elif place.state is not State.RUNNING and place is self.world:
             await self._start_services()
         elif place.state is not State.RUNNING:

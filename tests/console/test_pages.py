@@ -11,7 +11,7 @@ from makegood.console.app import create_app
 from makegood.store import open_store
 from tests.browser.sample import HOSTILE, fill
 from tests.console.asking import Browser
-from tests.console.consoles import USERS, migrated
+from tests.console.consoles import USERS, a_console, migrated
 
 PAGES = (
     "/", "/tasks", "/tasks?q=state:error", "/tasks?q=stat:error", "/tasks/TASK", "/alerts", "/errors", "/errors?since=7d&q=refunds", "/agents",
@@ -111,3 +111,14 @@ def test_a_page_that_is_missing_is_named(tmp_path: Path) -> None:
     }
     tried = {path.partition("?")[0].replace("TASK", "{id}").replace("bulk-1", "{id}") for path in PAGES}
     assert paths <= tried
+
+
+async def test_a_leader_that_released_is_not_one_that_never_was(tmp_path: Path) -> None:
+    """The card of the leader and the table of past terms agree."""
+    async with a_console(tmp_path) as console:
+        ada, leases = console.browser("ada"), console.app.client.store.leases
+        grant = await leases.acquire("makegood/supervisor", "vm-1", "nonce", 60.0)
+        assert grant is not None
+        await leases.release(grant)
+        page = (await ada.get("/cluster")).text
+        assert ("Nobody leads" in page, "Nobody has led yet" in page) == (True, False)

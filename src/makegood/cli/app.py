@@ -270,7 +270,8 @@ def usage(wrong: click.ClickException, path: str = "") -> str:
     elif text[1:2].islower():
         text = text[0].lower() + text[1:]
     if isinstance(wrong, click.UsageError) and (wrong.ctx is not None or path):
-        text += f"; see `{wrong.ctx.command_path if wrong.ctx is not None else path} --help`"
+        see = " See" if text.endswith(("?", "?)")) else "; see"
+        text += f"{see} `{wrong.ctx.command_path if wrong.ctx is not None else path} --help`"
     return text
 
 

@@ -107,7 +107,7 @@ class ConsoleServer:
     def _refused(self, error: OSError) -> ConfigError:
         return ConfigError(
             f"console={self._options.listen!r}: this process cannot listen there ({error.strerror or error}): is another process on "
-            f"that port, or is the host not one of this machine? Port 0 takes any that is free"
+            f"that port, or is the host not one of this machine? Name another port; port 0 takes any free one"
         )
 
 

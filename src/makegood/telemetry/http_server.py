@@ -86,7 +86,7 @@ class Server:
             why = refused.strerror or str(refused)
             raise ConfigError(
                 f"listen={self._listen!r}: this process cannot listen there ({why}): is another process on that port, or is the host "
-                f"not one of this machine? Port 0 takes any that is free"
+                f"not one of this machine? Name another port; port 0 takes any free one"
             ) from refused
         queue_more(self._server)
 

@@ -156,15 +156,15 @@ def read_inputs(workflow: Workflow[..., Any], texts: Sequence[str], *, named: bo
         if unknown := [name for name in members if name not in known]:
             raise click.UsageError(f"{unknown[0]!r} is not a parameter of {workflow.name}{signature}")
         given = {name: bytes(value) for name, value in members.items()}
+        for name, value in given.items():
+            shallow(value, f"the input {name}")
     else:
         if len(texts) > len(known):
             raise click.UsageError(
                 f"{workflow.name}{signature} takes {counted(len(known), 'input')}, not {len(texts)}"
             )
         pairs = zip(known, texts, strict=False)
-        given = {name: _json(read(text), plain=hints.get(name) is str) for name, text in pairs}
-    for name, value in given.items():
-        shallow(value, f"the input {name}")
+        given = {name: _json(read(text), name, plain=hints.get(name) is str) for name, text in pairs}
     if missing := [
         n
         for n, p in known.items()
@@ -201,11 +201,17 @@ def utf8(text: str, name: str = "") -> str:
     return text
 
 
-def _json(text: str, *, plain: bool) -> bytes:
+def _json(text: str, name: str, *, plain: bool) -> bytes:
     """Return an input as JSON; ``plain``: its parameter is a text, which needs no quotes."""
     if plain and not text.lstrip().startswith('"'):
         return msgspec.json.encode(text)
-    return text.encode()
+    value = text.encode()
+    shallow(value, f"the input {name}")
+    try:
+        msgspec.json.decode(value, type=msgspec.Raw)
+    except UNREADABLE as wrong:
+        raise click.UsageError(f"the input {name} is not JSON: {wrong}") from wrong
+    return value
 
 
 def _members(text: str) -> dict[str, msgspec.Raw]:

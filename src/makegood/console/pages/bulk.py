@@ -165,7 +165,7 @@ async def context(reads: Reads, query: Mapping[str, str]) -> dict[str, Any]:  # 
         more = (
             f"The last one ended {lasted(now - rows[0].at)} ago."
             if rows
-            else "Choose tasks in the list of tasks; the act is counted before you confirm it."
+            else "Choose tasks in the list of tasks; the console counts them before you confirm."
         )
         verdict = PageVerdict("idle", "bulk", "Nothing is under way", more)
     return {"verdict": verdict, "rows": rows, "now": now}
