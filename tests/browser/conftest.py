@@ -52,6 +52,7 @@ def browser() -> Iterator[Chromium]:
 def page(browser: Chromium) -> Iterator[Page]:
     """A tab of its own, with the width of a laptop."""
     made = browser.page()
+    made.call("Network.clearBrowserCookies")  # the choices of another test's visitor
     made.look(width=1280)
     yield made
     made.close()

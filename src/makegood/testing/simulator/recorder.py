@@ -9,6 +9,7 @@ nothing of it.
 import sqlite3
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from operator import itemgetter
 from typing import Any
 
 import msgspec
@@ -222,7 +223,8 @@ class Recorder:
 
     def _moves(self, told: LoggedChanges) -> None:
         causes = {row[0]: row[8] for row in told.of("task")}
-        for task, _, encoded, note, *_ in told.of("event"):
+        # Of several tasks by their ids: in which order a store writes them depends on what its caches know.
+        for task, _, encoded, note, *_ in sorted(told.of("event"), key=itemgetter(0)):
             moves: list[tuple[Any, ...]] = []
             for name, old, new, _why in msgspec.json.decode(encoded):
                 if name == "task":
