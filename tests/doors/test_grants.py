@@ -167,7 +167,8 @@ def test_a_storm_with_a_role_for_each_process_ends_right(guarded: Guarded) -> No
     # another migration adds a table: it can be read at once, and the grants are applied again under load
     shop.sql("create table makegood.later (a integer)", "owner")
     assert shop.sql("select count(*) from makegood.later", "reader") == [(0,)]
-    shop.granted(*AGENTS)
+    for _ in range(3):  # a deadlock with one of the processes would show now and then
+        shop.granted(*AGENTS)
     assert submitted(shop, "f")["result"] == "paid-100-for-hold-f"
     shop.sql("drop table makegood.later", "owner")
 

@@ -224,7 +224,7 @@ def wanted(prefix: str, roles: Sequence[str], agents: Sequence[str]) -> list[tup
 def script(prefix: str, roles: Sequence[str] = (), agents: Sequence[str] = ()) -> str:
     """Return the SQL that makes the roles and grants them their rights. Raises ``ConfigError``."""
     found = wanted(prefix, roles, agents)
-    parts = [_HEAD, *(_filled(_MADE, name) for name, _, _ in found)]
+    parts = [_HEAD, *(_filled(_MADE, name) for name, _, _ in found), _LOCKED]
     parts += [_filled(_OWNING, name) for name, kind, _ in found if kind == "owner"]
     ordinary = [role for role in found if role[1] != "owner"]
     if ordinary:
@@ -238,7 +238,7 @@ def script(prefix: str, roles: Sequence[str] = (), agents: Sequence[str] = ()) -
 
 _HEAD = """\
 -- Roles for makegood. Apply it as a superuser, or as a role that may create roles and is a member of the schema's owner; apply it again
--- after each migration. It locks some tables for a moment. It does not touch other roles: those that have rights in the schema besides the
+-- after each migration. It locks the tables for a moment. It does not touch other roles: those that have rights in the schema besides the
 -- owner meet no row of the tables with row level security until they are members of one of these.
 begin;
 set local search_path = pg_catalog, pg_temp;
@@ -273,6 +273,24 @@ do $do$ begin
         create role @role login;
     end if;
     execute format('grant connect on database %I to @role', current_database());
+end $do$;"""
+_LOCKED = """\
+-- All tables at once or none: one after another would be a deadlock with the processes that work on them
+do $do$ declare tables text; begin
+    select string_agg(c.oid::regclass::text, ', ' order by c.oid) into tables from pg_class c
+        where c.relnamespace = to_regnamespace('makegood') and c.relkind in ('r', 'p');
+    for attempt in 1 .. 3000 loop
+        exit when tables is null;
+        begin
+            execute format('lock table %s in access exclusive mode nowait', tables);
+            exit;
+        exception when lock_not_available then
+            if attempt = 3000 then
+                raise exception 'the tables of makegood were in use for too long' using hint = 'apply this again when less is going on';
+            end if;
+            perform pg_sleep(random() / 100);
+        end;
+    end loop;
 end $do$;"""
 _OWNING = """\
 -- @role migrates
