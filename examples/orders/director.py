@@ -23,8 +23,7 @@ from .world import Services, ServicesError
 
 PACE: Final = 0.35
 """Seconds that a call of a service takes, so that one can watch."""
-SLOW: Final = 0.55
-"""Seconds more of a slow service: in all it still answers before the caller stops waiting."""
+SLOW: Final = 2.5
 FAULTS: Final[Mapping[str, str]] = {
     "well": "answers, as it should", "slow": f"waits {SLOW} s, then does it", "5xx": "answers 500, and did nothing",
     "hang": "never answers, and did nothing", "refuse": "says no, for business reasons",
