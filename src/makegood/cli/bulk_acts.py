@@ -12,11 +12,12 @@ import click
 from msgspec.structs import replace
 
 from makegood.base import ids
+from makegood.base.counts import counted
 from makegood.cli import exits, next_commands, no_scheduler
 from makegood.cli.client import connect, looking
 from makegood.cli.context import Cli
 from makegood.cli.filters import unknown_names
-from makegood.cli.render.output import counted, date_time
+from makegood.cli.render.output import date_time
 from makegood.client import as_json
 from makegood.client.client import Client
 from makegood.client.operators import Acted

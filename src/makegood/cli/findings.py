@@ -3,9 +3,9 @@
 from collections.abc import Mapping, Sequence
 
 from makegood.base import ids
+from makegood.base.counts import counted
 from makegood.base.durations import shown
 from makegood.base.terminal_text import command
-from makegood.cli.render.output import counted
 from makegood.election.protocol import LeaseView
 from makegood.store.queue_records import QueueView
 from makegood.store.records import Identity

@@ -7,8 +7,9 @@ import shlex
 from collections.abc import Sequence
 from typing import Any
 
+from makegood.base.counts import counted
 from makegood.cli.context import Cli
-from makegood.cli.render.output import counted, masked
+from makegood.cli.render.output import masked
 from makegood.client.remedies import MOST, ending, remedies, trouble_of
 from makegood.store.views import TaskDetail
 

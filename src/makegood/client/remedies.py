@@ -10,6 +10,7 @@ from typing import NamedTuple
 
 from makegood import saga
 from makegood.base import ids
+from makegood.base.counts import counted
 from makegood.client.replanning import held
 from makegood.client.undo_preview import needs_settling
 from makegood.model.messages import TaskMessage
@@ -62,7 +63,7 @@ def trouble_of(step: StepView, cause: str = "") -> str:
     if step.state == "undo_failed":
         return f"the undo of {step.name} failed: {step.error or 'no reason recorded'}"
     if step.state == "undoing" and step.failures:
-        times = f"has failed {step.failures:,} time{'s' * (step.failures != 1)}"
+        times = f"has failed {counted(step.failures, 'time')}"
         return f"the undo of {step.name} {times}: {step.error or 'no reason recorded'}"
     if step.state != "in_doubt":
         return ""

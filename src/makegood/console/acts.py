@@ -11,10 +11,11 @@ from typing import Any, Final
 import msgspec
 from starlette.responses import Response
 
+from makegood.base.counts import counted
 from makegood.base.text import kept
 from makegood.client.handle import TaskHandle
 from makegood.console.outcomes import ActOutcome, Outcomes
-from makegood.console.visits import Denied, Route, Visit, act
+from makegood.console.visits import Denied, Route, Visit, act, number_in
 from makegood.errors import ActRefusedError, AlertNotFoundError, WaitExpiredError
 from makegood.model.messages import Alert, Answer
 from makegood.payload.codec import UNREADABLE, shallow
@@ -72,17 +73,18 @@ class TaskActs:
     async def acknowledge(self, visit: Visit) -> Response:
         """Acknowledge the alerts that the form names, with its note; one that somebody else has says who."""
         names = visit.field("alert").split()[:MOST_ALERTS]
-        if not names or not all(name.isascii() and name.isdecimal() and len(name) < 19 for name in names):
+        alerts = [alert for name in names if (alert := number_in(name)) is not None]
+        if not names or len(alerts) < len(names):
             raise Denied(400, "No alert", "Say which alerts to acknowledge.")
         done, refused = 0, []
-        for name in names:
+        for alert in alerts:
             try:
-                await visit.client.acknowledge(int(name), who=who_of(visit), why=why_of(visit))
+                await visit.client.acknowledge(alert, who=who_of(visit), why=why_of(visit))
                 done += 1
             except (ActRefusedError, AlertNotFoundError) as failure:
                 refused.append(str(failure))
         visit.reads.forget()
-        title = f"{done:,} alert{'s' * (done != 1)} acknowledged" if done else "Refused"
+        title = f"{counted(done, 'alert')} acknowledged" if done else "Refused"
         outcome = ActOutcome(
             "need" if refused else "ok", title, "; ".join(refused[:5]), "/alerts", 200 if done else 409
         )
@@ -90,11 +92,16 @@ class TaskActs:
 
     async def test(self, visit: Visit) -> Response:
         """Raise an alert that only shows which ways alerts take."""
-        text = f"a test alert ({visit.id}) by {who_of(visit)}: nothing is wrong"
-        await visit.client.store.alerts.alert([Alert("test", step=visit.id, text=text)])
-        visit.reads.forget()
+        await raise_test(visit, "nothing is wrong")
         said = "It goes where alerts go: see the logs of Schedulers and Supervisors, and the receiver of alert_webhook."
         return self._outcomes.respond(visit, ActOutcome("ok", "A test alert is raised", said, "/alerts"))
+
+
+async def raise_test(visit: Visit, why: str) -> None:
+    """Raise a test alert that says who raised it, and why."""
+    text = f"a test alert ({visit.id}) by {who_of(visit)}: {why}"
+    await visit.client.store.alerts.alert([Alert("test", step=visit.id, text=text)])
+    visit.reads.forget()
 
 
 def who_of(visit: Visit) -> str:

@@ -20,14 +20,15 @@ from makegood.client.handle import TaskHandle
 from makegood.client.remedies import remedies
 from makegood.client.undo_preview import listed
 from makegood.console.access import body_of
-from makegood.console.acts import PATIENCE, who_of
+from makegood.console.acts import PATIENCE, raise_test, who_of
 from makegood.console.redaction import Redaction
-from makegood.console.visits import Audience, Denied, Route, Visit
+from makegood.console.visits import Audience, Denied, Route, Visit, number_in
 from makegood.errors import TaskNotFoundError, WaitExpiredError
-from makegood.model.messages import Alert, Answer
+from makegood.model.messages import Answer
 from makegood.payload.codec import UNREADABLE, shallow
 from makegood.store import filters
 from makegood.store.oversight_records import BulkView
+from makegood.store.step_down import LEADER
 from makegood.store.views import Filter, TaskDetail, TaskView
 
 T = TypeVar("T")
@@ -39,8 +40,6 @@ MOST: Final = 1000
 """The most records of one answer."""
 MOST_FILTER: Final = 2000
 """The most characters of a filter."""
-SUPERVISORS: Final = "makegood/supervisor"
-"""The lease of the leading Supervisor."""
 
 Reason = Annotated[str, Meta(max_length=1000, description="Why; the audit keeps it.")]
 Vouched = Annotated[str, Meta(min_length=1, max_length=1000, description="How you know; the audit keeps it.")]
@@ -83,7 +82,7 @@ class BulkBody(msgspec.Struct, forbid_unknown_fields=True):
     """
 
     act: Literal["cancel", "undo", "resubmit"]
-    filter: Annotated[str, Meta(min_length=1, max_length=2000, description="As on the page of tasks.")]
+    filter: Annotated[str, Meta(min_length=1, max_length=MOST_FILTER, description="As on the page of tasks.")]
     reason: Reason = ""
     expected: Annotated[int, Meta(ge=0, le=2**31)] | UnsetType = UNSET
     limit: Annotated[int, Meta(ge=1, le=2**31)] | UnsetType = UNSET
@@ -305,18 +304,16 @@ class Api:
 
     async def _acknowledge(self, visit: Visit) -> Any:
         body = await _body(visit, Why)
-        number = visit.params["alert"]
-        if not (number.isascii() and number.isdecimal() and len(number) < 19):
+        number = number_in(visit.params["alert"])
+        if number is None:
             raise Denied(404, "Not found", "There is no such alert.")
-        view = await visit.client.acknowledge(int(number), who=who_of(visit), why=body.reason)
+        view = await visit.client.acknowledge(number, who=who_of(visit), why=body.reason)
         visit.reads.forget()
         return as_json.alert(view)
 
     async def _test(self, visit: Visit) -> Any:
         body = await _body(visit, Why)
-        text = f"a test alert ({visit.id}) by {who_of(visit)}: {body.reason or 'nothing is wrong'}"
-        await visit.client.store.alerts.alert([Alert("test", step=visit.id, text=text)])
-        visit.reads.forget()
+        await raise_test(visit, body.reason or "nothing is wrong")
         return {"done": "a test alert is raised"}
 
     async def _audit(self, visit: Visit) -> Any:
@@ -347,8 +344,8 @@ class Api:
         return {"nodes": nodes, "waiting": as_json.waiting(list(found), depths)}
 
     async def _leader(self, visit: Visit) -> Any:
-        lease = as_json.lease(await visit.reads.lease(SUPERVISORS), SUPERVISORS)
-        return lease | {"terms": [_dated(term) for term in await visit.reads.past_terms(SUPERVISORS)]}
+        lease = as_json.lease(await visit.reads.lease(LEADER), LEADER)
+        return lease | {"terms": [_dated(term) for term in await visit.reads.past_terms(LEADER)]}
 
     async def _step_down(self, visit: Visit) -> Any:
         body = await _body(visit, StepDownBody)

@@ -10,7 +10,7 @@ from starlette.responses import Response
 from makegood.console.acts import who_of, why_of
 from makegood.console.outcomes import ActOutcome, Outcomes
 from makegood.console.pages import bulk
-from makegood.console.visits import Denied, Route, Visit, act
+from makegood.console.visits import Denied, Route, Visit, act, number_in
 from makegood.errors import ActRefusedError, BulkNotFoundError
 from makegood.store.oversight_records import BulkKind
 
@@ -61,11 +61,11 @@ class BulkForms:
 
     async def step_down(self, visit: Visit) -> Response:
         """Ask the leader of the epoch that the form names to step down."""
-        epoch = visit.field("epoch")
-        if not (epoch.isascii() and epoch.isdecimal() and len(epoch) < 19):
+        epoch = number_in(visit.field("epoch"))
+        if epoch is None:
             raise Denied(400, "Not understood", "The form does not name the epoch of a leader.")
         try:
-            leader = await visit.client.step_down(epoch=int(epoch), why=why_of(visit), who=who_of(visit))
+            leader = await visit.client.step_down(epoch=epoch, why=why_of(visit), who=who_of(visit))
             text = "It does so after its present pass; another Supervisor takes the lead."
             outcome = ActOutcome("ok", f"{leader} is asked to step down", text, "/cluster")
         except ActRefusedError as refused:

@@ -8,6 +8,7 @@ from msgspec.structs import replace
 
 from makegood import saga
 from makegood.base import ids
+from makegood.base.counts import counted
 from makegood.client.replanning import held
 from makegood.client.undo_preview import needs_settling
 from makegood.console.in_place import Undoing, undo_preview
@@ -116,7 +117,7 @@ def _name(found: TaskDetail) -> str:
 
 def _effects(previews: Sequence[Undoing]) -> str:
     count = sum(preview.count for preview in previews if preview.turn)
-    return f"{count:,} effect{'s' * (count != 1)}" if count else "nothing"
+    return counted(count, "effect") if count else "nothing"
 
 
 def _cancel(found: TaskDetail) -> ActOffer:

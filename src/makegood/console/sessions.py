@@ -3,7 +3,6 @@
 The cookie holds no role: a user who is removed from the settings, or loses a role, loses it at once.
 """
 
-import base64
 import hashlib
 import hmac
 import secrets
@@ -13,6 +12,7 @@ from typing import Final, NamedTuple
 import msgspec
 
 from makegood.base.clock import Clock
+from makegood.console.users import base64_bytes, base64_text
 
 LASTS: Final = 12 * 3600.0
 """Seconds until a login expires."""
@@ -67,7 +67,7 @@ class Logins:
 
     def signed(self, purpose: str, body: bytes) -> str:
         """Return a body with its signature, as a cookie holds it."""
-        text = _text(body)
+        text = base64_text(body)
         return f"{text}.{self._sign(purpose, text)}"
 
     def verified(self, purpose: str, cookie: str) -> bytes | None:
@@ -76,14 +76,16 @@ class Logins:
         same = hmac.compare_digest(
             signature.encode("utf-8", "surrogatepass"), self._sign(purpose, text).encode()
         )
-        return _bytes(text) if same else None
+        return base64_bytes(text) if same else None
 
     def token(self, bound: str) -> str:
         """Return the token that a login's forms carry. ``bound``: what the login is told apart by."""
         return self._sign("form", bound)
 
     def _sign(self, purpose: str, text: str) -> str:
-        return _text(hmac.digest(self._key, f"{purpose}\0{text}".encode("utf-8", "surrogatepass"), "sha256"))
+        return base64_text(
+            hmac.digest(self._key, f"{purpose}\0{text}".encode("utf-8", "surrogatepass"), "sha256")
+        )
 
 
 class LoginLimits:
@@ -119,11 +121,3 @@ class LoginLimits:
 def _keys(name: str, address: str) -> tuple[tuple[tuple[str, str], int], ...]:
     name = name[:200]
     return ((name, address), MOST_OF_PAIR), (("", address), MOST_OF_ADDRESS), ((name, ""), MOST_OF_NAME)
-
-
-def _text(raw: bytes) -> str:
-    return base64.urlsafe_b64encode(raw).rstrip(b"=").decode()
-
-
-def _bytes(text: str) -> bytes:
-    return base64.urlsafe_b64decode(text + "=" * (-len(text) % 4))

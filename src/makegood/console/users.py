@@ -80,7 +80,7 @@ def hashed(password: str) -> str:
         raise ConfigError(f"a password of the console has {SHORTEST} to {MOST_CHARACTERS} characters")
     salt = secrets.token_bytes(16)
     made = _scrypt(password, salt, _COST, _BLOCK, _LANES)
-    return f"scrypt:{_COST}:{_BLOCK}:{_LANES}:{_text(salt)}:{_text(made)}"
+    return f"scrypt:{_COST}:{_BLOCK}:{_LANES}:{base64_text(salt)}:{base64_text(made)}"
 
 
 def accepts(user: User | None, password: str) -> bool:
@@ -106,7 +106,7 @@ def _parts(text: str) -> tuple[int, int, int, bytes, bytes] | None:
     try:
         kind, *numbers, salt, made = text.split(":")
         cost, block, lanes = map(int, numbers)
-        parts = cost, block, lanes, _bytes(salt), _bytes(made)
+        parts = cost, block, lanes, base64_bytes(salt), base64_bytes(made)
     except (ValueError, binascii.Error):
         return None
     fits = kind == "scrypt" and 14 <= cost <= 18 and 1 <= block <= 16 and 1 <= lanes <= 4
@@ -117,9 +117,11 @@ def _parts(text: str) -> tuple[int, int, int, bytes, bytes] | None:
     )
 
 
-def _text(raw: bytes) -> str:
+def base64_text(raw: bytes) -> str:
+    """Return bytes as a text for cookies and settings: base64 for URLs, without padding."""
     return base64.urlsafe_b64encode(raw).rstrip(b"=").decode()
 
 
-def _bytes(text: str) -> bytes:
+def base64_bytes(text: str) -> bytes:
+    """Return the bytes of such a text. Raises ``binascii.Error``."""
     return base64.urlsafe_b64decode(text + "=" * (-len(text) % 4))

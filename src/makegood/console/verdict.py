@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+from makegood.base.counts import counted
 from makegood.base.durations import brief
 from makegood.client.remedies import trouble
 from makegood.client.undo_preview import Preview, listed, needs_settling
@@ -90,7 +91,7 @@ def _undone(found: TaskDetail, course: Course) -> TaskVerdict:
     parts = [_sentence(found.task.cause)]
     if back and undos:
         span = max(a.ended or a.asked for a in undos) - min(a.asked for a in undos)
-        effects = f"{len(back):,} effect{'s' * (len(back) != 1)}"
+        effects = counted(len(back), "effect")
         parts.append(f"makegood undid {effects} in {brief(max(0.0, span))}, in reverse order.")
     parts.append("Nothing more will happen, and nobody is needed.")
     said = "undone" if final else "undone, clean"
@@ -310,7 +311,7 @@ def effects(previews: Sequence[Preview]) -> str:
     turns = len({preview.turn for preview in back})
     if not back:
         return "no effect"
-    return f"{len(back):,} effect{'s' * (len(back) != 1)} in {turns:,} turn{'s' * (turns != 1)}"
+    return f"{counted(len(back), 'effect')} in {counted(turns, 'turn')}"
 
 
 def names(given: Sequence[str], most: int = MOST_NAMES) -> str:
@@ -330,7 +331,7 @@ def _is(given: Sequence[object]) -> str:
 
 
 def _steps(count: int) -> str:
-    return f"{count:,} step{'s' * (count != 1)}"
+    return counted(count, "step")
 
 
 def _sentence(text: str) -> str:

@@ -149,3 +149,13 @@ def page(path: str, context: Context, template: str, *, here: str = "", role: Au
 def act(path: str, respond: Respond, *, role: Audience = "operator") -> Route:
     """Return the route of an act: a form posted to it changes something."""
     return Route(path=path, role=role, kind="act", respond=respond, methods=("POST",))
+
+
+def number_in(text: str) -> int | None:
+    """Return a whole number as a form or a path holds it; None for anything else, and for one that no row
+    has.
+
+    >>> number_in("12"), number_in("-1"), number_in("1" * 19)
+    (12, None, None)
+    """
+    return int(text) if text.isascii() and text.isdecimal() and len(text) < 19 else None

@@ -17,6 +17,7 @@ import msgspec
 from msgspec.structs import replace
 
 from makegood.base import ids
+from makegood.base.counts import counted
 from makegood.cli import bulk_acts, corrected_inputs, exits, next_commands, no_scheduler
 from makegood.cli.client import connect, looking
 from makegood.cli.command import Whole
@@ -24,7 +25,6 @@ from makegood.cli.commands.task import read, utf8
 from makegood.cli.context import Cli, command, flag, given, lasting, who_option, why_option
 from makegood.cli.filters import filter_options, unknown_names
 from makegood.cli.import_app import load_app
-from makegood.cli.render.output import counted
 from makegood.client import as_json
 from makegood.client.client import Client
 from makegood.client.handle import TaskHandle

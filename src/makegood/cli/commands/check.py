@@ -14,13 +14,14 @@ from typing import Any, Literal, NamedTuple
 import click
 
 from makegood.base import ids
+from makegood.base.counts import counted
 from makegood.base.durations import shown
 from makegood.cli import exits
 from makegood.cli.client import looking
 from makegood.cli.command import Whole
 from makegood.cli.context import Cli, command
 from makegood.cli.import_app import load_app
-from makegood.cli.render.output import counted, masked
+from makegood.cli.render.output import masked
 from makegood.cli.stored_arguments import RESULT, Fault, Find, Stored
 from makegood.client.client import Client
 from makegood.declare.action import Action

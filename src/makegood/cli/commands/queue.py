@@ -12,6 +12,7 @@ import click
 import msgspec
 
 from makegood.base import ids, sizes
+from makegood.base.counts import counted
 from makegood.base.durations import shown
 from makegood.base.terminal_text import visible_json
 from makegood.cli import exits
@@ -20,7 +21,7 @@ from makegood.cli.client import carried_out, looked
 from makegood.cli.command import Whole
 from makegood.cli.commands.task import read
 from makegood.cli.context import Cli, at_most, by_operator, command, flag, given, lasting
-from makegood.cli.render.output import counted, date_time
+from makegood.cli.render.output import date_time
 from makegood.client import as_json
 from makegood.client.client import Client
 from makegood.client.queues import LEASE, TRIES, Queue

@@ -11,9 +11,10 @@ import sys
 import click
 from msgspec import structs
 
+from makegood.base.counts import counted
 from makegood.cli.client import connect
 from makegood.cli.context import Cli, by_operator, command, flag
-from makegood.cli.render.output import counted, masked
+from makegood.cli.render.output import masked
 from makegood.errors import ActRefusedError
 from makegood.store.records import Anew
 from makegood.store.views import NodeView

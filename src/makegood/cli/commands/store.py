@@ -9,11 +9,12 @@ from typing import TypeVar
 import click
 from msgspec import structs
 
+from makegood.base.counts import counted
 from makegood.base.durations import seconds
 from makegood.cli import exits
 from makegood.cli.client import looking
 from makegood.cli.context import Cli, command, flag
-from makegood.cli.render.output import counted, masked
+from makegood.cli.render.output import masked
 from makegood.cli.settings import duration
 from makegood.client.client import Client
 from makegood.errors import ConfigError, StoreError

@@ -14,6 +14,7 @@ import msgspec
 from msgspec.structs import replace
 
 from makegood.base import ids
+from makegood.base.counts import counted
 from makegood.base.durations import shown
 from makegood.base.terminal_text import visible_json
 from makegood.cli import exits, next_commands, no_scheduler
@@ -24,7 +25,7 @@ from makegood.cli.corrected_inputs import told
 from makegood.cli.filters import filter_options, unknown_names
 from makegood.cli.import_app import load_workflow, place_of
 from makegood.cli.render.ladder import event_lines, ladder
-from makegood.cli.render.output import counted, date_time, recent
+from makegood.cli.render.output import date_time, recent
 from makegood.client import as_json
 from makegood.client.client import Client
 from makegood.client.handle import TaskHandle

@@ -152,16 +152,6 @@ def with_article(noun: str) -> str:
     return f"{'an' if noun[:1].lower() in 'aeiou' else 'a'} {noun}"
 
 
-def counted(number: int, noun: str) -> str:
-    """Return a number of things in words; plurals end in "s".
-
-    >>> counted(1, "workflow"), counted(1000, "agent"), counted(4, "process")
-    ('1 workflow', '1,000 agents', '4 processes')
-    """
-    plural = "es" if noun.endswith(("s", "x")) else "s"
-    return f"{number:,} {noun}{'' if number == 1 else plural}"
-
-
 def aligned(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     """Return a table as aligned text: columns two spaces apart, nothing wrapped, nothing cut.
 

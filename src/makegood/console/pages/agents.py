@@ -5,8 +5,9 @@ from typing import Any
 
 import msgspec
 
+from makegood.base.counts import counted
 from makegood.base.terminal_text import command
-from makegood.console.pages.wording import PageVerdict, counted, lasted, listed, share
+from makegood.console.pages.wording import PageVerdict, lasted, listed, share
 from makegood.console.reads import Reads
 from makegood.store.views import AgentInfo, NodeView
 

@@ -6,8 +6,9 @@ from typing import Any, Final
 import msgspec
 
 from makegood.base import ids
+from makegood.base.counts import counted
 from makegood.console.pages.tasks import search
-from makegood.console.pages.wording import PageVerdict, counted, listed, name_of
+from makegood.console.pages.wording import PageVerdict, listed, name_of
 from makegood.console.reads import Reads
 from makegood.store.views import AlertView, Filter, TaskView
 

@@ -8,7 +8,8 @@ from typing import Any, Final
 import msgspec
 
 from makegood.base import ids
-from makegood.console.pages.wording import PageVerdict, counted, lasted
+from makegood.base.counts import counted
+from makegood.console.pages.wording import PageVerdict, lasted
 from makegood.console.reads import Reads
 from makegood.errors import ConfigError
 from makegood.store.views import AuditView

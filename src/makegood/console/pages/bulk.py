@@ -7,10 +7,11 @@ import msgspec
 from msgspec.structs import replace
 
 from makegood.base import ids
+from makegood.base.counts import counted
 from makegood.console.pages import oversight
 from makegood.console.pages.cluster import leading
 from makegood.console.pages.tasks import depth, rows_of, search
-from makegood.console.pages.wording import PageVerdict, counted, lasted, share, tallied
+from makegood.console.pages.wording import PageVerdict, lasted, share, tallied
 from makegood.console.reads import Reads
 from makegood.errors import ConfigError, TaskNotFoundError
 from makegood.store.filters import wanted

@@ -6,15 +6,15 @@ from typing import Any, Final
 
 import msgspec
 
+from makegood.base.counts import counted
 from makegood.console.pages import oversight
 from makegood.console.pages.agents import alive, heartbeat
-from makegood.console.pages.wording import PageVerdict, counted, lasted, share
+from makegood.console.pages.wording import PageVerdict, lasted, share
 from makegood.console.reads import Reads
 from makegood.election.views import TermView, with_gaps
+from makegood.store.step_down import LEADER
 from makegood.store.views import LeaseView, NodeView
 
-LEASE: Final = "makegood/supervisor"
-"""The lease of the leading Supervisor."""
 TERMS: Final = 20
 """Past terms in the table, at most."""
 DRAWN: Final = 8
@@ -153,13 +153,13 @@ def verdict(lease: Lease | None, nodes: Sequence[NodeView], now: float, within: 
 
 async def leading(reads: Reads) -> LeaseView | None:
     """Return who leads."""
-    return await reads.lease(LEASE)
+    return await reads.lease(LEADER)
 
 
 async def context(reads: Reads, query: Mapping[str, str]) -> dict[str, Any]:  # noqa: ARG001 - every page's signature
     """Return what the page shows."""
     now, nodes, view = await reads.now(), await reads.nodes(), await leading(reads)
-    terms, lease = with_gaps(await reads.past_terms(LEASE, TERMS)), lease_of(view)
+    terms, lease = with_gaps(await reads.past_terms(LEADER, TERMS)), lease_of(view)
     within = heals(nodes, view)
     leader = lease.holder if lease and lease.look != "gone" else ""
     followers = [n for n in nodes if alive(n) and "supervisor" in n.info.roles and n.info.name != leader]

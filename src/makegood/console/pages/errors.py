@@ -6,8 +6,9 @@ from typing import Any, Final
 import msgspec
 
 from makegood.base import ids
+from makegood.base.counts import counted
 from makegood.console.pages import oversight
-from makegood.console.pages.wording import PageVerdict, Tab, counted
+from makegood.console.pages.wording import PageVerdict, Tab
 from makegood.console.reads import Reads
 from makegood.store.oversight_records import ErrorGroup
 

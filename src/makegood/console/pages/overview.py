@@ -6,15 +6,17 @@ from typing import Any, Final
 
 import msgspec
 
+from makegood.base.counts import counted
 from makegood.console.pages import oversight
 from makegood.console.pages.agents import AgentRow, agent_rows, waiting
 from makegood.console.pages.alerts import Item, open_items
-from makegood.console.pages.cluster import LEASE, heals, leading, lease_of
+from makegood.console.pages.cluster import heals, leading, lease_of
 from makegood.console.pages.tasks import unended
-from makegood.console.pages.wording import PageVerdict, capped, counted, lasted, listed
+from makegood.console.pages.wording import PageVerdict, capped, lasted, listed
 from makegood.console.reads import Reads
 from makegood.election.views import TermView, with_gaps
 from makegood.store.oversight_records import MinuteFigures, Refusal
+from makegood.store.step_down import LEADER
 from makegood.store.views import AlertView, UnendedTally
 
 MINUTES: Final = 60
@@ -258,7 +260,7 @@ async def context(reads: Reads, query: Mapping[str, str]) -> dict[str, Any]:  # 
         "feed": feed(
             await reads.alerts(FEED, ended=True),
             await oversight.refusals(reads),
-            with_gaps(await reads.past_terms(LEASE, 6))[:5],
+            with_gaps(await reads.past_terms(LEADER, 6))[:5],
         ),
         "now": now,
     }

@@ -3,9 +3,10 @@
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
+from makegood.base.counts import counted
 from makegood.console.pages.agents import agent_rows, alive, waiting
 from makegood.console.pages.cluster import leading, lease_of
-from makegood.console.pages.wording import PageVerdict, counted, lasted, tallied
+from makegood.console.pages.wording import PageVerdict, lasted, tallied
 from makegood.console.reads import Reads
 from makegood.store.views import Finding
 

@@ -24,9 +24,9 @@ from makegood.errors import TaskNotFoundError
 from makegood.model import notices
 from makegood.model.states import AT_REST
 from makegood.store.records import Identity
+from makegood.store.step_down import LEADER
 from makegood.store.views import AlertView, AuditView, EventView, NodeView, PastTerm, TaskDetail
 
-LEASE = "makegood/supervisor"
 SHOWS = ("all", "decisions", "acts")
 
 
@@ -147,7 +147,7 @@ async def context(reads: TaskReads, query: Mapping[str, str]) -> dict[str, Any]:
         audits=await reads.audit(task=task),
         alerts=await reads.alerts(task=task),
         nodes=await reads.nodes(),
-        terms=await reads.past_terms(LEASE),
+        terms=await reads.past_terms(LEADER),
         identity=getattr(getattr(reads, "store", None), "identity", None),
         now=await reads.now(),
     )

@@ -34,15 +34,6 @@ class Tab(msgspec.Struct, frozen=True):
     need: bool = False
 
 
-def counted(number: int, noun: str, plural: str = "") -> str:
-    """Return a number of things in words.
-
-    >>> counted(1, "task"), counted(1200, "task"), counted(2, "process", "processes")
-    ('1 task', '1,200 tasks', '2 processes')
-    """
-    return f"{number:,} {noun if number == 1 else plural or noun + 's'}"
-
-
 def capped(count: int, *, more: bool = False) -> str:
     """Return a count as pages show it.
 
