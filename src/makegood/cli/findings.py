@@ -72,7 +72,7 @@ def schema(found: SchemaStatus) -> Finding:
 
 def leading(view: LeaseView | None, supervisors: int) -> Finding:
     """Judge the lease under which one Supervisor leads; ``supervisors``: how many processes run one."""
-    if view is not None and view.holder and view.remaining > 0:
+    if view is not None and view.held:
         what = f"{view.holder} leads in epoch {view.epoch}, {shown(view.remaining)} left"
         return Finding("leader", "ok", f"{what}; {supervisors} may lead")
     if view is not None and view.holder:

@@ -115,7 +115,7 @@ def audit(view: AuditView) -> Shape:
 
 def lease(view: LeaseView | None, name: str) -> Shape:
     """Return who leads. ``holder`` is null when nobody holds the lease or its time is over."""
-    held = view is not None and view.holder is not None and view.remaining > 0
+    held = view is not None and view.held
     return {
         "name": name,
         "holder": view.holder if view is not None and held else None,

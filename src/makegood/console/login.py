@@ -41,10 +41,7 @@ class LoginPages:
             COOKIE,
             self._access.logins.cookie(user.name),
             max_age=round(LASTS),
-            path=visit.origin.base or "/",
-            secure=visit.origin.secure,
-            httponly=True,
-            samesite="lax",
+            **visit.origin.cookie,
         )
         return response
 
@@ -53,9 +50,7 @@ class LoginPages:
         if (login := self._access.login(visit.request)) is not None:
             self._access.logins.end(login)
         response = RedirectResponse(f"{visit.origin.base}/login", 303)
-        response.delete_cookie(
-            COOKIE, path=visit.origin.base or "/", secure=visit.origin.secure, httponly=True
-        )
+        response.delete_cookie(COOKIE, **visit.origin.cookie)
         return response
 
     def _only_here(self) -> None:

@@ -56,9 +56,7 @@ class Outcomes:
             return HTMLResponse(text, outcome.status)
         response = RedirectResponse(visit.origin.base + outcome.back, 303)
         said = self._logins.signed("said", msgspec.json.encode(toast))
-        response.set_cookie(
-            COOKIE, said, max_age=60, path=visit.origin.base or "/", secure=visit.origin.secure, httponly=True, samesite="lax"
-        )  # fmt: skip
+        response.set_cookie(COOKIE, said, max_age=60, **visit.origin.cookie)
         return response
 
     def take(self, request: Request) -> Toast | None:

@@ -67,6 +67,13 @@ class Whence:
     trusted: bool
     """Whether a listed proxy passed the request on."""
 
+    @property
+    def cookie(self) -> dict[str, Any]:
+        """How a cookie of this console is kept: for its own paths, away from scripts, over TLS if there is
+        TLS.
+        """
+        return {"path": self.base or "/", "secure": self.secure, "httponly": True, "samesite": "lax"}
+
 
 @dataclass(frozen=True, slots=True)
 class Visit:

@@ -45,6 +45,11 @@ class LeaseView:
     remaining: float
     """For how many more seconds; not above 0: expired."""
 
+    @property
+    def held(self) -> bool:
+        """Whether somebody holds it, and its time is not over."""
+        return self.holder is not None and self.remaining > 0
+
 
 @dataclass(frozen=True, slots=True)
 class PastTerm:

@@ -48,7 +48,7 @@ class LeaderWatch(Actor):
         """Look once; returns whether nobody leads for too long."""
         view = await self._store.leases.read(self._lease)
         now = self._clock.monotonic()
-        if view is not None and view.holder is not None and view.remaining > 0:
+        if view is not None and view.held:
             self._since, self._told = None, False
             return False
         self._since = now if self._since is None else self._since

@@ -127,7 +127,7 @@ def _verify_there(url: str) -> None:
 def _show_now(cli: Cli, name: str | None, view: LeaseView | None) -> None:
     if cli.json:
         cli.out.document(as_json.lease(view, name or LEASE))
-    elif view is None or view.holder is None or view.remaining <= 0:
+    elif view is None or not view.held:
         last = f"; {view.holder} led last, in epoch {view.epoch}" if view is not None and view.holder else ""
         how = f"`makegood election run {shlex.quote(name)} -- COMMAND`" if name else "a supervisor with `makegood supervisor` (or `makegood run`)"  # fmt: skip
         cli.out.text(f"nobody leads{last}: start {how}")

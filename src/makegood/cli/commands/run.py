@@ -169,7 +169,7 @@ async def _supervise_once(cli: Cli) -> Pass | None:
     wait = cli.settings.options.number("lease") * 1.5
     async with looking(cli) as client:
         view = await client.store.leases.read(LEASE)
-    if view is not None and view.holder and view.remaining > 0:
+    if view is not None and view.held:
         cli.note(f"makegood: {view.holder} leads; waiting up to {shown(wait)} for its lease")
     node = Node(None, cli.settings.store, roles=("supervisor",), options=cli.settings.options)
     return await node.supervise_once(wait)

@@ -54,20 +54,15 @@ class ProcessRow(msgspec.Struct, frozen=True):
     note: str
 
 
-def alive(node: NodeView) -> bool:
-    """Whether a process is neither stopped nor dead."""
-    return not node.stopped and not node.dead and node.remaining > 0
-
-
 def heartbeat(node: NodeView) -> tuple[str, str]:
     """Return whether a process is heard, in words, and how its light looks.
 
     A page that showed the age of each heartbeat would change with each of them.
     """
     silent = max(0.0, node.info.ttl - node.remaining)
-    if node.stopped:
+    if node.state == "stopped":
         return "stopped", "gone"
-    if not alive(node):
+    if node.state == "dead":
         return f"dead for {lasted(-min(0.0, node.remaining))}", "dead"
     return ("alive", "") if silent <= node.info.ttl / 2 else (f"late: silent for {lasted(silent)}", "late")
 
@@ -76,7 +71,7 @@ def agent_rows(nodes: Sequence[NodeView], waiting: Mapping[str, tuple[int, float
     """Return a row for each agent, those first that need somebody."""
     infos: dict[str, list[AgentInfo]] = {agent: [] for agent in waiting}
     for node in nodes:
-        for info in node.info.agents if alive(node) else ():
+        for info in node.info.agents if node.state == "alive" else ():
             infos.setdefault(info.agent, []).append(info)
     rows = [_agent(agent, found, *waiting.get(agent, (0, 0.0))) for agent, found in infos.items()]
     order = {"need": 0, "doubt": 1, "ok": 2}

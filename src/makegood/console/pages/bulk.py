@@ -148,7 +148,7 @@ async def context(reads: Reads, query: Mapping[str, str]) -> dict[str, Any]:  # 
     rows = [row(view, now) for view in await oversight.bulk_acts(reads)]
     running = [one for one in rows if one.running]
     lease = await leading(reads)
-    led = lease is not None and lease.holder is not None and lease.remaining > 0
+    led = lease is not None and lease.held
     if running and not led:
         verdict = PageVerdict(
             "need",

@@ -8,7 +8,7 @@ import msgspec
 
 from makegood.base.counts import counted
 from makegood.console.pages import oversight
-from makegood.console.pages.agents import alive, heartbeat
+from makegood.console.pages.agents import heartbeat
 from makegood.console.pages.wording import PageVerdict, lasted, share
 from makegood.console.reads import Reads
 from makegood.election.views import TermView, with_gaps
@@ -107,12 +107,12 @@ def process_rows(nodes: Sequence[NodeView], leader: str, now: float) -> list[Mem
     rows = []
     for node in nodes:
         beat, light = heartbeat(node)
-        leads = " · leads" if node.info.name == leader and alive(node) else ""
+        leads = " · leads" if node.info.name == leader and node.state == "alive" else ""
         tasks = counted(node.info.held, "task") if "scheduler" in node.info.roles else "–"
         rows.append(
             MemberRow(
-                node.info.name, ", ".join(node.info.roles) + leads, beat, light, tasks if alive(node) else "–",
-                lasted(now - node.started) if alive(node) else "–", node.info.host, node.info.pid,
+                node.info.name, ", ".join(node.info.roles) + leads, beat, light, tasks if node.state == "alive" else "–",
+                lasted(now - node.started) if node.state == "alive" else "–", node.info.host, node.info.pid,
             )
         )  # fmt: skip
     return sorted(
@@ -124,15 +124,15 @@ def heals(nodes: Sequence[NodeView], lease: LeaseView | None) -> float:
     """Return the seconds within which work of a process that dies now continues: its heartbeat and, if it
     leads, its lease must run out, and a pass of the next leader finds it.
     """
-    ttl = max((node.info.ttl for node in nodes if alive(node)), default=0.0)
+    ttl = max((node.info.ttl for node in nodes if node.state == "alive"), default=0.0)
     return ttl + (0.0 if lease is None else lease.ttl) + PASS
 
 
 def verdict(lease: Lease | None, nodes: Sequence[NodeView], now: float, within: float) -> PageVerdict:
     """Return the sentence that answers the page."""
-    dead = [node for node in nodes if not node.stopped and not alive(node)]
-    roles = {role for node in nodes if alive(node) for role in node.info.roles}
-    if not any(alive(node) for node in nodes):
+    dead = [node for node in nodes if node.state == "dead"]
+    roles = {role for node in nodes if node.state == "alive" for role in node.info.roles}
+    if not any(node.state == "alive" for node in nodes):
         return PageVerdict("need", "error", "No process runs", "Start one: `makegood run MODULE:APP`.")
     if lease is None or lease.look == "gone":
         more = "Processes that die now, and silent steps, are not found."
@@ -162,7 +162,9 @@ async def context(reads: Reads, query: Mapping[str, str]) -> dict[str, Any]:  # 
     terms, lease = with_gaps(await reads.past_terms(LEADER, TERMS)), lease_of(view)
     within = heals(nodes, view)
     leader = lease.holder if lease and lease.look != "gone" else ""
-    followers = [n for n in nodes if alive(n) and "supervisor" in n.info.roles and n.info.name != leader]
+    followers = [
+        n for n in nodes if n.state == "alive" and "supervisor" in n.info.roles and n.info.name != leader
+    ]
     return {
         "verdict": verdict(lease, nodes, now, within),
         "lease": lease,
@@ -172,8 +174,8 @@ async def context(reads: Reads, query: Mapping[str, str]) -> dict[str, Any]:  # 
         "strip": strip(terms, now),
         "long": LONG,
         "processes": process_rows(nodes, leader, now),
-        "alive": sum(alive(node) for node in nodes),
-        "dead": sum(not alive(node) and not node.stopped for node in nodes),
+        "alive": sum(node.state == "alive" for node in nodes),
+        "dead": sum(node.state == "dead" for node in nodes),
         "refusals": await oversight.refusals(reads),
         "now": now,
     }

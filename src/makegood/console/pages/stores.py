@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from makegood.base.counts import counted
-from makegood.console.pages.agents import agent_rows, alive, waiting
+from makegood.console.pages.agents import agent_rows, waiting
 from makegood.console.pages.cluster import leading, lease_of
 from makegood.console.pages.wording import PageVerdict, lasted, tallied
 from makegood.console.reads import Reads
@@ -52,7 +52,7 @@ def verdict(findings: Sequence[Finding]) -> PageVerdict:
 async def looked(reads: Reads) -> list[Finding]:
     """Return what a look shows that costs the same beside any number of tasks."""
     nodes, queues, lease = await reads.nodes(), await waiting(reads), lease_of(await leading(reads))
-    roles = [role for node in nodes if alive(node) for role in node.info.roles]
+    roles = [role for node in nodes if node.state == "alive" for role in node.info.roles]
     told = ", ".join(f"{roles.count(role)} {role}" for role in dict.fromkeys(roles)) or "none"
     missing = "" if "scheduler" in roles else "`makegood scheduler`, or `makegood run MODULE:APP`"
     found = [

@@ -7,7 +7,8 @@ import msgspec
 from msgspec.structs import replace
 
 from makegood.base import ids
-from makegood.console.pages.wording import Tab, capped, name_of, names_of, tallied, time_of_day
+from makegood.console.day_time import day_time
+from makegood.console.pages.wording import Tab, capped, name_of, names_of, tallied
 from makegood.console.reads import Reads
 from makegood.errors import ConfigError, TaskNotFoundError
 from makegood.store.filters import wanted
@@ -115,9 +116,9 @@ def _moving(step: StepBrief, names: Mapping[int, str], now: float) -> str:
     """Return what a step under way does, "" for any other."""
     at = f" at {names[taken]}" if (taken := step.taken_by or 0) in names else ""
     if step.doing == "timer":
-        return f"{step.name}{' in doubt' if step.state == 'in_doubt' else ''}, again at {time_of_day(now + (step.due or 0.0))}"
+        return f"{step.name}{' in doubt' if step.state == 'in_doubt' else ''}, again at {day_time(round(now + (step.due or 0.0)))}"
     if _unclaimed(step):
-        return f"{step.name}: no process has taken it since {time_of_day(now - (step.waited or 0.0))}"
+        return f"{step.name}: no process has taken it since {day_time(round(now - (step.waited or 0.0)))}"
     if step.state == "undoing":
         return f"undo of {step.name}, attempt {step.attempt}{at}"
     if step.doing == "probe":

@@ -1,7 +1,6 @@
 """Words and small figures that several pages share, and the sentence that each page begins with."""
 
 from collections.abc import Iterable, Mapping, Sequence
-from datetime import UTC, datetime
 from typing import Final, Literal
 
 import msgspec
@@ -76,15 +75,6 @@ def share(part: float, whole: float) -> float:
     (25.0, 100.0, 0.0)
     """
     return round(max(0.0, min(100.0, 100.0 * part / whole)), 2) if whole > 0 else 0.0
-
-
-def time_of_day(at: float) -> str:
-    """Return a time of the day in UTC, to the second.
-
-    >>> time_of_day(1_800_000_000.4)
-    '08:00:00'
-    """
-    return datetime.fromtimestamp(round(at), UTC).strftime("%H:%M:%S")
 
 
 def lasted(seconds: float | None) -> str:
