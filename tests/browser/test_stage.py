@@ -62,9 +62,11 @@ def test_an_order_survives_the_kill_of_its_agent_by_the_button(stage: RunningSho
     agent = until(page, "(document.querySelector('#live').innerText.match(/at (payments-\\d)/) || [])[1]")
     order = page.run("document.querySelector('#h-live').innerText")
     click(page, f'button[aria-label="kill -9 {agent}"]')
-    click(page, '.dial[aria-label="payments"] button[value="well"]')
     until(page, f"/killed {agent}/.test(document.querySelector('#feed').innerText)")
+    # Not before it is dead: a call that waits is let go then.
+    click(page, '.dial[aria-label="payments"] button[value="well"]')
     until(page, f"/{order}\\s+shipped: ship-/.test(document.querySelector('#customers').innerText)")
+    until(page, f"/healed {agent}/.test(document.querySelector('#feed').innerText)")
     until(page, "/1\\nkills survived/.test(document.querySelector('#score').innerText)")
     zeros = page.run("[...document.querySelectorAll('.zero b')].map(e => e.innerText)")
     assert zeros == ["0", "0", "0"]
