@@ -15,16 +15,52 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
-from celery import chain
+from celery import Celery, chain, signature
 from redis.asyncio import Redis
 
 from benchmarks import driving
 from benchmarks.peers import helping
 
 _META = "celery-task-meta-"
+app = Celery("bench")
 
 
-class Celery(driving.Subject):
+def configure(port: int, *, late: bool) -> None:
+    """Say where Redis listens, and whether a task is acknowledged after it has run."""
+    app.conf.update(
+        broker_url=f"redis://127.0.0.1:{port}/0",
+        result_backend=f"redis://127.0.0.1:{port}/1",
+        worker_hijack_root_logger=False,
+        task_acks_late=late,
+        result_expires=3600,
+        broker_connection_retry_on_startup=True,
+    )
+
+
+if "BENCH_REDIS_PORT" in os.environ:  # a worker, which imports this module
+    configure(int(os.environ["BENCH_REDIS_PORT"]), late=os.environ["BENCH_LATE"] == "1")
+
+
+@app.task(name="step")
+def do_step(number: int) -> int:
+    """Do nothing."""
+    return number
+
+
+@app.task(name="fail")
+def fail() -> None:
+    """Fail for good."""
+    raise ValueError("as it should")
+
+
+@app.task(name="compensate")
+def compensate(count: int, last: str) -> None:
+    """Undo so many steps in reverse order; the id of the last of these tasks was chosen by who waits for it."""
+    undos = [signature("step", (number,), immutable=True, app=app) for number in range(1, count)]
+    chain(*undos, signature("step", (0,), immutable=True, app=app).set(task_id=last)).apply_async()
+
+
+class Peer(driving.Subject):
     """Celery."""
 
     durable = "nothing to speak of: Redis as it comes, tasks acknowledged before they run; actions in other processes"
@@ -37,7 +73,6 @@ class Celery(driving.Subject):
         self._processes: list[asyncio.subprocess.Process] = []
         self._wanted: dict[str, asyncio.Future[None]] = {}
         self._listening: asyncio.Task[None] | None = None
-        self._app: Any = None
 
     def version(self) -> str:
         """Return the version of the package."""
@@ -53,11 +88,9 @@ class Celery(driving.Subject):
         redis = [program, "--port", str(port), "--bind", "127.0.0.1", "--dir", str(folder)]
         redis += ["--appendonly", "yes", "--appendfsync", "always"] if late else []
         self._processes.append(await helping.started(redis, folder / "redis.log", port))
-        from benchmarks.peers import celery_app  # noqa: PLC0415 - reads the port from the environment
-
-        self._app = celery_app
+        configure(port, late=late)
         command = [
-            sys.executable, "-m", "celery", "-A", "benchmarks.peers.celery_app", "worker", "-c", "2", "-P", "prefork",
+            sys.executable, "-m", "celery", "-A", "benchmarks.peers.celery", "worker", "-c", "2", "-P", "prefork",
             "-l", "INFO", "--without-gossip", "--without-mingle",
         ]  # fmt: skip
         self._processes.append(await helping.started(command, folder / "celery.log"))
@@ -88,15 +121,14 @@ class Celery(driving.Subject):
     async def task(self, steps: int) -> None:
         """Send a chain and wait for its last task."""
         last = str(uuid.uuid4())
-        step = self._app.step
-        parts = [step.si(number) for number in range(steps - 1)] + [step.si(steps).set(task_id=last)]
+        parts = [do_step.si(number) for number in range(steps - 1)] + [do_step.si(steps).set(task_id=last)]
         await self._sent(chain(*parts) if steps > 1 else parts[0], last)
 
     async def undone(self, steps: int) -> None:
         """Send a chain whose last task fails, and wait for the last of the tasks that compensate."""
         last = str(uuid.uuid4())
-        failing = self._app.fail.si().on_error(self._app.compensate.si(steps - 1, last))
-        await self._sent(chain(*(self._app.step.si(number) for number in range(steps - 1)), failing), last)
+        failing = fail.si().on_error(compensate.si(steps - 1, last))
+        await self._sent(chain(*(do_step.si(number) for number in range(steps - 1)), failing), last)
 
     async def _sent(self, work: Any, last: str) -> None:
         future = self._wanted[last] = asyncio.get_running_loop().create_future()
@@ -105,4 +137,4 @@ class Celery(driving.Subject):
 
 
 if __name__ == "__main__":
-    driving.main(Celery)
+    driving.main(Peer)
