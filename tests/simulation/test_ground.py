@@ -6,7 +6,10 @@ import sqlite3
 from contextlib import closing
 from pathlib import Path
 
+from makegood.store.rows import Interner
 from makegood.store.sqlite.connection import uri_of
+from makegood.store.sqlite.transaction import WriteTransaction
+from makegood.testing.history import History
 from makegood.testing.simulator.recorder import Recorder
 from makegood.testing.simulator.world_files import Ground, Grounds, empty_store
 from proofs.seeds import Storms
@@ -99,3 +102,23 @@ def test_what_a_fork_inherits_stays_its_parents() -> None:
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
     assert ground.folder.is_dir()
     assert grounds.lend() is ground
+
+
+def test_a_transaction_that_is_repeated_is_told_once() -> None:
+    """Without savepoints first: what that one logged was rolled back, the failures that it counted too."""
+    ground = Ground(TEMPLATE)
+    ground.lay("first")
+    connection = ground.files.open(uri_of(ground.path, create=False))
+    recorder = Recorder(History(), "first")
+    recorder.watch(connection)
+    recorder.begin("n1")
+    for finish in ("rollback", "commit"):
+        connection.execute("begin immediate")
+        recorder.transaction(connection)
+        connection.execute(
+            "insert into makegood_log (what, a, b, c, d, e, f) values ('stepped', 7, 0, 'charge', 1, 1, 3)"
+        )
+        recorder.done(WriteTransaction(connection, 0.0, Interner()), "judge", {})
+        connection.execute(finish)
+    recorder.keep("committed", ["judge"])
+    assert [event.kind for event in recorder.history.events] == ["counted", "store"]

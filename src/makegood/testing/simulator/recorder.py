@@ -98,6 +98,8 @@ class Recorder:
     came: dict[tuple[int, int, int], float] = field(default_factory=dict)
     """When other replies were left in the store, by its clock."""
     _pending: list[Event] = field(default_factory=list)
+    _counted: dict[tuple[int, int], int] = field(default_factory=dict)
+    """Failures as this transaction counts them."""
 
     def watch(self, connection: sqlite3.Connection) -> None:
         """Make a connection log its changes, if it does not yet."""
@@ -117,7 +119,11 @@ class Recorder:
         """A process starts to write."""
         self.process = process
         self.outcome = "rolled back"
-        self._pending = []
+
+    def transaction(self, connection: sqlite3.Connection) -> None:
+        """A transaction begins. If it repeats one that was rolled back, nothing of that is told."""
+        self.changes = connection.total_changes
+        self._pending, self._counted = [], {}
 
     def done(self, tx: WriteTransaction, verb: str, fields: Mapping[str, Any]) -> None:
         """One kind of operation has finished its work within the transaction."""
@@ -144,6 +150,7 @@ class Recorder:
     def keep(self, outcome: str, verbs: Sequence[str]) -> None:
         """The transaction was truly committed."""
         events, self._pending = self._pending, []
+        self.failures |= self._counted
         self.outcome = outcome
         self.history.events += events
         self.history.note("store", self.process, outcome=outcome, verbs=list(verbs))
@@ -166,9 +173,9 @@ class Recorder:
 
     def _failures(self, told: LoggedChanges) -> None:
         for task, idx, *_, failures in (row[:6] for row in told.of("stepped")):
-            if failures > self.failures.get((task, idx), 0):
+            if failures > self._counted.get((task, idx), self.failures.get((task, idx), 0)):
                 self._note("counted", task, idx=idx, failures=failures)
-            self.failures[task, idx] = failures
+            self._counted[task, idx] = failures
 
     def _learn(self, told: LoggedChanges) -> None:
         for number, name in (row[:2] for row in told.of("node")):

@@ -153,7 +153,8 @@ class InlineLine(StoreThread):
 
     def _begin(self) -> sqlite3.Connection:
         connection = super()._begin()
-        self._world.recorder.changes = connection.total_changes
+        self._verbs = []
+        self._world.recorder.transaction(connection)
         return connection
 
     def _stands(self, failure: sqlite3.Error) -> bool:
