@@ -153,15 +153,15 @@ class Makegood(driving.Subject):
                 while gate.arrived < count:
                     await asyncio.sleep(0.05)
             async with mg.Node(app, self.cell.store, roles=("scheduler",), options=options) as heir:
-                assert heir.scheduler is not None
+                assert heir._scheduler is not None
                 victim.send_signal(signal.SIGKILL)
                 killed = time.perf_counter()
                 async with asyncio.timeout(120):
-                    while heir.scheduler.held() < count:
+                    while heir._scheduler.held() < count:
                         await asyncio.sleep(0.01)
                     held = time.perf_counter() - killed
                     gate.open.set()
-                    while heir.scheduler.held():
+                    while heir._scheduler.held():
                         await asyncio.sleep(0.01)
                 done = time.perf_counter() - killed
                 await victim.wait()

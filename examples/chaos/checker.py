@@ -84,7 +84,7 @@ def _in_error(line: Mapping[str, Any], standing: set[str]) -> Iterator[str]:
     listed = {name for name in line["standing"] if name in EFFECTS}
     open_ = {name for name, (state, _) in line["steps"].items() if state in OPEN}
     for name in sorted(listed - standing - open_ - HARMLESS):
-        yield f"{name} is listed as standing, and does not stand in the books"
+        yield f"{name} is listed as in place, and is not in the books"
 
 
 def _steps(line: Mapping[str, Any], standing: set[str]) -> Iterator[str]:
@@ -94,9 +94,9 @@ def _steps(line: Mapping[str, Any], standing: set[str]) -> Iterator[str]:
         elif name not in EFFECTS:
             continue
         elif state in MUST_STAND and name not in standing:
-            yield f"its step {name} is {state}, and nothing stands in the books"
+            yield f"its step {name} is {state}, and the books show nothing"
         elif state in MUST_NOT_STAND and name in standing and not (name in HARMLESS and round_ > 0):
-            yield f"its step {name} is {state}, and {name} stands in the books"
+            yield f"its step {name} is {state}, and the books show {name}"
 
 
 def count_ends(lines: Sequence[Mapping[str, Any]]) -> dict[str, int]:

@@ -43,9 +43,9 @@ class Kind(StrEnum):
     CHARGED_TWICE = "charged twice"
     DONE_TWICE = "done twice"
     CHARGED_THOUGH_UNDONE = "charged, though undone"
-    STANDING_THOUGH_UNDONE = "standing, though undone"
+    STANDING_THOUGH_UNDONE = "in place, though undone"
     MISSING = "missing, though processed"
-    NOT_LISTED = "standing, but not listed"
+    NOT_LISTED = "in place, but not listed"
     UNDONE_TOO_OFTEN = "taken back more often than done"
     WRONG_AMOUNT = "wrong amount"
     LOST = "lost: submitted, and no outcome"
@@ -106,7 +106,7 @@ class Report:
     def lines(self) -> list[str]:
         """The report for a terminal, findings last."""
         orders = ", ".join(f"{count} {name}" for name, count in self.orders.items())
-        lines = [f"orders: {orders}", f"{'effect':<10}{'done':>8}{'undone':>8}{'standing':>10}"]
+        lines = [f"orders: {orders}", f"{'effect':<10}{'done':>8}{'undone':>8}{'in place':>10}"]
         lines += [
             f"{name:<10}{done:>8}{undone:>8}{stands:>10}"
             for name, (done, undone, stands) in self.effects.items()
@@ -196,7 +196,7 @@ def _told(line: Any) -> Told:
     if outcome and outcome not in (*OUTCOMES, OPEN_AGAIN):
         raise AuditError(f"outcome is one of {', '.join((*OUTCOMES, OPEN_AGAIN))}, not {outcome!r}")
     if isinstance(standing, str) or not all(isinstance(name, str) for name in standing):
-        raise AuditError(f"standing is a list of names, not {standing!r}")
+        raise AuditError(f"standing={standing!r}: a list of names")
     if cents is not None and (isinstance(cents, bool) or not isinstance(cents, int)):
         raise AuditError(f"cents is a whole number, not {cents!r}")
     return Told(line["order"], outcome, frozenset(map(_action, standing)), cents)
@@ -222,7 +222,7 @@ def _always(order: str, entries: Sequence[Entry]) -> list[Finding]:
                 findings.append(Finding(twice, order, f"{effect} twice under the one key {entry.key}"))
             elif standing[effect] > 1 and effect not in HARMLESS:
                 findings.append(
-                    Finding(twice, order, f"{effect} again, under key {entry.key}, while one stands")
+                    Finding(twice, order, f"{effect} again, under key {entry.key}, while one is in place")
                 )
             keys.add(f"{effect} {entry.key}")
             charged[entry.key] = entry.cents
@@ -257,7 +257,7 @@ def _at_the_end(told: Told, entries: Sequence[Entry], *, final: bool) -> list[Fi
         case "error":
             return [Finding(Kind.NOT_LISTED, order, name) for name in names if name not in told.standing]
         case _:
-            stands = f"; standing: {', '.join(names)}" if names else ""
+            stands = f"; in place: {', '.join(names)}" if names else ""
             return [Finding(Kind.LOST, order, f"the shop was never told{stands}")] if final else []
 
 

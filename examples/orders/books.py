@@ -125,7 +125,7 @@ class Answer:
 
 SUPERSEDED: Final = Answer(409, {"code": "superseded", "message": "a newer token was seen in this scope"})
 GONE: Final = Answer(
-    410, {"code": "undone", "message": "this key was undone; nothing stands and nothing will"}
+    410, {"code": "undone", "message": "this key was undone: nothing is in place, and nothing will be"}
 )
 
 

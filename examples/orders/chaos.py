@@ -39,7 +39,7 @@ MOST_DEATHS: Final = 10
 class Blow:
     """One thing to come: at a share of the placing time (0 to 1) somebody of ``role`` is killed, or stopped.
 
-    ``away``: seconds until a new process stands in its place, or the stopped one goes on.
+    ``away``: seconds until a new process takes its place, or the stopped one goes on.
     """
 
     at: float
@@ -182,8 +182,8 @@ class Chaos:
         else:
             self._wall.kill(name)
         self._count(place.role)
-        called = "the remote services themselves" if place is self.world else wound.role
-        self._tell(Event("killed", name, wound.pid, f"{called} killed"))
+        text = "the remote services were killed" if place is self.world else f"the {wound.role} was killed"
+        self._tell(Event("killed", name, wound.pid, text))
         return wound
 
     def stop(self, name: str, text: str) -> None:
@@ -214,7 +214,7 @@ class Chaos:
             await self._start_services()
         elif place.state is not State.RUNNING:
             pid = self._wall.start(name)
-            self._tell(Event("started", name, pid, "a new process stands in its place"))
+            self._tell(Event("started", name, pid, "a new process takes its place"))
 
     async def _start_services(self) -> None:
         place = self.world
@@ -325,7 +325,7 @@ class Chaos:
         if not held:
             return
         one = "order" if place.role == "scheduler" else "request"
-        what = f"{len(held)} {one}{'s' if len(held) > 1 else ''} that it held went on without it"
+        what = f"{len(held)} {one}{'s' if len(held) > 1 else ''} that it held continued elsewhere"
         while held and time.monotonic() - hit < LONGEST_HEAL:
             await asyncio.sleep(0.1)
             held = await self._in_hand(place.role, node, held)

@@ -161,7 +161,7 @@ class Customers:
     def notes(self) -> tuple[str, ...]:
         """A sentence about each order in error, for an operator."""
         return tuple(
-            f"order {name} is in error: {said.cause}; listed as standing: {', '.join(sorted(said.told.standing)) or 'nothing'}"
+            f"order {name} is in error: {said.cause}; listed as in place: {', '.join(sorted(said.told.standing)) or 'nothing'}"
             for name, said in sorted(self.orders.items())
             if said.told.outcome == "error"
         )

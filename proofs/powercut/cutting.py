@@ -163,7 +163,7 @@ class Cut:
     """Where to put bad images."""
     tally: CutResults = field(default_factory=CutResults)
     _goes_on: list["_Chosen"] = field(default_factory=list)
-    _lone: Any = field(default_factory=lambda: storm_app().find_workflow("lone"))
+    _lone: Any = field(default_factory=lambda: storm_app()._find_workflow("lone"))
 
     def run(self) -> CutResults:
         """Record, judge every image, continue with some; returns the counts."""

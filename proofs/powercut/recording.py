@@ -94,9 +94,9 @@ class RecordedService(StormService):
         world.remember()
         return found
 
-    def take_back(self, key: str, task: int = 0) -> None:
+    def _take_back(self, key: str, task: int = 0) -> None:
         """An operator takes an effect back by hand."""
-        super().take_back(key, task)
+        super()._take_back(key, task)
         self._recorded().remember()
 
     def _recorded(self) -> "RecordedWorld":

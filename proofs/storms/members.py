@@ -75,8 +75,8 @@ class StormMember(FleetMember):
         """Send a Node's notices to the world's receivers as well."""
         FleetMember._surround(self, node)  # noqa: SLF001 - as above
         around = self.world.swarm.around
-        if around is not None and node.notifier is not None:
-            shares, delivery = node.notifier.shares, node.notifier.delivery
+        if around is not None and node._notifier is not None:
+            shares, delivery = node._notifier.shares, node._notifier.delivery
             shares.hosts, delivery.poster, delivery.patience = (
                 hosts(),
                 Post(self.world),
@@ -116,9 +116,9 @@ def slots_lost(member: FleetMember) -> list[str]:
     aside for a moment.
     """
     node = member.node
-    if not member.up or node is None or node.agents is None:
+    if not member.up or node is None or node._agents is None:
         return []
-    agents, scheduler = node.agents, node.scheduler
+    agents, scheduler = node._agents, node._scheduler
     setting_aside = scheduler is not None and not scheduler.idle()
     if setting_aside or agents.intake.taking:
         return []

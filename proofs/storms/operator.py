@@ -176,7 +176,7 @@ class RandomOperator:
         at = [service for service in self._world.services.values() if key in service.books]
         if step.state == "undo_failed":
             for service in at:
-                service.take_back(key, handle.number)
+                service._take_back(key, handle.number)
             await handle.settle(
                 step.name, outcome="undone", who="operator", why="taken back", timeout=_PATIENCE
             )
@@ -194,10 +194,10 @@ class RandomOperator:
         """Whether nothing can reach a service any more: no call on the wire, no process that runs an
         attempt.
         """
-        if any(service.under_way.get(key) for service in self._world.services.values()):
+        if any(service._under_way.get(key) for service in self._world.services.values()):
             return False
         for member in self._world.members.values():
             node = member.node
-            if member.up and node is not None and node.agents is not None and task in node.agents.tasks():
+            if member.up and node is not None and node._agents is not None and task in node._agents.tasks():
                 return False
         return True

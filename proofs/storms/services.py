@@ -94,7 +94,7 @@ class StormService(Service):
             "call", process.name if process else "", task, service=self.name, step=call.step, doing=asked, attempt=call.attempt,
             key=call.key, token=list(call.token), remaining=call.left,
         )  # fmt: skip
-        trouble = self.spell if world.loop.now < self.spell_ends else world.trouble(_ABLE)
+        trouble = self._spell if world.loop.now < self._spell_ends else world.trouble(_ABLE)
         answered: asyncio.Future[Any] = world.loop.create_future()
         self.calls += 1
         answers = trouble not in ("service does it and times out", "service hangs", "service late")
@@ -129,7 +129,7 @@ class StormService(Service):
         return found
 
     def _send(self, sent: "_Sent", delay: float) -> None:
-        self.under_way[sent.about] = self.under_way.get(sent.about, 0) + 1
+        self._under_way[sent.about] = self._under_way.get(sent.about, 0) + 1
         self.world.loop.call_later(delay, sent.arrive, context=Context())
 
     # -- the books ---------------------------------------------------------------------------------
@@ -224,7 +224,7 @@ class _Sent:
     def arrive(self) -> None:
         """Reach the service, and send its answer back."""
         service = self.service
-        service.under_way[self.about] -= 1
+        service._under_way[self.about] -= 1
         found = service.carry_out(self)
         if self.answered is not None:
             world = service.world

@@ -258,7 +258,7 @@ def _submission(app: App) -> None:
             raise Permanent("we do not take this order")
         if struck == "handler fails":
             raise LookupError("no such customer, yet")
-        workflow: Any = app.find_workflow(order["workflow"])
+        workflow: Any = app._find_workflow(order["workflow"])
         plan: Plan[Any] = workflow.plan(order["order"])
         return plan
 
@@ -274,7 +274,7 @@ def orders(app: App, rng: random.Random, count: int, only: str | None = None) ->
         name = only or ("place_order" if rng.random() < 0.4 else rng.choice(names))
         if name == "held" and only is None and n % 2:
             name = "held_apart"
-        workflow = app.find_workflow(name)
+        workflow = app._find_workflow(name)
         order = f"o{n}" + "x" * rng.randrange(4)
         found.append(Order(workflow, (order,), f"{name}-{n}", rng.choice((0, 0, 0, 5))))
     return found

@@ -31,22 +31,6 @@ GROUPS: Mapping[str, Sequence[str]] = {
 }  # fmt: skip
 """The names of ``makegood`` by subject. Errors make the last group."""
 
-INTERNAL: Mapping[str, Sequence[str]] = {
-    "Action": (
-        "decoded", "encoded", "fitted", "made_good", "policy", "prepared", "probe_fn", "probed", "template", "undo_fn", "undoable",
-    ),
-    "Agent": ("find",),
-    "App": ("addresses", "find_action", "find_workflow"),
-    "Call": ("traced",),
-    "FakeService": ("ask_now", "carried_out", "spell", "spell_ends", "take_back", "under_way"),
-    "Inbox": ("checked", "pause", "prepare", "read"),
-    "Node": ("agents", "infos", "notifier", "scheduler"),
-    "Options": ("poll_seconds", "receivers"),
-    "Plan": ("fingerprint", "returns_type"),
-    "Workflow": ("find_action", "plan_from"),
-}  # fmt: skip
-"""What other parts of makegood ask of a class, and users need not."""
-
 VALUES: Mapping[str, str] = {
     "NOTHING": "For ``undo=mg.NOTHING``: the action only reads, or its effect is harmless. makegood lists the effect as long as it is in place.",
     "NOT_HAPPENED": "What a probe returns if certainly nothing happened.",
@@ -80,7 +64,7 @@ def _entry(module: str, name: str) -> str:
     one = getattr(importlib.import_module(module), name)
     if inspect.isclass(one):
         options = [":members:", ":inherited-members: object, Exception, BaseException, tuple"]
-        if hidden := [*OLD.get(name, ()), *INTERNAL.get(name, ())]:
+        if hidden := OLD.get(name):
             options.append(f":exclude-members: {', '.join(hidden)}")
         return _directive("autoclass", f"{module}.{name}", options)
     if not callable(one):

@@ -129,7 +129,7 @@ class Options:
             key_of(secret, "alert_secret")
         for secret in (self.webhook_secret or "").split():
             key_of(secret, "webhook_secret")
-        for host, secrets in self.receivers.items():
+        for host, secrets in self._receivers.items():
             entry(host, "webhook_secrets")
             for secret in secrets or [""]:
                 key_of(secret, f"webhook_secrets of {host!r}")
@@ -150,11 +150,11 @@ class Options:
         return tuple((self.alert_secret or "").split())
 
     @property
-    def receivers(self) -> dict[str, tuple[str, ...]]:
+    def _receivers(self) -> dict[str, tuple[str, ...]]:
         """The secrets of each receiver that has its own, by its entry."""
         return {host: tuple(secrets.split()) for host, secrets in (self.webhook_secrets or {}).items()}
 
     @property
-    def poll_seconds(self) -> float | None:
+    def _poll_seconds(self) -> float | None:
         """``poll_every`` in seconds, or None."""
         return None if self.poll_every is None else seconds(self.poll_every, name="poll_every")

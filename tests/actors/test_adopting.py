@@ -53,8 +53,8 @@ async def test_a_full_scheduler_leaves_it_to_be_claimed_and_all_end(store: Store
     options = Options(heartbeat="1h", dead_after="3h", poll_every=None, drain="1s", max_tasks=3)
     async with Node(app, store, roles=BOTH, options=options) as node:
         tasks = await asyncio.gather(*(node.client.submit(chain, f"{n}") for n in range(40)))
-        assert node.scheduler is not None
-        assert node.scheduler.held() <= 3
+        assert node._scheduler is not None
+        assert node._scheduler.held() <= 3
         assert [await task.result(timeout="60s") for task in tasks] == [f"{n}" for n in range(40)]
 
 
@@ -92,8 +92,8 @@ async def test_it_ends_although_the_submission_of_another_fails(store: Store) ->
         again = await node.client.submit(chain, "warm", key="k")
         assert not again.created
         assert await again.result(timeout="60s") == "warm"
-        assert node.scheduler is not None
-        assert node.scheduler.idle()
+        assert node._scheduler is not None
+        assert node._scheduler.idle()
 
 
 async def test_of_several_submitted_at_once_only_the_one_that_is_refused_fails(
@@ -111,8 +111,8 @@ async def test_of_several_submitted_at_once_only_the_one_that_is_refused_fails(
         for task, result in ((first, "0"), (last, "2")):
             assert isinstance(task, mg.TaskHandle)
             assert await task.result(timeout="60s") == result
-        assert node.scheduler is not None
-        assert node.scheduler.idle()
+        assert node._scheduler is not None
+        assert node._scheduler.idle()
 
 
 async def test_many_submitted_at_once_share_few_calls_of_the_store(store: Store) -> None:

@@ -154,8 +154,8 @@ async def test_an_async_action_is_halted_at_its_complete_by_and_nothing_is_said(
         assert (step.state, step.attempt, step.failures) == ("running", 1, 0), (
             "silence is the Supervisor's to judge"
         )
-        assert node.agents is not None
-        slots = node.agents.slots["shop/bank"]  # lent while the store is asked for requests
+        assert node._agents is not None
+        slots = node._agents.slots["shop/bank"]  # lent while the store is asked for requests
         await eventually(lambda: slots.free == 10, "all slots to be free")
 
 

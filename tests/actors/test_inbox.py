@@ -182,7 +182,7 @@ async def test_a_message_that_is_delivered_to_two_processes_makes_one_task(
     """The first one holds it for longer than its lease; whoever is second finds that it is not his any more."""
     await prepare(store)
     inbox, threads = make().app.inboxes["orders"], DaemonThreads(2, "inbox")
-    inbox.prepare()
+    inbox._prepare()
     one, two = (
         Acceptor(s, threads, clock=SystemClock(), rng=random.Random(n), telemetry=None)
         for n, s in enumerate((store, other))

@@ -106,8 +106,8 @@ async def results(tasks: list[TaskHandle[Any]]) -> None:
 
 def slots_of(node: Node) -> Slots:
     """Return the slots of the payments agent."""
-    assert node.agents is not None
-    return node.agents.slots["shop/payments"]
+    assert node._agents is not None
+    return node._agents.slots["shop/payments"]
 
 
 def state_of(node: Node) -> str:
@@ -370,8 +370,8 @@ async def test_what_the_command_line_shows_is_in_the_heartbeat(store: Store, oth
     app, buy = shop(bank, concurrency=7, rate="1000/s", breaker=mg.Breaker())
     async with nodes(app, store, other, "together") as (agents, node):
         await results(await submit(node, buy, 3))
-        assert agents.agents is not None
-        (info,) = agents.agents.infos()
+        assert agents._agents is not None
+        (info,) = agents._agents.infos()
     assert (info.agent, info.slots, info.used, info.calls, info.failed) == ("shop/payments", 7, 0, 3, 0)
     assert (info.success, info.circuit, info.reset, info.most, info.rate) == (1.0, "closed", 0.0, 7, 1000.0)
 

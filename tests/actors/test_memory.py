@@ -60,8 +60,8 @@ async def submitted(
 
 def of(node: Node) -> Any:
     """Return the Scheduler of a process."""
-    assert node.scheduler is not None
-    return node.scheduler
+    assert node._scheduler is not None
+    return node._scheduler
 
 
 async def settled(node: Node, reached: Callable[[], bool], what: str) -> None:

@@ -336,8 +336,8 @@ async def test_a_task_tells_its_states_while_it_runs(store: Store) -> None:
         webhook_secret="whsec_c2VjcmV0c2VjcmV0c2VjcmV0c2VjcmV0",
     )
     async with Node(app, store, roles=("scheduler", "agent"), options=options) as node:
-        assert node.notifier is not None
-        node.notifier.delivery.poster = shop
+        assert node._notifier is not None
+        node._notifier.delivery.poster = shop
         task = await node.client.submit(chain, "a", reply_to="https://shop.example/", correlation_id="c-1")
         await task.result(timeout="60s")
         await told(store)

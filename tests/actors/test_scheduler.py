@@ -150,7 +150,7 @@ async def test_the_inbox_is_read_once_turns_have_ended_that_left_no_room_for_it(
 
     monkeypatch.setattr(Wakeups, "rest", resting)
     async with Node(None, store, roles=("scheduler",), options=QUIET) as node:
-        scheduler = node.scheduler
+        scheduler = node._scheduler
         assert scheduler is not None
         async with asyncio.timeout(60):
             await rested.wait()

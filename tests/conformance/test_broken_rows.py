@@ -193,9 +193,9 @@ async def test_a_number_where_sqlite_should_have_a_value_is_put_aside(
     await write(world, f"update {{task}} set result = {number} where id = {tasks[0]}")
     await write(world, f"update {{step}} set late = {number} where task = {tasks[1]}")
     async with Node(app, store, roles=("scheduler", "agent"), options=QUIET) as node:
-        assert node.scheduler is not None
+        assert node._scheduler is not None
         defects: list[Exception] = []
-        node.scheduler.turns.listeners.defect = defects.append
+        node._scheduler.turns.listeners.defect = defects.append
         for task in tasks:
             await until(partial(_at_rest, store, task), "each task to be at rest")
         assert defects == []
@@ -242,13 +242,13 @@ async def test_an_exception_that_comes_again_with_a_task_counts_against_that_tas
         return found
 
     async with Node(app, store, roles=("scheduler", "agent"), options=QUIET) as node:
-        assert node.scheduler is not None
+        assert node._scheduler is not None
         monkeypatch.setattr(store.tasks, "commit", commit)
         monkeypatch.setattr(store.tasks, "load", load)
         tasks = [await node.client.submit(chain, n) for n in range(20)]
         guilty.append(tasks[7].number)
         if where == "load":
-            node.scheduler.tasks.mistrust(task.number for task in tasks)
+            node._scheduler.tasks.mistrust(task.number for task in tasks)
         gate.set()
         for n, task in enumerate(tasks):
             if n != 7:
@@ -266,13 +266,13 @@ async def test_tasks_whose_rows_do_not_fit_together_are_put_to_error_when_they_a
     gate = asyncio.Event()
     app, chain = app_of(2, gate)
     async with Node(app, store, roles=("scheduler", "agent"), options=QUIET) as node:
-        assert node.scheduler is not None
+        assert node._scheduler is not None
         tasks = [await node.client.submit(chain, n) for n in range(7)]
         for task in tasks[:6]:
             sql = """insert into {request} (task, idx, attempt, kind, agent, action, priority, isolate, starved, sent_at, within,
                 complete_by, answered) values (?, 77, 0, 'timer', '', '', 0, ?, ?, 0, 0, 0, ?)"""
             await write(world, sql, task.number, False, False, False)  # a timer of a step that is not there
-        node.scheduler.tasks.mistrust(task.number for task in tasks)
+        node._scheduler.tasks.mistrust(task.number for task in tasks)
         for task in tasks[:6]:
             await until(partial(_at_rest, store, task.number), "each broken task to be at rest")
         gate.set()

@@ -255,8 +255,8 @@ async def test_whoever_watches_attempts_may_fail_and_they_are_answered(store: St
             raise LookupError("a watcher's defect")
 
     async with Node(app, store, options=QUIET) as node:
-        assert node.agents is not None
-        node.agents.attempts.runner = Broken()
+        assert node._agents is not None
+        node._agents.attempts.runner = Broken()
         task = await node.client.submit(buy, "o")
         with pytest.raises(mg.TaskInError, match="LookupError: a watcher's defect"):
             await task.result(timeout="60s")

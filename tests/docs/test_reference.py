@@ -26,8 +26,6 @@ from makegood.store.views import (
 )
 
 ROOT = Path(__file__).resolve().parents[2] / "docs/reference"
-INTERNAL = frozenset(["infos"])
-"""What telemetry asks a process."""
 
 
 def section(page: str, title: str) -> str:
@@ -47,7 +45,7 @@ def methods(cls: type) -> dict[str, Any]:
     """Return the methods of a class that users call, old names aside."""
     old = OLD.get(cls.__name__, {})
     found = {name: getattr(cls, name) for name in dir(cls) if not name.startswith("_") and name not in old}
-    return {name: value for name, value in found.items() if callable(value) and name not in INTERNAL}
+    return {name: value for name, value in found.items() if callable(value)}
 
 
 @pytest.mark.parametrize(

@@ -68,7 +68,7 @@ def test_values_of_the_environment_get_their_types(tmp_path: Path) -> None:
     settings = load({}, environ, tmp_path)
     assert settings.options.slots == 12
     assert settings.options.number("heartbeat") == 0.5
-    assert settings.options.poll_seconds is None
+    assert settings.options._poll_seconds is None
     assert settings.color == "never"
     assert settings.store == DEFAULT_URL
 
@@ -120,13 +120,13 @@ def test_secrets_of_receivers_are_read_from_a_table_and_from_the_environment(tmp
         f'[webhook_secrets]\n"a.example.com:8443" = "@{tmp_path}/one"\n"*.b.example" = "@{tmp_path}/two"\n',
     )
     options = load({}, {}, tmp_path).options
-    assert options.receivers == {"a.example.com:8443": (ONE,), "*.b.example": (TWO, THREE)}
+    assert options._receivers == {"a.example.com:8443": (ONE,), "*.b.example": (TWO, THREE)}
     assert ONE not in repr(options)
     environ = {
         "MAKEGOOD_WEBHOOK_SECRETS": f"a.example.com={ONE} a.example.com=@{tmp_path}/two [::1]:80={THREE}"
     }
     settings = load({}, environ, tmp_path)
-    assert settings.options.receivers == {"a.example.com": (ONE, TWO, THREE), "[::1]:80": (THREE,)}
+    assert settings.options._receivers == {"a.example.com": (ONE, TWO, THREE), "[::1]:80": (THREE,)}
     assert settings.origins["webhook_secrets"] == "MAKEGOOD_WEBHOOK_SECRETS"
 
 

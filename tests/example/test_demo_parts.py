@@ -129,7 +129,7 @@ def scene() -> display.Scene:
         Place("supervisor-1", "supervisor", 4713, State.RUNNING),
     ]
     seen.leader = 4713
-    seen.events.append((1.0, Event("killed", "agent-1", 4711, "agent killed")))
+    seen.events.append((1.0, Event("killed", "agent-1", 4711, "the agent was killed")))
     return seen
 
 
@@ -152,7 +152,7 @@ def test_the_lights_stand_beside_long_events() -> None:
     """In a narrow terminal the events wrap; whether a process runs is still seen."""
     seen = scene()
     seen.events.append(
-        (12.3, Event("healed", "agent-2", 4711, "4 requests that it held went on without it " * 3))
+        (12.3, Event("healed", "agent-2", 4711, "4 requests that it held continued elsewhere " * 3))
     )
     console = Console(width=90, record=True, file=io.StringIO())
     console.print(display.drawn(seen, 90))
@@ -164,7 +164,7 @@ def test_the_drawn_screen_names_who_was_killed_who_runs_and_who_leads() -> None:
     console.print(display.drawn(scene(), 120))
     text = console.export_text()
     console.file.close()
-    assert "agent killed" in text
+    assert "the agent was killed" in text
     assert any("scheduler-1" in line and "4712" in line for line in text.splitlines())
     assert any("agent-1" in line and "killed" in line for line in text.splitlines())
     assert "supervisor-1 ★" in text
@@ -185,10 +185,10 @@ def test_json_is_one_object_per_line_and_progress_comes_seldom(capsys: pytest.Ca
 def test_in_a_pipe_lines_are_written(capsys: pytest.CaptureFixture[str]) -> None:
     shown = display.screen(as_json=False)
     assert isinstance(shown, display.PlainScreen)
-    shown.event(scene(), Event("killed", "agent-1", 4711, "agent killed"))
+    shown.event(scene(), Event("killed", "agent-1", 4711, "the agent was killed"))
     shown.report(report(Finding(Kind.CHARGED_TWICE, "o-1", "charge again")))
     said = capsys.readouterr().out
-    assert "killed   agent-1 (4711): agent killed" in said
+    assert "killed   agent-1 (4711): the agent was killed" in said
     assert "\x1b" not in said
     assert "FINDING  order o-1: charged twice" in said
     assert any(line.split() == ["charged", "twice", "1", "<--", "!"] for line in said.splitlines())

@@ -6,8 +6,10 @@ of them a bad sample: a rule that cannot fail proves nothing.
 
 import ast
 import re
+import tomllib
 from collections.abc import Iterator, Mapping
 from itertools import pairwise
+from pathlib import Path
 
 Finding = tuple[int, str]
 FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
@@ -178,8 +180,14 @@ def sleeping(tree: ast.Module) -> Iterator[Finding]:
                 yield node.lineno, "sleeps; wait for an event instead, or move the test to tests/processes"
 
 
-PUBLIC_IN_SPITE_OF_IT = frozenset({"_replace", "_fields", "_asdict", "_make", "_fixtureinfo"})
-"""What a named tuple documents, and the one thing of pytest's that a hook cannot do without."""
+ROOMS_ASK = frozenset(
+    tomllib.loads((Path(__file__).parents[2] / "pyproject.toml").read_text(encoding="utf-8"))
+    ["tool"]["ruff"]["lint"]["flake8-self"]["extend-ignore-names"]
+)  # fmt: skip
+"""What rooms ask of a class that users hold."""
+
+PUBLIC_IN_SPITE_OF_IT = ROOMS_ASK | {"_replace", "_fields", "_asdict", "_make", "_fixtureinfo"}
+"""Those, what a named tuple documents, and the one thing of pytest's that a hook cannot do without."""
 
 
 def private_attributes(tree: ast.Module) -> Iterator[Finding]:

@@ -89,11 +89,11 @@ def acknowledged_without_the_task(m: pytest.MonkeyPatch) -> None:
     """An inbox acknowledges a message in a transaction of its own, before the task that it becomes."""
 
     async def hasty(self: Acceptor, inbox: Inbox[Any], message: QueueMessage) -> Any:
-        payload = inbox.read(message.body)
+        payload = inbox._read(message.body)
         await self._store.queues.acknowledge_messages([(message.seq, message.tries)])
 
         async def work(caller: Caller) -> Any:
-            plan = inbox.checked(await self._called(inbox, payload, Transaction(caller, None, message)))
+            plan = inbox._checked(await self._called(inbox, payload, Transaction(caller, None, message)))
             assert plan is not None
             return await self._submit(caller, plan, message)
 

@@ -80,7 +80,9 @@ def test_a_key_that_is_not_passed_on_is_found_and_replayed(folder: pytest.Pytest
         r"DOUBLE EFFECT: step charge_without_key was done 2 times at payments, at \d+\.\d+ s and again", text
     )
     assert "Why: payments honours keys, but it was not told one" in text
-    assert re.search(r"^>> .* payments: do charge_without_key/1/do -> ok, stands 2 times", text, re.MULTILINE)
+    assert re.search(
+        r"^>> .* payments: do charge_without_key/1/do -> ok, is in place 2 times", text, re.MULTILINE
+    )
     command = shlex.split(told[0].partition("pytest ")[2])
     again = folder.runpytest_subprocess("-p", "no:cacheprovider", *command)
     again.assert_outcomes(failed=1)
@@ -111,7 +113,7 @@ def test_a_service_that_honours_neither_fails_and_says_why(folder: pytest.Pytest
     assert "DOUBLE EFFECT: step charge was done 2 times at payments" in text
     assert "Why: payments honours no keys: whoever asks twice is served twice" in text
     assert "retry=mg.NEVER" in text
-    assert re.search(r"^>> .* stands 2 times", text, re.MULTILINE)
+    assert re.search(r"^>> .* is in place 2 times", text, re.MULTILINE)
 
 
 def test_what_may_never_be_repeated_ends_whole_at_a_service_without_keys(folder: pytest.Pytester) -> None:
@@ -133,7 +135,7 @@ def test_a_late_request_after_its_undo_wants_a_token_or_a_memory(folder: pytest.
     found = run(folder, late.format(how=", token=False", workflow="place_order", step="charge"))
     found.assert_outcomes(failed=1)
     text = "\n".join(failure(found))
-    assert "LEFT STANDING: step charge is undone, yet what it did at payments" in text
+    assert "LEFT IN PLACE: step charge is undone, yet what it did at payments" in text
     assert "the request arrived after its undo, and payments compares no tokens" in text
     assert "remembers=True" in text
     settled = late.format(how=", token=False", workflow="settled_order", step="charge_settled")

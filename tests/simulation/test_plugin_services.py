@@ -192,12 +192,12 @@ RIGHT = [
 
 NOT_TOLD = r"DOUBLE EFFECT[^\n]*\n *Why: it honours keys, but it was not told one"
 TWICE = r"DOUBLE EFFECT[^\n]*\n *Why: it honours no keys: whoever asks twice is served twice.*retry=mg\.NEVER"
-OUTLIVED = r"LEFT STANDING[^\n]*\n *Why: the request arrived after its undo.*remembers=True"
-NOT_NAMED = r"LEFT STANDING[^\n]*\n *Why: its undo never asked it"
+OUTLIVED = r"LEFT IN PLACE[^\n]*\n *Why: the request arrived after its undo.*remembers=True"
+NOT_NAMED = r"LEFT IN PLACE[^\n]*\n *Why: its undo never asked it"
 NO_NAME = (
-    r"LEFT STANDING[^\n]*\n *Why: its undo asked it, but could not say what to take back.*retry=mg\.NEVER"
+    r"LEFT IN PLACE[^\n]*\n *Why: its undo asked it, but could not say what to take back.*retry=mg\.NEVER"
 )
-LATE = r"LEFT STANDING[^\n]*\n *Why: the request arrived after its undo.*retry=mg\.NEVER"
+LATE = r"LEFT IN PLACE[^\n]*\n *Why: the request arrived after its undo.*retry=mg\.NEVER"
 NOT_FENCED = r"DOUBLE EFFECT[^\n]*\n *Why: it was asked whether that had happened.*fences=True"
 NO_TOKEN = r"DOUBLE EFFECT[^\n]*\n *Why: it was asked to refuse what is older, but not told.*headers"
 NOT_FOUND = r"DOUBLE EFFECT[^\n]*\n *Why: the probe did not find what it had done.*arguments"

@@ -217,7 +217,7 @@ def test_an_undo_that_takes_back_what_another_task_did_is_found() -> None:
         second.assert_undone()
 
     with pytest.raises(
-        UnprovedError, match=r"NOTHING STANDS: step charge of task \w+ is done.*\n.*another task.*unique"
+        UnprovedError, match=r"NOTHING IN PLACE: step charge of task \w+ is done.*\n.*another task.*unique"
     ):
         played(script)
 

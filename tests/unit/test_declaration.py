@@ -67,9 +67,9 @@ def test_an_action_keeps_its_function_and_knows_where_it_belongs() -> None:
         "shop/payments/take",
     )
     assert action.agent.actions == {"take": action}
-    assert action.agent.find("bill") is action
-    assert action.agent.find("take") is action
-    assert action.agent.find("other") is None
+    assert action.agent._find("bill") is action
+    assert action.agent._find("take") is action
+    assert action.agent._find("other") is None
     assert action.__doc__ == charge.__doc__
     assert inspect.signature(action) == inspect.signature(charge)
     assert "shop/payments/take" in repr(action)
@@ -88,16 +88,16 @@ def test_the_policy_says_all_that_the_rules_need() -> None:
         recover=Recover(threshold=2, wait="1s", extended="1m", then="hold"),
         remembers=True,
     )
-    assert not action.made_good
-    assert not action.undoable
+    assert not action._made_good
+    assert not action._undoable
     action.undo(complete_within=timedelta(minutes=2), recover=Recover(threshold=7, wait="2s", extended="3s"))(
         refund
     )
     action.probe(fences=True)(find)
-    assert action.made_good
-    assert action.undoable
+    assert action._made_good
+    assert action._undoable
     assert action.retry.tries == 4
-    assert action.policy == Policy(
+    assert action._policy == Policy(
         within=30.0, threshold=2, wait=1.0, extended=60.0, then="hold", undoable=True, undo_within=120.0, undo_threshold=7,
         undo_wait=2.0, undo_extended=3.0, remembers=True, probe=True, fences=True,
     )  # fmt: skip
@@ -106,7 +106,7 @@ def test_the_policy_says_all_that_the_rules_need() -> None:
 def test_an_undo_is_as_patient_as_its_action_unless_it_says_otherwise() -> None:
     action = declared(recover=Recover(threshold=1, wait="2s", extended="4s"))
     assert action.undo(refund) is refund
-    policy = action.policy
+    policy = action._policy
     assert (policy.undo_within, policy.undo_threshold, policy.undo_wait, policy.undo_extended) == (
         30.0,
         1,
@@ -117,17 +117,17 @@ def test_an_undo_is_as_patient_as_its_action_unless_it_says_otherwise() -> None:
 
 def test_nothing_and_no_return_make_good_without_an_undo() -> None:
     harmless, final = declared(undo=NOTHING), declared(no_return=True)
-    assert harmless.made_good
-    assert final.made_good
-    assert not harmless.policy.undoable
-    assert (final.policy.undoable, final.policy.no_return) == (False, True)
+    assert harmless._made_good
+    assert final._made_good
+    assert not harmless._policy.undoable
+    assert (final._policy.undoable, final._policy.no_return) == (False, True)
 
 
 def test_a_policy_looked_at_too_early_is_not_the_last_word() -> None:
     action = declared()
-    assert action.policy.probe is False
+    assert action._policy.probe is False
     action.probe(find)
-    assert action.policy.probe is True
+    assert action._policy.probe is True
 
 
 # -- misuse ----------------------------------------------------------------------------------------------------------------

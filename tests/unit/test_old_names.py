@@ -87,7 +87,7 @@ def test_an_action_may_say_settle_for_remembers(said: pytest.LogCaptureFixture) 
         action: mg.Action[..., Any] = (
             mg.App("shop").agent("bank").action(complete_within="1s", **options)(_nothing)
         )
-        return action.policy
+        return action._policy
 
     policy = declared(settle=True, name="pay")
     assert policy == declared(remembers=True, name="pay")

@@ -12,8 +12,8 @@ def test_durations_are_taken_in_every_form_and_read_as_seconds() -> None:
     options = Options(supervise_every="500ms", lease=3, poll_every=None)
     assert options.number("supervise_every") == 0.5
     assert options.number("lease") == 3.0
-    assert options.poll_seconds is None
-    assert Options().poll_seconds == 1.0
+    assert options._poll_seconds is None
+    assert Options()._poll_seconds == 1.0
 
 
 @pytest.mark.parametrize(

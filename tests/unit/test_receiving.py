@@ -64,14 +64,14 @@ def test_a_body_is_read_as_the_annotation_says() -> None:
     @app.inbox("orders")
     def accept(order: Local, tx: mg.Transaction) -> None: ...
 
-    assert accept.read(b'{"id":"o-1"}') == Local("o-1")
+    assert accept._read(b'{"id":"o-1"}') == Local("o-1")
     with pytest.raises(mg.PayloadError, match="the message to shop's inbox orders does not fit Local"):
-        accept.read(b"{}")
+        accept._read(b"{}")
 
     @app.inbox("any")
     def whatever(order: Any, tx: mg.Transaction) -> None: ...
 
-    assert whatever.read(b'{"id":1}') == {"id": 1}
+    assert whatever._read(b'{"id":1}') == {"id": 1}
 
 
 def test_waits_grow_until_the_message_is_given_up() -> None:
@@ -80,7 +80,7 @@ def test_waits_grow_until_the_message_is_given_up() -> None:
     @app.inbox("orders", retry=mg.Retry(tries=4, wait="1s", factor=10, longest="30s"))
     def accept(order: Order, tx: mg.Transaction) -> None: ...
 
-    assert [accept.pause(tries) for tries in (1, 2, 3, 4)] == [1.0, 10.0, 30.0, 30.0]
+    assert [accept._pause(tries) for tries in (1, 2, 3, 4)] == [1.0, 10.0, 30.0, 30.0]
 
 
 def test_a_transaction_outside_of_an_inbox_has_no_message() -> None:

@@ -89,4 +89,4 @@ def test_inputs_without_names_that_are_needed_are_refused() -> None:
     def sell(**more: int) -> None: ...
 
     with pytest.raises(DefinitionError, match="takes any names"):
-        sell.plan_from([1])
+        sell._plan_from([1])

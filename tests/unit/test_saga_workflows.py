@@ -93,7 +93,7 @@ def plainly(lines: list[Line]) -> object:
 
 def carry_out(request: Request) -> bytes:
     """Do what an agent does."""
-    fn = shop.find_action(request.agent, request.action).fn
+    fn = shop._find_action(request.agent, request.action).fn
     given = msgspec.json.decode(request.args)
     types = typing.get_type_hints(fn)
     assert list(given) == list(inspect.signature(fn).parameters)

@@ -222,9 +222,9 @@ def test_bare_decorator_and_options() -> None:
     assert (one.name, one.within, one.on_failure, one.__doc__) == ("one", None, "undo", "Do nothing.")
     assert one.plan().returns_type is type(None)
     assert app.workflows == {"one": one}
-    assert app.find_workflow("one") is one
-    assert shop.find_workflow("buy") is place_order
-    assert app.find_workflow("two") is None
+    assert app._find_workflow("one") is one
+    assert shop._find_workflow("buy") is place_order
+    assert app._find_workflow("two") is None
     assert place_order.fn(ORDER) if False else place_order.fn.__name__ == "place_order"
 
 
@@ -375,16 +375,16 @@ def test_plans_in_several_threads_do_not_disturb_each_other() -> None:
 def test_an_app_knows_its_agents_actions_and_workflows() -> None:
     app, act = small()
     new = app.agents["a"].action(complete_within=1, undo=NOTHING, name="new", formerly=("old",))(lambda: 1)
-    assert app.find_action("a", "act") is act
-    assert app.find_action("a", "old") is new
-    assert app.addresses() == {"small/a/act": act, "small/a/new": new, "small/a/old": new}
+    assert app._find_action("a", "act") is act
+    assert app._find_action("a", "old") is new
+    assert app._addresses() == {"small/a/act": act, "small/a/new": new, "small/a/old": new}
     assert repr(app) == "<app small>"
     for agent, name in (("a", "gone"), ("b", "act")):
         with pytest.raises(
             UnknownActionError,
             match=rf"declares no action {agent}/{name}: declare it again, or pass formerly=",
         ):
-            app.find_action(agent, name)
+            app._find_action(agent, name)
 
 
 def test_names_are_unique_and_allowed() -> None:

@@ -49,7 +49,7 @@ class AttemptRunner:
         """Return the answer of one attempt, or None for silence."""
         request = attempt.request
         try:
-            fn, kwargs = action.prepared(request)
+            fn, kwargs = action._prepared(request)
         except (
             PayloadError
         ) as unfit:  # the code changed under a waiting step, or a value is not what its annotation says
@@ -141,7 +141,7 @@ def _answered(attempt: Attempt, action: Action[..., Any], value: object) -> Task
         said = f"{request.action} returned {named}, which is what a probe answers: return the result itself"
         return _message(request, "gave_up", error=said, final=True)
     try:
-        return TaskMessage(kind, request.idx, doing, request.attempt, action.encoded(value))
+        return TaskMessage(kind, request.idx, doing, request.attempt, action._encoded(value))
     except (
         PayloadError
     ) as unfit:  # it was done, and its result is lost: in doubt, no retry, undone with result None

@@ -86,7 +86,9 @@ class Attempts:
                 log.info("step %s of task %s is not begun any more", request.step, show(request.task))
                 return
             action, store = slots.actions[request.action], self._identity()
-            enter(Call(request, store.store_id, store.generation, attempt, self._clock, loop, action.decoded))
+            enter(
+                Call(request, store.store_id, store.generation, attempt, self._clock, loop, action._decoded)
+            )
             message = await self.runner.answer(attempt, action)
         except asyncio.CancelledError:
             log.debug(

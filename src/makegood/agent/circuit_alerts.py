@@ -190,5 +190,5 @@ class Circuits(Actor):
 
 def _rests(slots: Slots) -> float:
     """Return the longest rest between two attempts that an agent's actions declare."""
-    policies = [action.policy for action in slots.actions.values()]
+    policies = [action._policy for action in slots.actions.values()]
     return max((max(p.wait, p.extended, p.undo_wait, p.undo_extended) for p in policies), default=0.0)

@@ -123,6 +123,6 @@ class Slots:
         """
         if request.attempt == 1:
             return None
-        policy = self.actions[request.action].policy
+        policy = self.actions[request.action]._policy
         wait = {"do": policy.wait, "undo": policy.undo_wait}.get(request.doing, 0.0)
         return now - request.waited - wait

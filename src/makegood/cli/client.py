@@ -22,7 +22,7 @@ def connect(cli: Cli) -> Client:
     options = cli.settings.options
     client = Client(
         cli.settings.store,
-        poll_every=options.poll_seconds or 1.0,
+        poll_every=options._poll_seconds or 1.0,
         queue_limit=options.queue_limit,
         queue_bytes=options.queue_bytes,
         telemetry=traces_of(cli),
@@ -38,7 +38,7 @@ async def looking(cli: Cli) -> AsyncIterator[Client]:
     store = open_store(cli.settings.store)
     try:
         await store.open(looking=True)
-        async with Client(store, poll_every=cli.settings.options.poll_seconds or 1.0) as client:
+        async with Client(store, poll_every=cli.settings.options._poll_seconds or 1.0) as client:
             yield client
     finally:
         await store.close()

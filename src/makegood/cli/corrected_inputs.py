@@ -29,7 +29,7 @@ def check(
     """
     task = found.task
     if step is None:
-        workflow = app.find_workflow(task.workflow) if task.app == app.name else None
+        workflow = app._find_workflow(task.workflow) if task.app == app.name else None
         if workflow is None:
             raise ConfigError(
                 f"--check: app {app.name!r} declares no workflow {task.app}.{task.workflow}, which this task is one of"
@@ -37,7 +37,7 @@ def check(
         return workflow, _planned(workflow, inputs) if isinstance(inputs, list) else inputs
     view = next((view for view in found.steps if view.name == step), None)
     if view is not None and view.kind == "action" and isinstance(inputs, dict):
-        annotations = app.find_action(view.agent, view.action).fitted().annotations
+        annotations = app._find_action(view.agent, view.action)._fitted().annotations
         for name in inputs.keys() & annotations.keys():
             what = f"the argument {name} of {step}"
             decode(encode(inputs[name], what=what), annotations[name], what)
@@ -46,7 +46,7 @@ def check(
 
 def _planned(workflow: Workflow[..., Any], inputs: list[Any]) -> Plan[Any]:
     try:
-        return workflow.plan_from(inputs)
+        return workflow._plan_from(inputs)
     except MakegoodError:
         raise
     except Exception as wrong:

@@ -115,7 +115,7 @@ def _fitted(action: Action[Any, Any]) -> Fitted | None:
     None when its annotations cannot be used, which ``check`` reports by itself.
     """
     try:
-        return action.fitted()
+        return action._fitted()
     except DefinitionError:
         return None
 

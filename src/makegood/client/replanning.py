@@ -34,7 +34,7 @@ def replanned(workflow: Workflow[..., Any], found: TaskDetail, inputs: Sequence[
             f"task {show(task.id)} is one of {task.app}.{task.workflow}, not of {workflow.address}: pass the workflow that it was "
             f"submitted with"
         )
-    plan = inputs if isinstance(inputs, Plan) else workflow.plan_from(inputs)
+    plan = inputs if isinstance(inputs, Plan) else workflow._plan_from(inputs)
     if (plan.app, plan.workflow) != (task.app, workflow.name):
         raise ConfigError(f"inputs= is a plan of {plan.app}.{plan.workflow}, not of {workflow.address}")
     stored = [step.plan for step in found.steps if step.plan is not None]
@@ -49,7 +49,7 @@ def _as_stored(workflow: Workflow[..., Any], old: StepPlan, new: StepPlan) -> St
     """Return a step under the name that its action had at submission, if it is the same action."""
     body = tuple(_as_stored(workflow, *pair) for pair in zip(old.body, new.body, strict=False))
     new = replace(new, body=(*body, *new.body[len(body) :]))
-    if old.action == new.action or workflow.find_action(old.agent, old.action) is not workflow.find_action(
+    if old.action == new.action or workflow._find_action(old.agent, old.action) is not workflow._find_action(
         new.agent, new.action
     ):
         return new

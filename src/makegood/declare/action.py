@@ -88,7 +88,7 @@ class Shared:
     def find(self, agent: str, name: str) -> "Action[..., Any] | None":
         """Return the action that has or had this name; None if there is none."""
         declared = self.agents.get(agent)
-        return None if declared is None else declared.find(name)
+        return None if declared is None else declared._find(name)
 
     def outside(self, name: str) -> None:
         """Report a call outside a plan to the plans that other threads are building: it may belong to one of
@@ -141,8 +141,8 @@ class Action(Generic[P, R]):
         self._functions = Fitting(fn, self.parameters, where=self.address, name=name)
         self._undo_terms: tuple[float, Recover] = (terms.within, terms.recover)
         self._fences = False
-        self._policy: Policy | None = None
-        self._fitted: Fitted | None = None
+        self._kept_policy: Policy | None = None
+        self._kept_fitted: Fitted | None = None
         self._templates: OrderedDict[tuple[Ref, ...], Template] = OrderedDict()
         functools.update_wrapper(self, fn, updated=())
         self._refit()
@@ -194,7 +194,7 @@ class Action(Generic[P, R]):
             raise DefinitionError(f"{where}: recover={recover!r}: pass mg.Recover(...)")
 
         def declare(undo: Any) -> Any:
-            if self.undoable:
+            if self._undoable:
                 raise DuplicateNameError(f"{self.address} has an undo already: an action has one")
             self._fits(undo, where, undoes=True)
             self._functions.undo, self._undo_terms = undo, (least, recover or self.terms.recover)
@@ -256,52 +256,52 @@ class Action(Generic[P, R]):
         """Fit the functions together, or do so at first use if an annotation names something not defined
         yet.
         """
-        self._policy = self._fitted = None
+        self._kept_policy = self._kept_fitted = None
         names = names_around()
         if self._functions.evaluates(names):
-            self._fitted = self._functions.fit(names)
+            self._kept_fitted = self._functions.fit(names)
 
     # -- what plans and agents need --------------------------------------------------------------------------
 
     @property
-    def made_good(self) -> bool:
+    def _made_good(self) -> bool:
         """Whether the action declares how it is made good."""
         terms = self.terms
         return terms.nothing or terms.no_return or self._functions.undo is not None
 
     @property
-    def undoable(self) -> bool:
+    def _undoable(self) -> bool:
         """Whether there is an undo to run."""
         return self._functions.undo is not None
 
     @property
-    def probed(self) -> bool:
+    def _probed(self) -> bool:
         """Whether there is a probe to run."""
         return self._functions.probe is not None
 
     @property
-    def undo_fn(self) -> Callable[..., Any] | None:
+    def _undo_fn(self) -> Callable[..., Any] | None:
         """The undo's function; None without one."""
         return self._functions.undo
 
     @property
-    def probe_fn(self) -> Callable[..., Any] | None:
+    def _probe_fn(self) -> Callable[..., Any] | None:
         """The probe's function; None without one."""
         return self._functions.probe
 
     @property
-    def policy(self) -> Policy:
+    def _policy(self) -> Policy:
         """The action's policy for the rules; written into each step."""
-        if self._policy is None:
+        if self._kept_policy is None:
             terms, recover = self.terms, self.terms.recover
             undo_within, undo_recover = self._undo_terms
-            self._policy = Policy(
+            self._kept_policy = Policy(
                 within=terms.within,
                 threshold=recover.threshold,
                 wait=seconds(recover.wait),
                 extended=seconds(recover.extended),
                 then=recover.then,
-                undoable=self.undoable,
+                undoable=self._undoable,
                 undo_within=undo_within,
                 undo_threshold=undo_recover.threshold,
                 undo_wait=seconds(undo_recover.wait),
@@ -312,9 +312,9 @@ class Action(Generic[P, R]):
                 probe=self._functions.probe is not None,
                 fences=self._fences,
             )
-        return self._policy
+        return self._kept_policy
 
-    def template(self, refs: tuple[Ref, ...]) -> Template:
+    def _template(self, refs: tuple[Ref, ...]) -> Template:
         """Return the arguments of a step that are all inputs or results: ``refs`` in the order of the
         parameters.
 
@@ -329,15 +329,15 @@ class Action(Generic[P, R]):
                 self._templates.popitem(last=False)
         return known
 
-    def fitted(self) -> Fitted:
+    def _fitted(self) -> Fitted:
         """Return what is needed to run the action; raises ``DefinitionError`` for annotations that cannot be
         used.
         """
-        if self._fitted is None:
-            self._fitted = self._functions.fit()
-        return self._fitted
+        if self._kept_fitted is None:
+            self._kept_fitted = self._functions.fit()
+        return self._kept_fitted
 
-    def prepared(self, request: Request) -> tuple[Callable[..., Any], dict[str, Any]]:
+    def _prepared(self, request: Request) -> tuple[Callable[..., Any], dict[str, Any]]:
         """Return the function that a request asks for (action, undo or probe) and its arguments, decoded.
 
         Raises ``PayloadError`` if they do not fit the present declaration, or if it has no such function any
@@ -345,7 +345,7 @@ class Action(Generic[P, R]):
         """
         functions = self._functions
         try:
-            fitted = self._fitted or self.fitted()
+            fitted = self._kept_fitted or self._fitted()
             if request.doing == "do":
                 return functions.fn, fitted.args(request.args)
             if request.doing == "undo" and functions.undo is not None and fitted.undo is not None:
@@ -361,7 +361,7 @@ class Action(Generic[P, R]):
             raise PayloadError(f"the {request.doing} of {self.address}: {misfit(wrong)}") from wrong
         raise PayloadError(f"{self.address} declares no {request.doing} any more: declare it again")
 
-    def encoded(self, value: object) -> bytes:
+    def _encoded(self, value: object) -> bytes:
         """Return a result as JSON; raises ``PayloadError``, with size and limit if it is too large."""
         try:
             data = encode(value, limit=self.agent.shared.payload_limit, what=self._result)
@@ -372,14 +372,14 @@ class Action(Generic[P, R]):
                     f"{self.address} returned a coroutine: write async def, or await it"
                 ) from None
             raise
-        fitted = self._fitted or self.fitted()
+        fitted = self._kept_fitted or self._fitted()
         if not fitted.always("return", type(value)):
             check_fits(data, fitted.returns, value, self._result)
         return data
 
-    def decoded(self, value: bytes) -> Any:
+    def _decoded(self, value: bytes) -> Any:
         """Return a result of this action from its JSON; raises ``PayloadError`` if it does not fit."""
-        fitted = self._fitted or self.fitted()
+        fitted = self._kept_fitted or self._fitted()
         try:
             return fitted.result(value)
         except Exception as wrong:  # see ``prepared``
@@ -497,14 +497,14 @@ class Agent:
 
         return declare
 
-    def find(self, name: str) -> Action[..., Any] | None:
+    def _find(self, name: str) -> Action[..., Any] | None:
         """Return the action that has or had this name; None if there is none."""
         found = self.actions.get(name)
         return found or next((a for a in self.actions.values() if name in a.formerly), None)
 
     def _add(self, action: Action[..., Any]) -> None:
         for name in (action.name, *action.formerly):
-            if (other := self.find(name)) is not None:
+            if (other := self._find(name)) is not None:
                 raise DuplicateNameError(
                     f"agent {self.name} has two actions named {name!r}: {_place(other)} and {_place(action)}; rename one, or pass "
                     f'name="..."'

@@ -75,7 +75,7 @@ class Call(msgspec.Struct, eq=False):
     _decoded: Callable[[bytes], Any] | None = None
     """Turns a result's JSON into the action's type."""
 
-    def traced(self, trace: str) -> "Call":
+    def _traced(self, trace: str) -> "Call":
         """Return this call as part of the span named by ``trace``, a ``traceparent``."""
         return replace(self, _request=replace(self._request, trace=trace))
 

@@ -77,11 +77,11 @@ class Inbox(Generic[T]):
     def _annotation(self) -> Any:
         return hints(self.fn, self._names, self.where).get(self._payload, Any)
 
-    def prepare(self) -> Any:
+    def _prepare(self) -> Any:
         """Return the payload's annotation. Raises ``DefinitionError`` when it cannot be evaluated."""
         return self._annotation
 
-    def read(self, body: bytes) -> T:
+    def _read(self, body: bytes) -> T:
         """Return a message's body as the payload that the function takes. Raises ``PayloadError``,
         ``DefinitionError``.
         """
@@ -89,7 +89,7 @@ class Inbox(Generic[T]):
         payload: T = decode(shallow(body, what), self._annotation, what)
         return payload
 
-    def checked(self, answer: object) -> Answered:
+    def _checked(self, answer: object) -> Answered:
         """Return the function's answer. Raises ``DefinitionError`` if it is not a plan."""
         if answer is None or isinstance(answer, Plan):
             return answer
@@ -97,7 +97,7 @@ class Inbox(Generic[T]):
             f"{self.where} answered {type(answer).__name__}: it returns a plan, `return place_order.plan(order)`, or None for no task"
         )
 
-    def pause(self, tries: int) -> float:
+    def _pause(self, tries: int) -> float:
         """Return the wait in seconds after the ``tries``-th delivery, without jitter."""
         pauses = self.retry.pauses()
         return pauses[min(tries, len(pauses)) - 1] if pauses else 0.0

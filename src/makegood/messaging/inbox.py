@@ -74,12 +74,12 @@ class Acceptor:
 
     async def accept(self, inbox: Inbox[Any], message: QueueMessage) -> Submitted | None:
         """Run the inbox's function, submit its plan and acknowledge the message, in one transaction."""
-        payload = inbox.read(message.body)
+        payload = inbox._read(message.body)
 
         async def work(caller: Caller) -> Submitted | None:
             tx = Transaction(caller, None if caller.blocks else asyncio.get_running_loop(), message)
             with self._traced(message):
-                plan = inbox.checked(await self._called(inbox, payload, tx))
+                plan = inbox._checked(await self._called(inbox, payload, tx))
                 answer = None if plan is None else await self._submit(caller, plan, message)
             if not await self._store.queues.accept(caller, (message.seq, message.tries)):
                 raise _LostError(f"message {message.id} is not ours any more")
@@ -258,7 +258,7 @@ class _Reader:
             error,
             exc_info=fault if self._is_new(fault) else None,
         )
-        wait = self.inbox.pause(message.tries) * self._rng.uniform(0.5, 1.5)
+        wait = self.inbox._pause(message.tries) * self._rng.uniform(0.5, 1.5)
         await self._give_back(message, wait, error, dead=dead)
 
     def _is_new(self, fault: BaseException) -> bool:
@@ -308,7 +308,7 @@ class Inboxes(Actor):
     ) -> None:
         declared = tuple(inboxes)
         for inbox in declared:
-            inbox.prepare()
+            inbox._prepare()
         self._threads = DaemonThreads(max(1, sum(inbox.concurrency for inbox in declared)), "inbox")
         acceptor = Acceptor(store, self._threads, clock=clock, rng=rng, telemetry=telemetry)
         self._readers = [

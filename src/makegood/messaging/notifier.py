@@ -253,14 +253,14 @@ class Notifier(Actor):
         hosts, timeout, poll = (
             Hosts((options.webhook_hosts or "").split()),
             options.number("webhook_timeout"),
-            options.poll_seconds,
+            options._poll_seconds,
         )
         poster: Poster = NoPoster()
         if hosts:
             poster = HTTPPoster(
                 hosts,
                 (options.webhook_secret or "").split(),
-                own=options.receivers,
+                own=options._receivers,
                 cause=options.webhook_cause,
                 clock=clock,
                 timeout=timeout,

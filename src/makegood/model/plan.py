@@ -133,7 +133,7 @@ class Plan(msgspec.Struct, Generic[R_co], frozen=True):
     inputs: tuple[bytes, ...]
     returns: Template
     fingerprint: bytes
-    """Stands for the workflow and its inputs: the same key with another fingerprint is a ``KeyConflict``."""
+    """Identifies the workflow and its inputs: the same key with another fingerprint is a ``KeyConflict``."""
     within: float | None = None
     undo_within: float | None = None
     on_failure: OnFailure = "undo"
@@ -141,6 +141,7 @@ class Plan(msgspec.Struct, Generic[R_co], frozen=True):
     priority: int = 0
     correlation_id: str | None = None
     returns_type: Any = None
+    """The annotation of the workflow's result."""
     reply_to: str | None = None
 
     def with_(

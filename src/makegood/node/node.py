@@ -314,9 +314,9 @@ class Node:
             return self._phase
         return "" if self._heartbeat.reaches() else "the store does not answer"
 
-    def infos(self) -> tuple[AgentInfo, ...]:
+    def _infos(self) -> tuple[AgentInfo, ...]:
         """Return what is to be said of the agents that run here."""
-        agents = self.agents
+        agents = self._agents
         return () if agents is None else agents.infos()
 
     def leads(self) -> bool | None:
@@ -330,17 +330,17 @@ class Node:
         return "" if self._parts.console is None else self._parts.console.address
 
     @property
-    def agents(self) -> Agents | None:
+    def _agents(self) -> Agents | None:
         """The agents that run the actions here, once started."""
         return self._actor(Agents)
 
     @property
-    def scheduler(self) -> Scheduler | None:
+    def _scheduler(self) -> Scheduler | None:
         """The Scheduler of this process, once started."""
         return self._actor(Scheduler)
 
     @property
-    def notifier(self) -> Notifier | None:
+    def _notifier(self) -> Notifier | None:
         """What sends webhooks from here, once started."""
         return self._actor(Notifier)
 
@@ -348,14 +348,14 @@ class Node:
         return next((actor for actor in self._actors if isinstance(actor, kind)), None)
 
     def _info(self) -> NodeInfo:
-        scheduler = self.scheduler
+        scheduler = self._scheduler
         return NodeInfo(
             self.name,
             (*self.roles, "console") if self.console else self.roles,
             hostname(),
             os.getpid(),
             self.options.number("dead_after"),
-            self.infos(),
+            self._infos(),
             0 if scheduler is None else scheduler.held(),
             None if scheduler is None else scheduler.tally(),
         )

@@ -108,7 +108,7 @@ def _relay(parts: Parts) -> Relay | None:
         most=options.queue_limit,
         most_bytes=options.size("queue_bytes"),
         rng=parts.rng,
-        poll=min(0.5, options.poll_seconds or 0.5),
+        poll=min(0.5, options._poll_seconds or 0.5),
     )
 
 
@@ -116,7 +116,7 @@ def _inboxes(parts: Parts) -> Inboxes | None:
     if "inbox" not in parts.roles:
         return None
     return Inboxes(
-        parts.store, parts.inboxes, name=parts.name, clock=parts.clock, rng=parts.rng, poll=parts.options.poll_seconds,
+        parts.store, parts.inboxes, name=parts.name, clock=parts.clock, rng=parts.rng, poll=parts.options._poll_seconds,
         telemetry=parts.telemetry,
     )  # fmt: skip
 
@@ -130,7 +130,7 @@ def _agents(parts: Parts) -> Agents | None:
         partial(attrgetter("identity"), parts.store),
         clock=parts.clock,
         rng=parts.rng,
-        poll=parts.options.poll_seconds,
+        poll=parts.options._poll_seconds,
         beside_scheduler="scheduler" in parts.roles,
         watched=None if parts.telemetry is None else parts.telemetry.answering,
         alerts=parts.store.alerts,
@@ -160,7 +160,7 @@ def _scheduler(parts: Parts, agents: Agents | None) -> Scheduler | None:
         hold=options.max_tasks,
         memory=options.size("max_task_memory"),
         claim=options.claim_batch,
-        poll=options.poll_seconds,
+        poll=options._poll_seconds,
         ended=parts.client.waiters.came_to_rest,
         watch=None if parts.telemetry is None else parts.telemetry.watch,
     )
@@ -266,7 +266,7 @@ def slots_of(app: App, agents: Sequence[str] | None, slots: int | None) -> dict[
             known: action for action in declared.actions.values() for known in (action.name, *action.formerly)
         }
         for action in declared.actions.values():
-            action.fitted()  # an annotation that cannot be used is refused here, not found out by a step
+            action._fitted()  # an annotation that cannot be used is refused here, not found out by a step
         address = f"{app.name}/{name}"
         size = slots or declared.concurrency
         circuit = None if declared.breaker is None else Circuit(declared.breaker, size)

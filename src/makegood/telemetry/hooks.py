@@ -63,7 +63,7 @@ class Process(Protocol):
     def unready(self) -> str:
         """Return why nothing should be sent to it, "" if it is ready."""
 
-    def infos(self) -> tuple[AgentInfo, ...]:
+    def _infos(self) -> tuple[AgentInfo, ...]:
         """Return the state of its agents."""
 
     def leads(self) -> bool | None:

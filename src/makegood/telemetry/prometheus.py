@@ -79,7 +79,7 @@ class Gauges:
         process, figures = self._process, self._figures
         if process is None:
             return found
-        for info in process.infos():
+        for info in process._infos():
             whose = _parted(info.agent)
             found[catalogue.SLOTS.name][*whose, "used"] = float(info.used)
             found[catalogue.SLOTS.name][*whose, "free"] = float(max(0, info.slots - info.used))

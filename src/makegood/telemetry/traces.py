@@ -329,7 +329,7 @@ class TracedAttempts:
         with traces.using(span):
             found = span.get_span_context()
             if found.is_valid:
-                enter(current_call().traced(_place(found).traceparent))
+                enter(current_call()._traced(_place(found).traceparent))
             try:
                 message = await self._inner.answer(attempt, action)
             except asyncio.CancelledError:  # halted at its deadline, or its process ends

@@ -131,7 +131,7 @@ class App:
                 on_failure=on_failure,
             )
             for known in (workflow.name, *workflow.formerly):
-                if self.find_workflow(known) is not None:
+                if self._find_workflow(known) is not None:
                     raise DuplicateNameError(
                         f'app {self.name} has two workflows named {known!r}: rename one, or pass name="..."'
                     )
@@ -172,12 +172,12 @@ class App:
 
         return declare
 
-    def find_workflow(self, name: str) -> Workflow[..., Any] | None:
+    def _find_workflow(self, name: str) -> Workflow[..., Any] | None:
         """Return the workflow that has or had this name; None if there is none."""
         found = self.workflows.get(name)
         return found or next((w for w in self.workflows.values() if name in w.formerly), None)
 
-    def find_action(self, agent: str, name: str) -> Action[..., Any]:
+    def _find_action(self, agent: str, name: str) -> Action[..., Any]:
         """Return the action that has or had this name. Raises ``UnknownActionError``."""
         found = self._shared.find(agent, name)
         if found is None:
@@ -187,7 +187,7 @@ class App:
             )
         return found
 
-    def addresses(self) -> dict[str, Action[..., Any]]:
+    def _addresses(self) -> dict[str, Action[..., Any]]:
         """Return every action by its address, "app/agent/action", former names included: what waiting steps
         may ask for.
         """

@@ -57,20 +57,20 @@ class Recording(Templates):
                 f"{self.where} calls {action.address}, an action of another app: a task is of one app; submit a task of that app "
                 f"from an action, or declare the agent on {self.shared.app}"
             )
-        if not action.made_good:
+        if not action._made_good:
             raise DefinitionError(
                 f"{action.address} does not declare how it is undone: add @{action.name}.undo, or undo=mg.NOTHING (it only reads, or is "
                 f"harmless), or no_return=True (nobody can undo it)"
             )
         needs, calls, self._calls = len(self._needs), self._calls, None  # a call that fails leaves no trail
         name = self._name(action.name)
-        fitted = action.fitted()
+        fitted = action._fitted()
         values = action.parameters.bind(args, kwargs)
         left = action.parameters.left(args, kwargs)
         before = len(self._demands)
         refs, followed = self._arguments(action, name, values, left)
         whole = len(refs) == len(values)
-        template = action.template(tuple(refs)) if whole else self._arguments_template(values, left, name)
+        template = action._template(tuple(refs)) if whole else self._arguments_template(values, left, name)
         draft = self._draft("action", name)
         draft.action, draft.args = action, self._within_limit(template, name)
         self._unit(draft, self._count - 1, needs)
@@ -105,7 +105,7 @@ class Recording(Templates):
 
         Returns the refs of those that are results or inputs, and whether a trail may be made of them.
         """
-        fitted, followed = action.fitted(), True
+        fitted, followed = action._fitted(), True
         refs: list[Ref] = []
         for parameter, value in values.items():
             if type(value) is Promise:  # nearly always this, or an input

@@ -73,7 +73,7 @@ def step_plan(draft: StepDraft, payload_limit: int = PAYLOAD_LIMIT) -> StepPlan:
             action.name,
             draft.args,
             tuple([before.position for before in draft.after]),
-            policy=action.policy,
+            policy=action._policy,
             payload_limit=payload_limit,
         )
     return StepPlan(
@@ -85,7 +85,7 @@ def step_plan(draft: StepDraft, payload_limit: int = PAYLOAD_LIMIT) -> StepPlan:
         args=draft.args,
         after=tuple(map(_own_index, draft.after)),
         guards=tuple((_own_index(when), side) for when, side in draft.guards),
-        policy=None if action is None else action.policy,
+        policy=None if action is None else action._policy,
         condition=draft.condition,
         sides=draft.sides,
         limit=draft.limit,

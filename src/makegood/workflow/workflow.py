@@ -141,7 +141,7 @@ class Workflow(Generic[P, R]):
             returns_type=self._inputs.annotation("return"),
         )  # fmt: skip
 
-    def plan_from(self, inputs: Sequence[Any]) -> Plan[R]:
+    def _plan_from(self, inputs: Sequence[Any]) -> Plan[R]:
         """Return the plan for all inputs in order, as JSON (``task show --json`` lists those of a task).
 
         Each input is decoded to its annotation. Raises ``PayloadError`` for inputs that do not fit, and
@@ -151,7 +151,7 @@ class Workflow(Generic[P, R]):
         make: Callable[..., Plan[R]] = self.plan
         return make(*args, **by_name)
 
-    def find_action(self, agent: str, name: str) -> Action[..., Any] | None:
+    def _find_action(self, agent: str, name: str) -> Action[..., Any] | None:
         """Return the action of its app that has or had this name, None when there is none."""
         return self._shared.find(agent, name)
 

@@ -157,7 +157,7 @@ def declared(app: App) -> Iterator[tuple[str, str, str]]:
         rate = f", {agent.rate:g}/s" if agent.rate is not None else ""
         yield "agent", agent.name, f"{agent.concurrency} at once{rate}{', breaker' if agent.breaker else ''}"
         for action in agent.actions.values():
-            asked = f"; probe {action.probe_fn.__name__}" if action.probe_fn is not None else ""
+            asked = f"; probe {action._probe_fn.__name__}" if action._probe_fn is not None else ""
             yield (
                 "action",
                 f"{agent.name}.{action.name}",
@@ -172,8 +172,8 @@ def declared(app: App) -> Iterator[tuple[str, str, str]]:
 
 def _way_back(action: Action[Any, Any]) -> str:
     """Say how an action is undone."""
-    if action.undo_fn is not None:
-        return f"undo {action.undo_fn.__name__}"
+    if action._undo_fn is not None:
+        return f"undo {action._undo_fn.__name__}"
     if action.terms.no_return:
         return "no return"
     return "nothing to undo" if action.terms.nothing else "no undo declared"
@@ -184,8 +184,8 @@ def _action(action: Action[Any, Any]) -> dict[str, Any]:
     return {
         "agent": action.agent.name,
         "action": action.name,
-        "undo": None if action.undo_fn is None else action.undo_fn.__name__,
-        "probe": None if action.probe_fn is None else action.probe_fn.__name__,
+        "undo": None if action._undo_fn is None else action._undo_fn.__name__,
+        "probe": None if action._probe_fn is None else action._probe_fn.__name__,
         "nothing_to_undo": action.terms.nothing,
         "no_return": action.terms.no_return,
     }
@@ -200,13 +200,13 @@ def problems_of(app: App) -> Iterator[str]:
         if not agent.actions:
             yield f"agent {agent.name!r} declares no action: give it one, or drop it"
         for action in agent.actions.values():
-            if not action.made_good:
+            if not action._made_good:
                 yield (
                     f"{agent.name}.{action.name} does not declare how it is undone: add @{action.name}.undo, undo=mg.NOTHING "
                     f"or no_return=True; makegood refuses a workflow that uses it"
                 )
             try:
-                action.fitted()
+                action._fitted()
             except DefinitionError as wrong:
                 yield str(wrong)
     if not app.workflows:
@@ -275,7 +275,7 @@ def _faults(step: StepView, stored: Stored, find: Find) -> Iterator[tuple[Need, 
 
 
 def _has(action: Action[Any, Any], needs: Needs) -> bool:
-    return needs == "action" or (action.undoable if needs == "undo" else action.probed)
+    return needs == "action" or (action._undoable if needs == "undo" else action._probed)
 
 
 async def _open_tasks(client: Client, app: str, limit: int) -> AsyncIterator[tuple[str, TaskDetail]]:

@@ -12,7 +12,7 @@ class OnceOrNotAtAll(Rule):
     """I4: under a key, 0 or 1 effects are in place."""
 
     name: ClassVar[str] = "I4"
-    says: ClassVar[str] = "under each key an effect stands once or not at all"
+    says: ClassVar[str] = "under each key an effect is in place once or not at all"
     kinds: ClassVar[frozenset[str]] = frozenset({"effect"})
 
     def __init__(self, report: Report) -> None:
@@ -27,7 +27,7 @@ class OnceOrNotAtAll(Rule):
             earlier = self._last.get(key)
             since = f"; it stood {earlier['net']} times {when(earlier)}" if earlier is not None else ""
             self.wrong(
-                f"under key {event['key']} the effect stands {event['net']} times at {event['service']} {when(event)}{since}",
+                f"under key {event['key']} the effect is in place {event['net']} times at {event['service']} {when(event)}{since}",
                 earlier,
             )
         self._last[key] = event

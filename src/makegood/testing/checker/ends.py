@@ -86,7 +86,7 @@ class EffectsAsRecorded(Rule):
     """
 
     name: ClassVar[str] = "L2"
-    says: ClassVar[str] = "in the end what stands is what the record says"
+    says: ClassVar[str] = "in the end what is in place is what the record says"
     kinds: ClassVar[frozenset[str]] = frozenset({"alert"})
 
     def __init__(self, report: Report) -> None:
@@ -123,13 +123,13 @@ class EffectsAsRecorded(Rule):
             called = (task.id, idx, round_) in world.called
             if state == "done" and called and net != 1:
                 self.wrong(
-                    f"{name} is done, and its effect stands {net} times",
+                    f"{name} is done, and its effect is in place {net} times",
                     *_last(world, task.id, idx),
                     task=task.id,
                 )
             elif state in ("undone", "failed", "waiting", "skipped") and net:
                 self.wrong(
-                    f"{name} is {state}{'' if now else f' in round {round_}'}, and its effect stands {net} times",
+                    f"{name} is {state}{'' if now else f' in round {round_}'}, and its effect is in place {net} times",
                     *_last(world, task.id, idx),
                     task=task.id,
                 )

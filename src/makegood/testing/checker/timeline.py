@@ -124,7 +124,7 @@ def _call(event: Event, names: tuple[str, ...]) -> str:
 
 def _effect(event: Event, _names: tuple[str, ...]) -> str:
     said = f"{event['service']}: {event['doing']} {event['key'].partition('/')[2] or event['key']} -> {event['outcome']}"
-    return f"{said}, stands {event['net']} times" + ("" if event["changed"] else " as before")
+    return f"{said}, is in place {event['net']} times" + ("" if event["changed"] else " as before")
 
 
 def _ended(event: Event, _names: tuple[str, ...]) -> str:

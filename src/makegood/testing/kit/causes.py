@@ -25,7 +25,7 @@ _PYTHON = Path(sysconfig.get_path("stdlib"))
 _DULL = frozenset({"lease", "answered", "told"})
 _MOST_LINES = 80
 _MOST_RAW = 6
-_TWICE = re.compile(r"stands (?!0 |1 )\d+ times")
+_TWICE = re.compile(r"in place (?!0 |1 )\d+ times")
 
 
 def what_is_wrong(stage: Stage, outcome: Outcome) -> list[str]:
@@ -86,16 +86,16 @@ def _of_service(service: FakeService, outcome: Outcome) -> Iterable[str]:
         net = service.standing(truth)
         if len(done) > 1:
             times = " and again at ".join(f"{each.at:.3f} s" for each in done)
-            left = f"{net} of them still stand" if net else "none of them stands now"
+            left = f"{net} of them are still in place" if net else "none of them is in place now"
             yield f"DOUBLE EFFECT: step {step} was done {len(done)} times at {service.name}, at {times}; {left}.\n    Why: {_why_twice(service, done)}"
         elif net and state in ("undone", "failed", "skipped"):
             yield (
-                f"LEFT STANDING: step {step} is {state}, yet what it did at {service.name} at {done[0].at:.3f} s still stands.\n"
+                f"LEFT IN PLACE: step {step} is {state}, yet what it did at {service.name} at {done[0].at:.3f} s is still in place.\n"
                 f"    Why: {_why_left(service, done[0], undone)}"
             )
         elif not net and state == "done":
             yield (
-                f"NOTHING STANDS: step {step} is done, yet at {service.name} nothing of it stands.\n"
+                f"NOTHING IN PLACE: step {step} is done, yet at {service.name} nothing of it is in place.\n"
                 f"    Why: {_why_gone(task, done, undone)}"
             )
 

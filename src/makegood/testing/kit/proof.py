@@ -134,7 +134,7 @@ class Proof:
             self.called[fake.name] = self.called.get(fake.name, not fake.needed) or bool(fake.heard)
         for (agent, action), undone in stage.undone.items():
             known = stage.app.agents[agent].actions.get(action)
-            if known is not None and known.undoable:
+            if known is not None and known._undoable:
                 self.undone[known.address] = self.undone.get(known.address, False) or undone
 
     def calm(

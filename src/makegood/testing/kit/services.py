@@ -211,7 +211,7 @@ class FakeService(Service):
         where = f"{asked.doing} at {self.name}"
         await world.point(f"{where} before the call", "kill", "stop")
         self._begin(asked)
-        trouble = self.spell if world.loop.now < self.spell_ends else world.strike(where, _TROUBLES)
+        trouble = self._spell if world.loop.now < self._spell_ends else world.strike(where, _TROUBLES)
         asked.trouble = trouble
         answered: asyncio.Future[Any] = world.loop.create_future()
         silent = trouble in _SILENT
@@ -250,7 +250,7 @@ class FakeService(Service):
             return asked.call.left + 10.0 + self.world.draw() * 20.0
         return self._delay(trouble)
 
-    def ask_now(self, asked: ServiceRequest) -> Any:
+    def _ask_now(self, asked: ServiceRequest) -> Any:
         """Make a request from a ``def`` action: everything happens at one moment of virtual time."""
         world: Any = self.world
         where = f"{asked.doing} at {self.name}"
@@ -261,7 +261,7 @@ class FakeService(Service):
         again = (
             asked.again() if self.keys and world.strike(f"{where} again", ("service called twice",)) else None
         )
-        found = self.carried_out(asked)
+        found = self._carried_out(asked)
         if again is not None:
             self._sent(again, world.draw() * 3.0)
         if world.strike(f"{where} after the call", ("kill",)) == "kill":
@@ -273,19 +273,19 @@ class FakeService(Service):
         return found
 
     def _sent(self, asked: ServiceRequest, delay: float) -> None:
-        self.under_way[asked.truth] = self.under_way.get(asked.truth, 0) + 1
+        self._under_way[asked.truth] = self._under_way.get(asked.truth, 0) + 1
         self.world.loop.call_later(delay, self._arrives, asked, context=Context())
 
     def _arrives(self, asked: ServiceRequest) -> None:
-        self.under_way[asked.truth] -= 1
-        found = self.carried_out(asked)
+        self._under_way[asked.truth] -= 1
+        found = self._carried_out(asked)
         if asked.answered is not None:
             delay = self.world.draw() * self.world.swarm.pace
             self.world.loop.call_later(delay, _answer, asked.answered, found, context=Context())
 
     # -- the books ---------------------------------------------------------------------------------
 
-    def carried_out(self, asked: ServiceRequest) -> Any:
+    def _carried_out(self, asked: ServiceRequest) -> Any:
         """Carry out a request that arrived; returns the answer, or the exception that the caller gets."""
         if asked.trouble == "service fails" and self.world.draw() < 0.5:
             return ServiceError(f"{self.name}: 503")
@@ -408,11 +408,11 @@ class FakeService(Service):
             )
         )
 
-    def take_back(self, key: str, task: int = 0) -> None:
+    def _take_back(self, key: str, task: int = 0) -> None:
         """An operator takes an effect back by hand, permanently."""
         for effect in self.effects:
             effect.stands = effect.stands and effect.truth != key
-        Service.take_back(self, key, task)
+        Service._take_back(self, key, task)
 
 
 @dataclass(slots=True, frozen=True)
@@ -427,13 +427,13 @@ class Blocking:
         self, *args: Any, headers: Mapping[str, str] | None = None, key: str | None = None, **kwargs: Any
     ) -> Any:
         """See ``FakeService.do``."""
-        return self.service.ask_now(self.service._asked("do", args, kwargs, headers, key))  # noqa: SLF001 - its other half
+        return self.service._ask_now(self.service._asked("do", args, kwargs, headers, key))  # noqa: SLF001 - its other half
 
     def undo(
         self, answer: Any = None, *, headers: Mapping[str, str] | None = None, key: str | None = None
     ) -> None:
         """See ``FakeService.undo``."""
-        self.service.ask_now(self.service._asked("undo", (answer,), {}, headers, key))  # noqa: SLF001 - as above
+        self.service._ask_now(self.service._asked("undo", (answer,), {}, headers, key))  # noqa: SLF001 - as above
 
     def probe(
         self,
@@ -444,7 +444,7 @@ class Blocking:
         **kwargs: Any,
     ) -> Happened[Any] | NotHappened:
         """See ``FakeService.probe``."""
-        found = self.service.ask_now(self.service._asked("probe", args, kwargs, headers, key, fences=fences))  # noqa: SLF001 - as above
+        found = self.service._ask_now(self.service._asked("probe", args, kwargs, headers, key, fences=fences))  # noqa: SLF001 - as above
         return NOT_HAPPENED if found is None else Happened(found.answer)
 
 

@@ -117,7 +117,7 @@ class FleetMember:
         store = SQLiteStore(
             world.path,
             clock=world.true_clock,
-            poll=world.swarm.engine.poll_seconds,
+            poll=world.swarm.engine._poll_seconds,
             open_connection=self._open,
             line=partial(world.line, world=world, process=process),
             bell=bell,
@@ -131,7 +131,7 @@ class FleetMember:
         return connection
 
     async def _serve(self, store: Store, rng: random.Random) -> None:
-        poll = self.world.swarm.engine.poll_seconds or 1.0
+        poll = self.world.swarm.engine._poll_seconds or 1.0
         client = Client(store, poll_every=poll, clock=self.clock, rng=rng)
         await client.open()
         self.client = client
@@ -158,10 +158,10 @@ class FleetMember:
 
         def started() -> None:
             self._surround(node)
-            if node.agents is not None:
-                node.agents.deliver = self._delivering(node.agents.deliver)
-            if node.scheduler is not None:
-                node.scheduler.turns.listeners.defect = met
+            if node._agents is not None:
+                node._agents.deliver = self._delivering(node._agents.deliver)
+            if node._scheduler is not None:
+                node._scheduler.turns.listeners.defect = met
             self.node, self.client = node, node.client
             begun.append(node)
 
@@ -183,7 +183,7 @@ class FleetMember:
 
     def _surround(self, node: Node) -> None:
         """Record a Node's circuits in the history."""
-        for slots in node.agents.slots.values() if node.agents is not None else ():
+        for slots in node._agents.slots.values() if node._agents is not None else ():
             if slots.circuit is not None:
                 self._watch(slots.address, slots.circuit)
 

@@ -57,13 +57,13 @@ class Service:
     books: dict[str, KeyState] = field(default_factory=dict)
     highest: dict[str, Any] = field(default_factory=dict)
     """The highest token that it was asked with, by scope."""
-    under_way: dict[str, int] = field(default_factory=dict)
+    _under_way: dict[str, int] = field(default_factory=dict)
     """Calls on the wire, by the key that they are about."""
     made: int = 0
     """How many effects it ever made."""
-    spell: str = ""
+    _spell: str = ""
     """What goes wrong with every call for a while."""
-    spell_ends: float = 0.0
+    _spell_ends: float = 0.0
 
     def standing(self, key: str) -> int:
         """Return how many effects done under a key are in place."""
@@ -74,13 +74,13 @@ class Service:
         drawn = self.world.draw()
         # In a queue somewhere; after a spell all come out together, in any order.
         if trouble == "service late":
-            left = self.spell_ends - self.world.loop.now
+            left = self._spell_ends - self.world.loop.now
             return left + drawn * 2.0 if left > 0 else 2.0 + drawn * 28.0
         if trouble == "service slow":
             return drawn * 6.0
         return drawn * self.world.swarm.pace
 
-    def take_back(self, key: str, task: int = 0) -> None:
+    def _take_back(self, key: str, task: int = 0) -> None:
         """An operator takes an effect back by hand, permanently."""
         entry = self.books.setdefault(key, KeyState())
         changed, entry.net, entry.gone = entry.net > 0, 0, True

@@ -193,7 +193,7 @@ class SimulatedWorld(ABC):
         self.storming = self.faults.on = False
         self._outages.clear()
         for service in self.services.values():
-            service.spell_ends = 0.0
+            service._spell_ends = 0.0
         for member in self.members.values():
             member.clock.mend()
             if not member.up:
@@ -203,7 +203,7 @@ class SimulatedWorld(ABC):
         self.history.note("healed")
 
     def _calls_have_landed(self) -> bool:
-        return not any(count for each in self.services.values() for count in each.under_way.values())
+        return not any(count for each in self.services.values() for count in each._under_way.values())
 
     # -- what happens to processes -----------------------------------------------------------------
 
@@ -308,9 +308,9 @@ class SimulatedWorld(ABC):
         """Let one service be in trouble for a while, for all callers."""
         if self.services:
             service = rng.choice(list(self.services.values()))
-            service.spell = rng.choice(SPELLS)
-            service.spell_ends = self.loop.now + _long(rng)
-            self._fault(service.spell, f"{service.name} for a while", "")
+            service._spell = rng.choice(SPELLS)
+            service._spell_ends = self.loop.now + _long(rng)
+            self._fault(service._spell, f"{service.name} for a while", "")
 
     # -- what strikes ------------------------------------------------------------------------------
 
