@@ -10,16 +10,13 @@ PAGE = Path(__file__).resolve().parents[2] / "docs/start/quickstart.md"
 
 def test_trip_is_booked_and_taken_back(tmp_path: Path) -> None:
     """One trip is booked; the room of the other is cancelled, because the flight was refused."""
-    (program,) = re.findall(
-        r"^```python\n(.*?)^```", PAGE.read_text(encoding="utf-8"), re.MULTILINE | re.DOTALL
-    )
+    page = PAGE.read_text(encoding="utf-8")
+    (program,) = re.findall(r"^```python\n(.*?)^```", page, re.MULTILINE | re.DOTALL)
+    (shown,) = re.findall(r"^```text\n(.*?)^```", page, re.MULTILINE | re.DOTALL)
     (tmp_path / "trip.py").write_text(program, encoding="utf-8")
     run = subprocess.run(
         [sys.executable, "trip.py"], cwd=tmp_path, capture_output=True, text=True, check=False, timeout=60
     )
     assert run.returncode == 0, run.stdout + run.stderr
-    lines = run.stdout.splitlines()
-    assert "Oslo -> flight to Oslo" in lines
-    assert any(line.startswith("Atlantis -> undone: ") for line in lines)
-    assert lines.count("  cancelled: room in Atlantis") == 1
-    assert "  cancelled: room in Oslo" not in lines
+    key = re.compile(r"key [0-9a-z-]+/")  # it differs from run to run
+    assert key.sub("key /", run.stdout) == key.sub("key /", shown)
