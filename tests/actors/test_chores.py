@@ -132,6 +132,8 @@ async def test_a_scheduler_publishes_what_it_has_done(store: Store) -> None:
         assert (group.message, group.attempts, group.states) == ("no such order: N", 1, {"error": 1})
         assert group.frame.startswith("test_chores.py:")
         assert group.frame.endswith(" in work")
+        (end,) = [each for row in await store.tasks.history(task.number) for each in row.attempts or ()]
+        assert "test_chores.py" in (end.traceback or "")
 
 
 async def test_the_leader_steps_down_when_an_operator_asks_and_another_leads(store: Store) -> None:

@@ -41,10 +41,12 @@ async def test_how_attempts_ended_is_in_the_row_that_is_written_anyway(store: St
     bank = await agent(store)
     await store.requests.take(bank, [offer()])
     decision = done(scheduler[1], 0)
-    decision.attempts = [AttemptEnd(0, 1, "do", "done", bank, 1.25)]
+    ended = AttemptEnd(0, 1, "do", "done", bank, 1.25)
+    failed = AttemptEnd(1, 1, "do", "gave_up", error="no", frame="a.py:1 in f", traceback='Traceback\n  "é"')
+    decision.attempts = [ended, failed]
     await scheduler.commit(decision)
     *_, last = await store.tasks.history(1)
-    assert last.attempts == (AttemptEnd(0, 1, "do", "done", bank, 1.25),)
+    assert last.attempts == (ended, failed)
     assert last.moves[0][0] == "s0"
 
 

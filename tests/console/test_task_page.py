@@ -39,6 +39,8 @@ async def test_the_page_and_its_fragments(store: Store) -> None:
             assert f'id="{part}"' in got.text
             assert " style=" not in got.text
         assert "<title>o-heavy undone, clean" in whole.text
+        assert "Traceback (most recent call last):" in whole.text
+        assert whole.text.count("makegood/agent/") == 0, "makegood's own frames are left out"
         assert (await browser.get(f"{path}?show=acts&skipped=1&submission=99")).status == 200
         assert (await browser.get("/tasks/0000000000000")).status == 404
         assert (await browser.get("/tasks/nonsense")).status in (400, 404)

@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextvars import copy_context
 from typing import Any
 
-from makegood.agent.own_frame import own_frame
+from makegood.agent.own_frame import own_frame, traceback_of
 from makegood.base.clock import Clock
 from makegood.base.daemon_threads import DaemonThreads
 from makegood.base.durations import retry_after
@@ -101,11 +101,9 @@ class AttemptRunner:
         if isinstance(said, CompleteByPassed):
             return None
         if isinstance(said, Permanent):
-            return _message(
-                request, "permanent", error=words(said), frame=own_frame(said), unclear=attempt.retries > 0
-            )
+            return _failed(request, "permanent", said, unclear=attempt.retries > 0)
         if isinstance(said, Refused):
-            return _message(request, "refused", error=words(said), frame=own_frame(said))
+            return _failed(request, "refused", said)
         if isinstance(said, Later):
             wait = retry_after(said.wait, self._clock.wall())
             return _message(request, "later", error=words(said), wait=wait, unclear=attempt.retries > 0)
@@ -118,7 +116,13 @@ def gave_up(request: Request, failed: BaseException) -> TaskMessage:
     task, attempt = show(request.task), request.attempt
     about = {"task": task, "step": request.step, "attempt": attempt}
     log.info("step %s of task %s, attempt %d: %s", request.step, task, attempt, text, extra=about)
-    return _message(request, "gave_up", error=text, frame=own_frame(failed))
+    return _failed(request, "gave_up", failed)
+
+
+def _failed(request: Request, kind: str, said: BaseException, **fields: object) -> TaskMessage:
+    return _message(
+        request, kind, error=words(said), frame=own_frame(said), traceback=traceback_of(said), **fields
+    )
 
 
 def _answered(attempt: Attempt, action: Action[..., Any], value: object) -> TaskMessage:

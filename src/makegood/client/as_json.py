@@ -34,7 +34,7 @@ Shape = dict[str, Any]
 
 _TIMES = frozenset({"created", "ended", "complete_by", "at", "acked", "sent_at", "expires"})
 _ROUNDED = frozenset({"due", "oldest", "remaining", "took"})
-_ENDS = "idx attempt doing kind node took error frame"
+_ENDS = "idx attempt doing kind node took error frame traceback"
 
 
 def raw(value: bytes | None) -> msgspec.Raw | None:

@@ -206,11 +206,11 @@ def _facts(
 def _details(
     line: AttemptLine, attempt: ShownAttempt, view: StepView, whole: HeldTask | None, *, last: bool
 ) -> None:
-    """Add arguments, result and traceback: the step keeps those of its last attempt."""
+    """Add traceback, arguments and result: the step keeps those of its last attempt."""
     error = attempt.error or (
         view.error or "" if last and attempt.end in ("failed", "no answer", "undo failed") else ""
     )
-    line.trace = trace_lines(error) if "\n" in error else []
+    line.trace = trace_lines(attempt.traceback or (error if "\n" in error else ""))
     if not last or whole is None or attempt.round != view.round or view.plan is None:
         return
     if attempt.doing == "do":

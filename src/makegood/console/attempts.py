@@ -55,6 +55,7 @@ class ShownAttempt:
     late_kind: str = ""
     error: str = ""
     frame: str = ""
+    traceback: str = ""
 
 
 @dataclass(slots=True, kw_only=True, eq=False)
@@ -224,6 +225,7 @@ class _Reader:
         attempt.taken = None if taken is None else max(attempt.asked, taken)
         attempt.node = event.node if end.node is None and end.kind != "expired" else end.node
         attempt.error, attempt.frame = end.error or "", end.frame or ""
+        attempt.traceback = end.traceback or ""
         if end.kind == "expired" and attempt.taken is not None:
             due = attempt.taken + _within(step, end.doing)
             attempt.due = due if due <= event.at else None

@@ -41,7 +41,7 @@ _ANSWERS: Final[Mapping[str, str]] = MappingProxyType(
         "TaskDetail": "+Task inputs:[any] reply_to:text? steps:[Step] unreadable:[text] allowed:[Allowed]",
         "Move": "step:text? from:text to:text why:text",
         "Event": "event:text seq:whole task:id at:time node:whole? moves:[Move] note:text attempts:[AttemptEnd]?",
-        "AttemptEnd": "idx:whole attempt:whole doing:text kind:text node:whole? took:number? error:text? frame:text?",
+        "AttemptEnd": "idx:whole attempt:whole doing:text kind:text node:whole? took:number? error:text? frame:text? traceback:text?",
         "Events": "events:[Event]",
         "Undo": "step:text turn:whole? what:text",
         "Preview": "undo:[Undo]",

@@ -20,3 +20,5 @@ class AttemptEnd(msgspec.Struct, frozen=True, array_like=True, omit_defaults=Tru
     error: str | None = None
     frame: str | None = None
     """The innermost line of the user's own code, such as "orders.py:42 in charge"."""
+    traceback: str | None = None
+    """The end of the error's traceback, as Python prints it."""

@@ -127,6 +127,7 @@ class TaskMessage(msgspec.Struct, frozen=True, omit_defaults=True):
     """Seconds from the taking of the request to the answer; 0 if unknown."""
     frame: str | None = None
     """With an error: the innermost line of the user's own code."""
+    traceback: str | None = None
     node: int = 0
     """The process that ran the attempt, with ``expired`` and with replies through the store. Written last,
     where the stores look for it.
@@ -136,7 +137,9 @@ class TaskMessage(msgspec.Struct, frozen=True, omit_defaults=True):
 def attempt_end(message: TaskMessage) -> AttemptEnd:
     """Return how the attempt ended that a reply or ``expired`` is about."""
     m = message
-    return AttemptEnd(m.idx, m.attempt, m.doing, m.kind, m.node or None, m.took or None, m.error, m.frame)
+    return AttemptEnd(
+        m.idx, m.attempt, m.doing, m.kind, m.node or None, m.took or None, m.error, m.frame, m.traceback
+    )
 
 
 class Answer(msgspec.Struct, frozen=True, omit_defaults=True):
