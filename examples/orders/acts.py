@@ -7,6 +7,7 @@ import asyncio
 import time
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Final
 
 from makegood.errors import StoreUnavailableError
@@ -19,6 +20,8 @@ LOOK_EVERY: Final = 0.1
 PATIENCE: Final = 60.0
 HANGS: Final = 30.0
 """Seconds for which payments hang in the fourth act."""
+OPERATOR: Final = 3600.0
+"""Seconds for which an act waits for you in the console."""
 DARK: Final = 1.5
 """Seconds for which nothing runs in the last act."""
 
@@ -251,26 +254,49 @@ async def _card_refused(director: Director, playing: Playing) -> None:
     )  # fmt: skip
 
 
-async def _refund_down(director: Director, playing: Playing) -> None:
-    await _calm(director)
-    await director.turn(payments__refund={"abort": 1.0})
-    director.tell(Event("turned", "payments/refund", 0, FAULTS["down"]))
-    order = _follow(director, playing, "too heavy")
+async def _stuck(director: Director, playing: Playing) -> tuple[str, str]:
+    """Have the carrier refuse one order while refunds are down; return it, and how it ended."""
     _say(
         playing,
-        f"{order} is too heavy, and refunds are down.",
+        "The orders that are under way end first.",
+        "Then the carrier will refuse one, and refunds will be down.",
+    )
+
+    async def quiet() -> bool:
+        return not director.customers.open()
+
+    await _until(quiet)
+    refused, down = {"refuse": 1.0}, {"abort": 1.0}
+    await director.turn(carrier__ship=refused, payments__refund=down)
+    director.tell(Event("turned", "carrier/ship", 0, FAULTS["refuse"]))
+    director.tell(Event("turned", "payments/refund", 0, FAULTS["down"]))
+    order = _follow(director, playing)
+    _say(
+        playing,
+        f"The carrier will refuse {order}, and refunds are down.",
         "It will have to be undone, and its refund will not work.",
         "doubt",
     )
-    rate, director.settings.rate = (
-        director.settings.rate,
-        "3/s",
-    )  # the bank answers others: a failed refund counts
+
+    async def turned() -> bool:
+        said = director.customers.orders[order]
+        return said.state == "undoing" or bool(said.told.outcome)
+
+    await _until(turned)
+    await director.turn(payments__refund=down)
+    director.tell(Event("turned", "carrier/ship", 0, FAULTS["well"]))
+    director.settings.rate = "3/s"  # the bank answers others: a failed refund counts
+    return order, await _ended(director, order, 2 * PATIENCE)
+
+
+async def _refund_down(director: Director, playing: Playing) -> None:
+    await _calm(director)
+    rate, director.settings.rate = director.settings.rate, "none"
     try:
-        outcome = await _ended(director, order, 2 * PATIENCE)
+        order, outcome = await _stuck(director, playing)
     finally:
         director.settings.rate = rate
-    await director.turn()  # the service is repaired; the order does not know
+    await director.turn()  # refunds work again; the order does not know
     director.tell(Event("turned", "payments/refund", 0, FAULTS["well"]))
     if outcome != "error":
         _say(playing, f"{order} is {outcome}.", "The refund worked after all.", "ok")
@@ -282,17 +308,23 @@ async def _refund_down(director: Director, playing: Playing) -> None:
         "need",
     )  # fmt: skip
 
-    async def undone() -> bool:
-        return director.customers.orders[order].told.outcome in ("undone", "processed")
+    async def outcome_is(*wanted: str) -> bool:
+        return director.customers.orders[order].told.outcome in wanted
 
     try:
-        await _until(undone, 3600.0)
+        await _until(partial(outcome_is, "undone", "processed"), OPERATOR)
+        _say(
+            playing, f"{order} is undone.",
+            "The refund went through, and the rest followed. Nothing is left in place but the email. The customer still wants the lamp: press “Resubmit” in the console.",
+            "need",
+        )  # fmt: skip
+        await _until(partial(outcome_is, "processed"), OPERATOR)
     finally:
         playing.waits_for_operator = False
     _say(
         playing,
-        f"{order} is undone.",
-        "You had it undone again: the refund went through, and the rest followed. Nothing is left in place but the email.",
+        f"{order} is made good.",
+        "You resubmitted it: every step ran again, under new keys, and the parcel is on its way.",
         "ok",
     )
 

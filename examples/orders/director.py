@@ -23,9 +23,12 @@ from .world import Services, ServicesError
 
 PACE: Final = 0.35
 """Seconds that a call of a service takes, so that one can watch."""
-SLOW: Final = 2.5
+SLOW: Final = 0.8
+"""Seconds that a slow service takes: a little less than the agents wait."""
+SLOW_CHARGE: Final = 2.5
+"""Seconds that a slow bank takes for a charge, for which its agent waits as long as it may."""
 FAULTS: Final[Mapping[str, str]] = {
-    "well": "answers, as it should", "slow": f"waits {SLOW} s, then does it", "5xx": "answers 500, and did nothing",
+    "well": "answers, as it should", "slow": f"waits {SLOW} s ({SLOW_CHARGE} s for a charge), then does it", "5xx": "answers 500, and did nothing",
     "hang": "never answers, and did nothing", "refuse": "says no, for business reasons",
     "lie": "does it, and the caller's time runs out", "down": "nobody answers at all",
 }  # fmt: skip
@@ -177,8 +180,9 @@ class Director:
 
     async def turn(self, **places: Mapping[str, float]) -> None:
         """Set the services as the dials say, and ``places`` ("payments__refund") as an act wants them."""
-        dials = {name.replace("__", "/"): dict(dial) for name, dial in places.items()}
-        dials |= {service: self._dial(fault) for service, fault in self.settings.dials.items()}
+        dials = {service: self._dial(fault) for service, fault in self.settings.dials.items()}
+        dials |= {name.replace("__", "/"): dict(dial) for name, dial in places.items()}
+        dials.setdefault("payments/charge", dials["payments"] | {"slow_seconds": SLOW_CHARGE})
         self._services.prepare(dials)
         if self.chaos.world.state is State.RUNNING:
             try:

@@ -102,7 +102,7 @@ def test_the_page_is_whole_in_both_schemes_at_every_width_and_by_keyboard(
 
 
 def test_the_sixth_act_ends_with_an_operator_in_the_console(stage: RunningShow, page: Page) -> None:
-    """The undo is stuck, the page leads to the task in the console, and the operator has it tried again there."""
+    """The undo is stuck; the page leads to the console: there the operator tries it again, then resubmits the order."""
     page.look(width=1280)
     page.open(stage.url)
     click(page, 'button[name="number"][value="6"]')
@@ -116,7 +116,12 @@ def test_the_sixth_act_ends_with_an_operator_in_the_console(stage: RunningShow, 
     until(page, "document.querySelector('#verdict') && !document.querySelector('.verdict--need')")
     page.open(stage.url)
     until(page, f"/Act 6\\. {order} is undone/.test(document.querySelector('#live').innerText)")
+    page.open(str(there))
+    click(page, '.head__acts button[popovertarget="resubmit"]')
+    click(page, '#resubmit button[type="submit"]')
+    page.open(stage.url)
+    until(page, f"/Act 6\\. {order} is made good/.test(document.querySelector('#live').innerText)")
     zeros = page.run("[...document.querySelectorAll('.zero b')].map(e => e.innerText)")
     assert zeros == ["0", "0", "0"]
     report = stage.end()
-    assert (report["ok"], report["error"]) == (True, 0)
+    assert (report["ok"], report["processed"], report["error"]) == (True, 1, 0)

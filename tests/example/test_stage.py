@@ -53,7 +53,9 @@ def test_the_acts_are_played_on_sqlite_and_the_zeros_hold(tmp_path: Path) -> Non
 def test_the_acts_are_played_on_postgres_and_an_operator_is_needed(tmp_path: Path) -> None:
     """In the sixth act the test is the operator, on the command line; the browser's test presses in the console."""
     with show(tmp_path, "--seed", "8", "--postgres") as stage:
-        play(stage, 4, "Payments hang", "orders that waited have ended")
+        play(stage, 4, "Payments hang")
+        stage.until("wall", r"circuit (half )?open")
+        stage.until("live", r"Act 4\..*orders that waited have ended")
         play(stage, 6, "needs you")
         stage.until("score", "1 in error")
         stage.press("act", number="1")
@@ -62,6 +64,18 @@ def test_the_acts_are_played_on_postgres_and_an_operator_is_needed(tmp_path: Pat
         report = ends_well(stage, tmp_path)
         assert report["error"] == 1
         assert report["store"] == "postgres"
+
+
+def test_every_service_may_be_slow_and_its_orders_end_whole(tmp_path: Path) -> None:
+    """Slow is slow: no agent gives up on a call, so no attempt follows another."""
+    with show(tmp_path, "--seed", "11") as stage:
+        for service in ("stock", "payments", "carrier"):
+            assert stage.press("dial", service=service, fault="slow") == 204
+        assert stage.press("switch", switch="share", value="every call") == 204
+        assert stage.press("order", kind="order") == 204
+        shown = stage.until("live", r"ship carrier done")
+        assert "attempt 2" not in shown
+        ends_well(stage, tmp_path)
 
 
 def test_what_a_visitor_kills_stops_and_spoils_is_survived(tmp_path: Path) -> None:
