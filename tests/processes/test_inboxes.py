@@ -115,7 +115,8 @@ async def test_relays_killed_between_take_over_and_deletion(world: World, outbox
             return not await execute(outbox, "select key from makegood_outbox")
 
         await world.until(empty, "the outbox is empty", limit=60)
-        assert [view.message.id for view in await world.client.messages("orders", limit=10_000)] == keys
+        carried = await world.client.messages("orders", limit=10_000)  # of several relays, each skips what another holds
+        assert sorted(view.message.id for view in carried) == keys
         again = [
             id_
             for name in world.children

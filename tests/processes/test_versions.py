@@ -43,12 +43,19 @@ def earlier(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 INTERNAL = {
+    "makegood.App": {"addresses", "find_action", "find_workflow"},
+    "makegood.Call": {"traced"},
     "makegood.Client": {
         "act", "act_on", "ask", "beside", "ended", "handle", "may_tell", "means", "new_act", "only_to", "ready", "rested",
         "submit_plans", "waits_for",
     },
+    "makegood.Inbox": {"checked", "pause", "prepare", "read"},
+    "makegood.Node": {"infos"},
+    "makegood.Options": {"poll_seconds"},
     "makegood.TaskHandle": {"look"},
-    "makegood.testing.FakeService": {"calls", "carry_out", "kind", "undone_by"},
+    "makegood.testing.FakeService": {
+        "ask_now", "calls", "carried_out", "carry_out", "kind", "spell", "spell_ends", "take_back", "under_way", "undone_by",
+    },
 }  # fmt: skip
 """What that version showed, and no page named: parts of makegood called it."""
 

@@ -227,7 +227,7 @@ FALSE: list[tuple[str, str, Falsify]] = [
     ("I3", "had not been asked", lambda h: dropped(h, picks("sent", 1, idx=1))),
     ("I3", "asked to do under attempt 1; a reply to undo", lambda h: changed(h, picks("accepted", 1, idx=1), doing="undo")),
     ("I4", "is in place 2 times", lambda h: changed(h, picks("effect", 1), net=2)),
-    ("I4", "stands -1 times", lambda h: changed(h, picks("effect", 2, doing="undo"), net=-1)),
+    ("I4", "is in place -1 times", lambda h: changed(h, picks("effect", 2, doing="undo"), net=-1)),
     ("I5", "although attempt 1 had been used", lambda h: changed(h, picks("sent", 2, doing="undo", idx=1), attempt=1)),
     ("I5", "under another key", lambda h: repeated(h, picks("sent", 1, idx=1), attempt=2, key="else")),
     ("I5", "under the key of reserve, round 1", lambda h: changed(h, picks("sent", 3, round=2, idx=0), key="t3/reserve/1/do")),

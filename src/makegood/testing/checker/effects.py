@@ -25,7 +25,7 @@ class OnceOrNotAtAll(Rule):
         key = (event["service"], event["key"])
         if event["net"] not in (0, 1):
             earlier = self._last.get(key)
-            since = f"; it stood {earlier['net']} times {when(earlier)}" if earlier is not None else ""
+            since = f"; it was {earlier['net']} times {when(earlier)}" if earlier is not None else ""
             self.wrong(
                 f"under key {event['key']} the effect is in place {event['net']} times at {event['service']} {when(event)}{since}",
                 earlier,
