@@ -216,7 +216,7 @@ async def test_an_act_on_many_sends_each_task_one_ordinary_command(store: Store,
     assert (audit.kind, audit.who, audit.why, audit.verdict, audit.state) == (
         "bulk undo", "ann", "wrong price", "applied", "running",
     )  # fmt: skip
-    assert "3 tasks match: state=error" in audit.outcome
+    assert "3 tasks match: state:error" in audit.outcome
     assert await store.oversight.open_bulk_acts(10) == ["act-1"]
     await failed(store, 9)  # submitted later: not meant
     assert await store.oversight.advance_bulk("act-1", 2) == 2

@@ -17,6 +17,7 @@ from makegood.console.reads import Reads
 from makegood.console.visits import Context
 from makegood.election.views import TermView
 from makegood.model.states import StepState
+from makegood.store.filters import text_of
 from makegood.store.oversight_records import BulkView, ErrorGroup, MinuteFigures
 from makegood.store.protocol import Store
 from makegood.store.views import (
@@ -283,10 +284,11 @@ def test_the_tasks_of_an_act_are_those_selected_or_those_of_the_filter() -> None
         'error:"card refused" failing:yes',
         "failures:>=3 priority:<=5",
         "older:60s o-1",
+        "key:'it is \"half\"' doubt:no",
     ],
 )
 def test_a_filter_is_written_as_it_is_read(text: str) -> None:
-    assert bulk.chosen({"q": bulk.text_of(bulk.chosen({"q": text}))}) == bulk.chosen({"q": text})
+    assert bulk.chosen({"q": text_of(bulk.chosen({"q": text}))}) == bulk.chosen({"q": text})
 
 
 def test_the_overview_asks_first_whether_anything_needs_somebody() -> None:

@@ -21,6 +21,7 @@ from makegood.client.remedies import remedies
 from makegood.client.undo_preview import listed
 from makegood.console.access import body_of
 from makegood.console.acts import PATIENCE, raise_test, who_of
+from makegood.console.pages.stores import examined, looked
 from makegood.console.redaction import Redaction
 from makegood.console.visits import Audience, Denied, Route, Visit, number_in
 from makegood.errors import TaskNotFoundError, WaitExpiredError
@@ -187,7 +188,8 @@ class Api:
             get("/bulk/{id}", self._bulk_act, "One bulk act.", "BulkAct"),
             get("/bulk/{id}/refusals", self._bulk_refusals, "What was refused, task by task.", "BulkRefusals", query=(LIMIT,)),
             Endpoint("/bulk/{id}/stop", self._stop, "Stop a bulk act; what was sent is still decided.", "BulkAct", "operator", Why),
-            get("/store", self._store, "The store's schema, and what its examination finds.", "Store"),
+            get("/store", self._store, "The store's schema, and what a look finds that costs the same beside any number of tasks.", "Store"),
+            get("/store/examination", self._examination, "What an examination finds, which reads the whole store.", "Examination", "operator"),
         )  # fmt: skip
 
     # -- tasks -----------------------------------------------------------------------------------------------
@@ -358,14 +360,16 @@ class Api:
 
     async def _store(self, visit: Visit) -> Any:
         status = await visit.client.store.admin.schema()
-        findings = await visit.reads.shared("examine", visit.client.store.admin.examine)
         return {
             "dialect": status.dialect,
             "version": status.version,
             "needed": status.needed,
             "missing": status.missing,
-            "findings": [msgspec.to_builtins(finding) for finding in findings],
+            "findings": msgspec.to_builtins(await looked(visit.reads)),
         }
+
+    async def _examination(self, visit: Visit) -> Any:
+        return {"findings": msgspec.to_builtins(await examined(visit.reads))}
 
     # -- bulk acts -------------------------------------------------------------------------------------------
 

@@ -72,6 +72,7 @@ _ANSWERS: Final[Mapping[str, str]] = MappingProxyType(
         "BulkRefusal": "task:id outcome:text at:time",
         "BulkRefusals": "refusals:[BulkRefusal]",
         "Finding": "check:text severity:text what:text remedy:text",
+        "Examination": "findings:[Finding]",
         "Store": "dialect:text version:whole needed:whole missing:[text] findings:[Finding]",
     }
 )

@@ -15,6 +15,7 @@ from makegood.base.ids import show
 from makegood.model.messages import Act, TaskMessage
 from makegood.payload.codec import UNREADABLE
 from makegood.store import alerts, rows, task_lists
+from makegood.store.filters import text_of
 from makegood.store.oversight_records import BulkKind, BulkRefusal, BulkView
 from makegood.store.transaction import ReadTx, Sql, Tx, for_each
 from makegood.store.views import Filter
@@ -99,7 +100,7 @@ async def bulk(
                 f"bulk {kind}",
                 act.who,
                 act.why,
-                f"{counted} tasks match{', perhaps more' if more else ''}: {told(wanted)}",
+                f"{counted} tasks match{', perhaps more' if more else ''}: {text_of(wanted)}",
                 "running",
             )
         ],
@@ -110,23 +111,6 @@ async def bulk(
     tx.topics.add("bulk")
     (row,) = await tx.rows(_VIEW, act.id)
     return _view(row)
-
-
-def told(wanted: Filter) -> str:
-    """Return a filter in words.
-
-    >>> told(Filter(states=("error",), workflow="place_order")), told(Filter())
-    ('state=error workflow=place_order', 'all tasks')
-    """
-    parts = [f"state={','.join(wanted.states)}"] if wanted.states else []
-    parts += [f"{name}={value}" for name in ("app", "workflow", "key") if (value := getattr(wanted, name))]
-    parts += [f"{len(wanted.ids)} ids"] if wanted.ids else []
-    for name, value in (("older", wanted.older), ("since", wanted.younger)):
-        parts += [f"{name}={value:g}s"] if value is not None else []
-    for name in ("word", "step", "agent", "error", "failing", "doubt", "failures", "priority"):
-        value = getattr(wanted, name)
-        parts += [f"{name}={value}"] if value is not None else []
-    return " ".join(parts) or "all tasks"
 
 
 async def stop_bulk(tx: Tx, id: str, act: Act) -> BulkView | None:  # noqa: A002 - what it is

@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any, Final
 
+from makegood.base.counts import counted
 from makegood.base.durations import AS_TEXT, seconds
 from makegood.errors import ConfigError
 from makegood.model.states import TaskState
@@ -77,6 +78,34 @@ def wanted(text: str) -> Filter:
     'payments'
     """
     return made(parsed(text))
+
+
+def text_of(wanted: Filter) -> str:
+    """Return a filter in the filter language; tasks selected by their ids are only counted.
+
+    >>> text_of(Filter(states=("error",), error="card refused", younger=3600.0))
+    "state:error error:'card refused' since:3600s"
+    """
+    terms: dict[str, object] = {"state": ",".join(wanted.states) or None}
+    terms |= {name: getattr(wanted, name) for name in ("app", "workflow", "key", "step", "agent", "error")}
+    terms |= {"older": wanted.older, "since": wanted.younger}
+    terms |= {name: getattr(wanted, name) for name in ("failing", "doubt", "failures", "priority")}
+    said = [f"{name}:{_written(value)}" for name, value in terms.items() if value is not None]
+    said += [shlex.quote(wanted.word)] if wanted.word is not None else []
+    said += [f"{counted(len(wanted.ids), 'task')} selected by hand"] if wanted.ids else []
+    return " ".join(said) or "all tasks"
+
+
+def _written(value: object) -> str:
+    match value:
+        case bool():
+            return "yes" if value else "no"
+        case float():
+            return f"{value:g}s"
+        case (low, high):
+            return f"{low}" if low == high else f">={low}" if low else f"<={high}"
+        case _:
+            return shlex.quote(str(value))
 
 
 def _term(word: str) -> tuple[str, str]:

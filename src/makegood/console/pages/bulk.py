@@ -14,7 +14,7 @@ from makegood.console.pages.tasks import depth, rows_of, search
 from makegood.console.pages.wording import PageVerdict, lasted, share, tallied
 from makegood.console.reads import Reads
 from makegood.errors import ConfigError, TaskNotFoundError
-from makegood.store.filters import wanted
+from makegood.store.filters import text_of, wanted
 from makegood.store.oversight_records import BulkView
 from makegood.store.views import Filter
 
@@ -65,42 +65,6 @@ class BulkRow(msgspec.Struct, frozen=True):
     stopped_by: str
     running: bool
     stoppable: bool
-
-
-def text_of(asked: Filter) -> str:
-    """Return a filter in the filter language."""
-    said = [f"state:{','.join(asked.states)}"] if asked.states else []
-    said += [
-        f"{name}:{_quoted(value)}"
-        for name, value in (
-            ("app", asked.app), ("workflow", asked.workflow), ("key", asked.key), ("step", asked.step),
-            ("agent", asked.agent), ("error", asked.error),
-        )
-        if value is not None
-    ]  # fmt: skip
-    said += [
-        f"{name}:{value:g}s"
-        for name, value in (("older", asked.older), ("since", asked.younger))
-        if value is not None
-    ]
-    said += [
-        f"{name}:{'yes' if value else 'no'}"
-        for name, value in (("failing", asked.failing), ("doubt", asked.doubt))
-        if value is not None
-    ]
-    for name, between in (("failures", asked.failures), ("priority", asked.priority)):
-        if between is not None:
-            low, high = between
-            said.append(f"{name}:{low}" if low == high else f"{name}:>={low}" if low else f"{name}:<={high}")
-    if asked.word is not None:
-        said.append(_quoted(asked.word))
-    if asked.ids:
-        said.append(f"{counted(len(asked.ids), 'task')} selected by hand")
-    return " ".join(said) or "all tasks"
-
-
-def _quoted(text: str) -> str:
-    return f'"{text}"' if " " in text else text
 
 
 def row(view: BulkView, now: float) -> BulkRow:

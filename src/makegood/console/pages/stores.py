@@ -96,16 +96,19 @@ async def context(reads: Reads, query: Mapping[str, str]) -> dict[str, Any]:  # 
     return await _page(reads, await looked(reads), examined=False)
 
 
-async def doctor(reads: Reads, query: Mapping[str, str]) -> dict[str, Any]:  # noqa: ARG001 - every page's signature
-    """Return what the page shows with an examination, which reads the whole store."""
+async def examined(reads: Reads) -> list[Finding]:
+    """Return what the look shows and what an examination finds, which reads the whole store."""
     findings = [*await looked(reads), *await reads.shared("examine", reads.store.admin.examine)]
     began = await reads.now()
     orphans = await reads.shared("orphans", lambda: reads.store.admin.orphans(ORPHANS))
     if orphans:
         what = f"{len(orphans)}{' or more' if len(orphans) == ORPHANS else ''} tasks under way that nothing advances"
-        findings.append(Finding("orphans", "error", what, "`makegood doctor` names them"))
-    else:
-        took = lasted(await reads.now() - began)
-        what = f"every task under way has a request, a timer or a live Scheduler (looked for {took})"
-        findings.append(Finding("orphans", "ok", what))
-    return await _page(reads, findings, examined=True)
+        return [*findings, Finding("orphans", "error", what, "`makegood doctor` names them")]
+    took = lasted(await reads.now() - began)
+    what = f"every task under way has a request, a timer or a live Scheduler (looked for {took})"
+    return [*findings, Finding("orphans", "ok", what)]
+
+
+async def doctor(reads: Reads, query: Mapping[str, str]) -> dict[str, Any]:  # noqa: ARG001 - every page's signature
+    """Return what the page shows with an examination."""
+    return await _page(reads, await examined(reads), examined=True)
