@@ -1,7 +1,7 @@
 """The attempts of a task, put together from its history: what was asked when, who took it, and how it ended."""
 
 from makegood.console.attempts import Course, course
-from makegood.console.timeline import timeline
+from makegood.console.timeline import TimeRow, timeline
 from makegood.model.attempt_end import AttemptEnd
 from makegood.model.decision import Move
 from makegood.model.plan import StepPlan
@@ -53,7 +53,9 @@ def test_an_attempt_waited_until_a_process_took_it() -> None:
     )
     (attempt,) = made.attempts
     assert (attempt.asked, attempt.taken, attempt.ended, attempt.node) == (1.0, 2.5, 4.0, 5)
-    chart = timeline(task(step()), made, [("charge", [0])], now=9.0, nodes={1: "vm-1"}, submission=1)
+    chart = timeline(
+        task(step()), made, [TimeRow(name="charge", steps=[0])], now=9.0, nodes={1: "vm-1"}, submission=1
+    )
     assert chart is not None
     assert chart.bars[-1].taken is not None
 
@@ -136,7 +138,14 @@ def test_a_request_that_was_withdrawn_is_no_attempt_to_draw() -> None:
         9.0,
     )
     assert ends(made) == [("do", 1, "withdrawn")]
-    chart = timeline(task(step(state="waiting")), made, [("charge", [0])], now=9.0, nodes={}, submission=1)
+    chart = timeline(
+        task(step(state="waiting")),
+        made,
+        [TimeRow(name="charge", steps=[0])],
+        now=9.0,
+        nodes={},
+        submission=1,
+    )
     assert chart is not None
     assert [bar.look for bar in chart.bars] == ["held"]
 

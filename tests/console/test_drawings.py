@@ -11,6 +11,7 @@ from makegood.console.conditions import condition_text
 from makegood.console.looks import left
 from makegood.console.pages.task import TaskPage, TaskSources, task_page
 from makegood.console.rungs import ticks
+from makegood.console.timeline import MOST_ITEMS
 from makegood.model.plan import Condition, Ref, StepPlan, Template
 from tests.console.drawing import drawings, drawn, html, page
 from tests.console.recorded_tasks import FOLDER, names, recorded
@@ -36,6 +37,24 @@ def test_an_each_of_300_items_is_one_rung() -> None:
     assert rung.undo_said == "1 failed, 299 of 300 undone"
     assert len(made.attempts) < 10
     assert made.asked > 600
+
+
+def test_an_each_opens_in_the_time_those_in_trouble_first() -> None:
+    """Its row is a link; open, its items have rows of their own, as many as fit, and the rest is counted."""
+    (anchor,) = [step.anchor for row in page("each").rows for step in row.steps if step.count is not None]
+    closed, open_ = page("each"), page("each", opened=anchor)
+    assert closed.chart is not None
+    assert open_.chart is not None
+    assert (list(closed.chart.folds.values()), closed.chart.items) == ([(anchor, False)], set())
+    assert list(open_.chart.folds.values()) == [(anchor, True)]
+    first = min(open_.chart.items)
+    assert (len(open_.chart.items), open_.chart.more) == (MOST_ITEMS, 300 - MOST_ITEMS)
+    assert open_.chart.rows[first] == "hold_line[19]"
+    assert [bar.look for bar in open_.chart.bars if bar.row == first][-1] == "need"
+    assert f'?open={anchor}#time" aria-expanded="false"' in html(closed)
+    assert '#time" aria-expanded="true"' in html(open_)
+    assert f"{300 - MOST_ITEMS} more rows are not drawn." in html(open_)
+    assert page("each", opened="strange").opened == ""
 
 
 def test_a_branch_that_was_not_taken_is_shown_on_request() -> None:

@@ -98,6 +98,12 @@ class TimeChart:
     now: float | None = None
     turn: float | None = None
     planned: bool = False
+    folds: dict[int, tuple[str, bool]] = field(default_factory=dict)
+    """row -> (what opens it, whether it is open): a row that has rows of its own."""
+    items: set[int] = field(default_factory=set)
+    """The rows of an open one."""
+    more: int = 0
+    """Rows that are not drawn."""
 
 
 def axis(bars: Sequence[Bar], marks: Sequence[float] = (), until: float = 100.0) -> Axis:

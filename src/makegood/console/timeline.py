@@ -1,6 +1,7 @@
 """The time of a task: who held it, and one row of attempts for each rung of its ladder."""
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 
 from makegood.console.attempts import Course, ShownAttempt
 from makegood.console.gantt import Bar, TimeChart, chart, length
@@ -8,7 +9,9 @@ from makegood.model.states import AT_REST
 from makegood.store.views import TaskDetail
 
 MOST_ROWS = 60
-"""Rows that are drawn, at most."""
+"""Rungs that are drawn, at most."""
+MOST_ITEMS = 40
+"""Items of an open ``each`` that are drawn, at most: those in trouble first."""
 
 LOOKS: Mapping[str, str] = {
     "done": "ok", "failed": "fail", "no answer": "none", "later": "none", "running": "run", "planned": "plan",
@@ -18,18 +21,30 @@ WORST = ("undo failed", "failed", "no answer", "running")
 """The look of an ``each`` is that of the first of these among its items."""
 
 
+@dataclass(slots=True, frozen=True, kw_only=True)
+class TimeRow:
+    """A rung in the drawing."""
+
+    name: str
+    steps: Sequence[int]
+    """Those whose attempts it shows."""
+    each: str = ""
+    """Names an ``each`` whose row can be opened."""
+
+
 def timeline(
     found: TaskDetail,
     course: Course,
-    rows: Sequence[tuple[str, Sequence[int]]],
+    rows: Sequence[TimeRow],
     *,
     now: float,
     nodes: Mapping[int, str],
     submission: int,
+    opened: str = "",
 ) -> TimeChart | None:
     """Return the drawing of a submission, None if nothing of it has a time yet.
 
-    ``rows``: the rungs in order, each with the steps whose attempts it shows.
+    ``rows``: the rungs in order. ``opened``: the ``each`` whose items have rows of their own.
     """
     mine: dict[int, list[ShownAttempt]] = {}
     for attempt in course.attempts:
@@ -39,18 +54,40 @@ def timeline(
     open_ = last and found.task.state not in AT_REST
     end = now if open_ else course.ended.get(submission, now)
     held = _held(course, submission, end, nodes)
-    names, bars = ["held by"], held
-    for name, members in rows:
-        attempts = [attempt for idx in members for attempt in mine.get(idx, ())]
-        if attempts and len(names) <= MOST_ROWS:
-            bars = bars + _bars(len(names), name, attempts, end, now, single=len(members) == 1)
-            names.append(name)
+    names, bars, folds, items, more = ["held by"], held, dict[int, tuple[str, bool]](), set[int](), 0
+    for row in rows:
+        attempts = [attempt for idx in row.steps for attempt in mine.get(idx, ())]
+        if not attempts:
+            continue
+        if len(names) - len(items) > MOST_ROWS:
+            more += 1
+            continue
+        bars += _bars(len(names), row.name, attempts, end, now, single=not row.each)
+        names.append(row.name)
+        if row.each:
+            folds[len(names) - 1] = row.each, row.each == opened
+        if row.each and row.each == opened:
+            begun = sorted((idx for idx in row.steps if idx in mine), key=lambda idx: _rank(mine[idx]))
+            more += max(0, len(begun) - MOST_ITEMS)
+            for idx in begun[:MOST_ITEMS]:
+                name = found.steps[idx].name
+                bars += _bars(len(names), name, mine[idx], end, now, single=True)
+                items.add(len(names))
+                names.append(name)
     if not bars:
         return None
     turned = course.turned
     turn = turned.at if last and turned is not None and found.task.goal == "undo" else None
     origin = course.began.get(submission, found.task.created)
-    return chart(names, bars, origin=origin, now=now if open_ else None, turn=turn)
+    made = chart(names, bars, origin=origin, now=now if open_ else None, turn=turn)
+    made.folds, made.items, made.more = folds, items, more
+    return made
+
+
+def _rank(attempts: Sequence[ShownAttempt]) -> int:
+    """Return how much an item asks to be looked at, 0 the most."""
+    end = attempts[-1].end
+    return WORST.index(end) if end in WORST else len(WORST)
 
 
 def _held(course: Course, submission: int, end: float, nodes: Mapping[int, str]) -> list[Bar]:

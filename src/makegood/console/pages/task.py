@@ -18,7 +18,7 @@ from makegood.console.ladder import LadderRow, LadderStep, ladder
 from makegood.console.moves import HistoryRow, history_rows
 from makegood.console.offers import Offers, offers
 from makegood.console.rungs import rungs
-from makegood.console.timeline import timeline
+from makegood.console.timeline import TimeRow, timeline
 from makegood.console.verdict import TaskVerdict, verdict_of
 from makegood.errors import TaskNotFoundError
 from makegood.model import notices
@@ -114,6 +114,8 @@ class TaskPage:
     skipped: int = 0
     """Steps whose branch was not taken."""
     shows_skipped: bool = False
+    opened: str = ""
+    """The ``each`` whose items have rows of their own in the drawing of time."""
 
     @property
     def path(self) -> str:
@@ -126,6 +128,7 @@ class TaskPage:
             "submission": None if self.current else self.submission,
             "skipped": "1" if self.shows_skipped else None,
             "show": None if self.show == "all" else self.show,
+            "open": self.opened or None,
         }
         return kept | changes
 
@@ -155,13 +158,22 @@ async def context(reads: TaskReads, query: Mapping[str, str]) -> dict[str, Any]:
     wanted = int(asked) if asked.isascii() and asked.isdecimal() and len(asked) < 9 else None
     show = query.get("show", "all")
     made = task_page(
-        sources, submission=wanted, skipped=query.get("skipped") == "1", show=show if show in SHOWS else "all"
+        sources,
+        submission=wanted,
+        skipped=query.get("skipped") == "1",
+        show=show if show in SHOWS else "all",
+        opened=query.get("open", ""),
     )
     return {"page": made, "left_look": looks.left, "right_look": looks.right, "rung_line": looks.line}
 
 
 def task_page(
-    sources: TaskSources, *, submission: int | None = None, skipped: bool = False, show: str = "all"
+    sources: TaskSources,
+    *,
+    submission: int | None = None,
+    skipped: bool = False,
+    show: str = "all",
+    opened: str = "",
 ) -> TaskPage:
     """Return the page of a task. ``submission``: an older one, rebuilt from the history."""
     current = sources.found.task.submission
@@ -189,7 +201,7 @@ def task_page(
         submissions=list(range(1, current + 1)),
         began=way.began.get(wanted, found.task.created),
         ended=way.ended.get(wanted),
-        chart=timeline(found, way, _rows(steps), now=steady, nodes=names, submission=wanted),
+        chart=timeline(found, way, _rows(steps), now=steady, nodes=names, submission=wanted, opened=opened),
         took=_took(found, way, wanted, steady),
         attempts=attempt_lines(found, way, sources.nodes, identity=sources.identity, submission=wanted),
         asked=sum(a.submission == wanted and a.end != "planned" for a in way.attempts),
@@ -203,6 +215,7 @@ def task_page(
         facts=_facts(found, names, way, sources.now),
         skipped=sum(step.kind == "action" and step.state == "skipped" for step in found.steps),
         shows_skipped=skipped,
+        opened=opened if any(step.anchor == opened for step in steps) else "",
     )
 
 
@@ -260,15 +273,19 @@ def _steady(now: float, began: float, way: Course) -> float:
     return max(began + (now - began) // step * step, *last, began)
 
 
-def _rows(steps: Sequence[LadderStep]) -> list[tuple[str, list[int]]]:
+def _rows(steps: Sequence[LadderStep]) -> list[TimeRow]:
     """Return the rows of the time: a rung's name, and the steps whose attempts it shows."""
-    made = []
-    for step in steps:
-        if step.kind != "action":
-            continue
-        members = [idx for _, idx in step.items] or [int(step.anchor)]
-        made.append((step.name if step.count is None else f"{step.name} × {step.count:,}", members))
-    return made
+    return [
+        TimeRow(name=step.name, steps=[int(step.anchor)])
+        if step.count is None
+        else TimeRow(
+            name=f"{step.name} × {step.count:,}",
+            steps=[idx for _, idx in step.items],
+            each=step.anchor if step.count > 1 else "",
+        )
+        for step in steps
+        if step.kind == "action"
+    ]
 
 
 def _turn(found: TaskDetail, way: Course) -> Turn | None:
