@@ -8,6 +8,7 @@ import pytest
 
 import makegood as mg
 from makegood.base.clock import SystemClock
+from makegood.base.ids import parse
 from makegood.election import Term
 from makegood.election.settings import settings
 from makegood.errors import FencedOffError
@@ -78,6 +79,8 @@ async def test_silence_is_judged_once_counted_once_and_the_rules_try_again(
         term = await term_of(store)
         assert (await watcher.once(term)).judged == 1
         assert (await watcher.once(term)).judged == 0
+        (told,) = await store.oversight.decisions()
+        assert (told.kind, told.tasks, told.task, told.epoch) == ("judged", 1, parse(task.id), term.epoch)
         await task.result(timeout="60s")
         detail = await task.status()
     assert attempts == [1, 2]

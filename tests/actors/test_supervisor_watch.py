@@ -2,6 +2,7 @@
 
 import asyncio
 import random
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
@@ -11,6 +12,7 @@ from makegood.election.protocol import Grant
 from makegood.election.settings import settings
 from makegood.errors import FencedOffError, StoreUnavailableError
 from makegood.options import Options
+from makegood.store.oversight_records import SupervisorDecision
 from makegood.store.records import Judged
 from makegood.supervisor.supervisor import LEASE, Supervisor
 from makegood.testing.simulator.doubles import Doubled
@@ -96,6 +98,10 @@ class DeadStore(ScriptedStore):
         super().__init__(clock, [])
         self.left = left
         self.full = full
+        self.oversight = self
+
+    async def decided(self, found: Sequence[SupervisorDecision]) -> None:
+        assert [decision.kind for decision in found] == ["freed"]
 
     async def judge(self, *_: Any) -> Judged:
         return Judged([], full=self.full)

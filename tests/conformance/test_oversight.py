@@ -9,7 +9,7 @@ from makegood.model.attempt_end import AttemptEnd
 from makegood.model.decision import Decision
 from makegood.model.messages import MOST_EXTENSION, Act, Answer, TaskMessage
 from makegood.store.bulk_acts import KEPT_REFUSALS, OUTSTANDING
-from makegood.store.oversight_records import BulkView, Refusal
+from makegood.store.oversight_records import BulkView, Refusal, SupervisorDecision
 from makegood.store.protocol import Store
 from makegood.store.views import Filter, SchedulerTally
 from tests.conformance.builders import (
@@ -149,6 +149,24 @@ async def test_a_former_leader_s_write_leaves_a_refusal(store: Store) -> None:
     await store.oversight.refused([Refusal("term", "its term was over", "sup-1", epoch=3, against=4)])
     (found,) = await store.oversight.refusals()
     assert (found.kind, found.who, found.epoch, found.against) == ("term", "sup-1", 3, 4)
+
+
+# What the leading Supervisor did
+
+
+async def test_what_leaders_did_is_kept_newest_first_and_bounded(store: Store) -> None:
+    """A row for each kind of a pass; beyond the latest thousand they go."""
+    await store.oversight.decided(
+        [SupervisorDecision("judged", 3, 17, epoch=4), SupervisorDecision("turned", 1, 18, epoch=4)]
+    )
+    turned, judged = await store.oversight.decisions()
+    assert (turned.kind, turned.tasks, turned.task, turned.epoch) == ("turned", 1, 18, 4)
+    assert (judged.kind, judged.tasks, judged.task) == ("judged", 3, 17)
+    assert abs(judged.at - await store.now()) < 60
+    await store.oversight.decided([SupervisorDecision("freed", n, 19, epoch=5) for n in range(1, 1_005)])
+    kept = await store.oversight.decisions(2_000)
+    assert (len(kept), kept[0].tasks, kept[-1].tasks) == (1_000, 1_004, 5)
+    assert await store.oversight.decisions(1) == kept[:1]
 
 
 # Figures per minute

@@ -32,6 +32,7 @@ TIMES = {
     "node": ("started_at", "alive_until", "stopped_at"),
     "lease": ("expires_at", "taken_at"),
     "refusal": ("at",),
+    "supervisor_decision": ("at",),
     "bulk_act": ("at", "free_at", "ended_at"),
     "bulk_item": ("at",),
 }

@@ -9,7 +9,9 @@ import pytest
 from makegood.base import ids
 from makegood.console.app import create_app
 from makegood.store import open_store
+from makegood.store.oversight_records import SupervisorDecision
 from tests.browser.sample import HOSTILE, fill
+from tests.conformance.builders import draft
 from tests.console.asking import Browser
 from tests.console.consoles import USERS, a_console, migrated
 
@@ -111,6 +113,24 @@ def test_a_page_that_is_missing_is_named(tmp_path: Path) -> None:
     }
     tried = {path.partition("?")[0].replace("TASK", "{id}").replace("bulk-1", "{id}") for path in PAGES}
     assert paths <= tried
+
+
+async def test_the_overview_tells_what_the_supervisor_decided(tmp_path: Path) -> None:
+    """With the task by its key, or by its id where it is gone."""
+    async with a_console(tmp_path) as console:
+        store = console.app.client.store
+        await store.tasks.submit([draft(17, key="o-17")])
+        done = [
+            SupervisorDecision("judged", 2, 17, epoch=3),
+            SupervisorDecision("freed", 40, 16, epoch=3),
+            SupervisorDecision("turned", 1, 17, epoch=3),
+        ]
+        await store.oversight.decided(done)
+        text = (await console.browser("otto").get("/")).text
+        named = f'<a href="/tasks/{ids.show(17)}">o-17</a>'
+        assert f"Judged 2 attempts in doubt, of {named}" in text
+        assert f"Turned 1 task to undo: {named}" in text
+        assert f'Freed 40 tasks: <a href="/tasks/{ids.show(16)}">{ids.show(16)}</a>' in text
 
 
 async def test_a_leader_that_released_is_not_one_that_never_was(tmp_path: Path) -> None:

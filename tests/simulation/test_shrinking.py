@@ -75,7 +75,7 @@ def test_of_what_is_left_nothing_can_be_spared(monkeypatch: pytest.MonkeyPatch) 
     found = shrunk(make)
     assert found is not None
     assert found.outcome.findings
-    assert len(found.blows) < found.whole / 3
+    assert len(found.blows) < found.whole / 2
     assert {"ambiguous committed", "order"} <= {blow.what for blow in found.blows}
     for n in range(len(found.blows)):
         world = make()

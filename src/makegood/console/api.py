@@ -181,6 +181,7 @@ class Api:
             Endpoint("/leader/step-down", self._step_down, "Ask the leading Supervisor to step down.", "Done", "admin", StepDownBody),
             get("/errors", self._errors, "Failures, grouped by agent, action, message and the user's own frame.", "Errors"),
             get("/refusals", self._refusals, "Writes that fencing refused, newest first.", "Refusals", query=(LIMIT, TASK)),
+            get("/decisions", self._decisions, "What the leading Supervisor did, newest first: a record for each kind in each pass.", "Decisions", query=(LIMIT,)),
             get("/minutes", self._minutes, "Figures per minute, oldest first.", "Minutes", query=(_number("since", "Seconds back.", least=60, most=86_400),)),
             get("/queues", self._queues, "The message queues.", "Queues"),
             get("/bulk", self._bulk_acts, "Bulk acts, newest first.", "BulkActs"),
@@ -333,6 +334,10 @@ class Api:
     async def _refusals(self, visit: Visit) -> Any:
         found = await visit.client.store.oversight.refusals(_limit(visit), _of_task(visit))
         return {"refusals": [_dated(each) for each in found]}
+
+    async def _decisions(self, visit: Visit) -> Any:
+        found = await visit.client.store.oversight.decisions(_limit(visit))
+        return {"decisions": [_dated(each) for each in found]}
 
     async def _minutes(self, visit: Visit) -> Any:
         since = _whole(visit, "since", 60, 86_400, 3600)

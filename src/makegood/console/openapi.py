@@ -62,6 +62,8 @@ _ANSWERS: Final[Mapping[str, str]] = MappingProxyType(
         "Errors": "groups:[ErrorGroup] read:whole capped:yes",
         "Refusal": "id:whole at:time kind:text who:text node:whole? task:id? step:text attempt:whole? epoch:whole? against:whole? what:text",
         "Refusals": "refusals:[Refusal]",
+        "Decision": "id:whole at:time kind:text tasks:whole task:id epoch:whole",
+        "Decisions": "decisions:[Decision]",
         "Minute": "minute:time seen:number submitted:whole processed:whole undone:whole errors:whole steps:whole p50:number? p95:number?",
         "Minutes": "minutes:[Minute]",
         "Queue": "queue:text waiting:whole taken:whole delayed:whole dead:whole bytes:whole oldest:number? read:yes",

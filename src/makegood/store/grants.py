@@ -66,7 +66,7 @@ _GRANTS: Final[dict[str, tuple[tuple[str, str], ...]]] = {
         ("update, delete", "task, step, request, message"),
         ("delete", "notice, listener"),
         ("update", "generation"),
-        ("insert, delete", "refusal"),
+        ("insert, delete", "refusal, supervisor_decision"),
         ("insert, update, delete", "minute, bulk_item"),
         ("update (state, cursor, free_at, sent, applied, noop, refused, ended_at)", "bulk_act"),
     ),

@@ -13,6 +13,7 @@ from makegood.store.error_groups import error_groups
 from makegood.store.minutes import add_minute, minutes
 from makegood.store.refusals import overtaken, refusals, refused
 from makegood.store.step_down import ask_step_down, asked_to_step_down
+from makegood.store.supervisor_decisions import decided, decisions
 from makegood.store.transaction import Verbs, reading, writing
 
 
@@ -23,6 +24,8 @@ class OversightVerbs(Verbs):
     refusals = reading(refusals)
     refused = writing(refused)
     overtaken = writing(overtaken)
+    decisions = reading(decisions)
+    decided = writing(decided)
     minutes = reading(minutes)
     add_minute = writing(add_minute)
     bulk = writing(bulk)

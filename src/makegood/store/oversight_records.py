@@ -18,6 +18,10 @@ RefusalKind = Literal["decision", "term", "reply"]
 late.
 """
 
+SupervisorDecisionKind = Literal["judged", "freed", "deaf", "turned"]
+"""``judged``: silent attempts. ``freed``: tasks of a dead Scheduler; ``deaf``: of one that did not react.
+``turned``: tasks whose deadline passed."""
+
 BUCKETS = 40
 """Buckets of latencies. Bucket n ends at ``bucket_end(n)`` seconds."""
 
@@ -89,6 +93,20 @@ class Refusal(msgspec.Struct, frozen=True):
     """The epoch under which it wrote."""
     against: int | None = None
     """The epoch that holds; of a task, it is looked up when the refusal is written."""
+    id: int = 0
+    at: float = 0.0
+
+
+class SupervisorDecision(msgspec.Struct, frozen=True):
+    """What the leading Supervisor did to tasks in one pass, of one kind."""
+
+    kind: SupervisorDecisionKind
+    tasks: int
+    """To how many; of "judged": how many attempts."""
+    task: int
+    """One of them."""
+    epoch: int
+    """The term it led in."""
     id: int = 0
     at: float = 0.0
 

@@ -19,6 +19,7 @@ from makegood.store.oversight_records import (
     ErrorGroups,
     MinuteFigures,
     Refusal,
+    SupervisorDecision,
 )
 from makegood.store.queue_records import Handed, MessageView, Outgoing, QueueView, Receipt, Returned, Sent
 from makegood.store.records import (
@@ -562,6 +563,14 @@ class Oversight(Protocol):
 
     async def refused(self, found: Sequence[Refusal]) -> None:
         """Record writes that a fence refused."""
+        ...
+
+    async def decisions(self, limit: int = 100) -> list[SupervisorDecision]:
+        """Return what the leading Supervisors did, newest first."""
+        ...
+
+    async def decided(self, found: Sequence[SupervisorDecision]) -> None:
+        """Record what the leading Supervisor did in a pass; the latest thousand are kept."""
         ...
 
     async def overtaken(self, node: int, lost: Sequence[tuple[int, int]]) -> None:

@@ -16,7 +16,7 @@ that were cut off as well must have had the time to come back.
 import asyncio
 import logging
 import random
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, field
 
@@ -26,7 +26,7 @@ from makegood.base.clock import Clock
 from makegood.election import Election, Term
 from makegood.errors import FencedOffError, StoreUnavailableError
 from makegood.options import Options
-from makegood.store.oversight_records import Refusal
+from makegood.store.oversight_records import Refusal, SupervisorDecision, SupervisorDecisionKind
 from makegood.store.protocol import Store
 from makegood.store.step_down import LEADER
 
@@ -206,15 +206,12 @@ class Supervisor(Actor):
         freed = await self._bounded(lambda: self._store.supervision.release_dead(grant, limit), found)
         found.released = len(freed)
         found.tasks += freed
-        found.deaf = len(
-            await self._bounded(
-                lambda: self._store.supervision.release_deaf(grant, DEAF_INTERVALS * self._every, limit),
-                found,
-            )
+        deaf = await self._bounded(
+            lambda: self._store.supervision.release_deaf(grant, DEAF_INTERVALS * self._every, limit), found
         )
-        found.expired = len(
-            await self._bounded(lambda: self._store.supervision.expire_tasks(grant, limit), found)
-        )
+        found.deaf = len(deaf)
+        expired = await self._bounded(lambda: self._store.supervision.expire_tasks(grant, limit), found)
+        found.expired = len(expired)
         found.starved = len(
             await self._bounded(
                 lambda: self._store.supervision.starved(grant, self._starve, limit, self._outage), found
@@ -225,7 +222,21 @@ class Supervisor(Actor):
                 "judged %d attempts, freed %d tasks of dead and %d of deaf schedulers, %d tasks past their deadline, %d starved",
                 found.judged, found.released, found.deaf, found.expired, found.starved,
             )  # fmt: skip
+        done: Mapping[SupervisorDecisionKind, Sequence[int]] = {
+            "judged": [task for task, *_ in judged.requests], "freed": freed, "deaf": deaf, "turned": expired
+        }  # fmt: skip
+        await self._record(
+            [SupervisorDecision(kind, len(ids), ids[0], term.epoch) for kind, ids in done.items() if ids]
+        )
         return found
+
+    async def _record(self, done: Sequence[SupervisorDecision]) -> None:
+        """Record for people what a pass did; the pass is done, whether they hear of it or not."""
+        if done:
+            try:
+                await self._store.oversight.decided(done)
+            except StoreUnavailableError as away:
+                log.info("the store is away, and does not know what a pass did: %s", away)
 
     async def _bounded(self, act: Callable[[], Awaitable[list[int]]], found: Pass) -> list[int]:
         touched = await act()

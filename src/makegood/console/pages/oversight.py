@@ -4,7 +4,14 @@ from collections.abc import Sequence
 from typing import Final
 
 from makegood.console.reads import Reads
-from makegood.store.oversight_records import BulkRefusal, BulkView, ErrorGroups, MinuteFigures, Refusal
+from makegood.store.oversight_records import (
+    BulkRefusal,
+    BulkView,
+    ErrorGroups,
+    MinuteFigures,
+    Refusal,
+    SupervisorDecision,
+)
 
 GROUPS: Final = 50
 """Groups of errors on a page, at most."""
@@ -17,6 +24,11 @@ REFUSED: Final = 100
 async def groups(reads: Reads) -> ErrorGroups:
     """Return the groups of errors, the latest first."""
     return await reads.shared("groups", lambda: reads.store.oversight.error_groups(GROUPS))
+
+
+async def decisions(reads: Reads, limit: int = 20) -> Sequence[SupervisorDecision]:
+    """Return what the leading Supervisor did, newest first."""
+    return await reads.shared(("decisions", limit), lambda: reads.store.oversight.decisions(limit))
 
 
 async def refusals(reads: Reads, limit: int = 20) -> Sequence[Refusal]:

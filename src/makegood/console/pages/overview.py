@@ -5,7 +5,9 @@ from datetime import UTC, datetime
 from typing import Any, Final
 
 import msgspec
+from msgspec.structs import replace
 
+from makegood.base import ids
 from makegood.base.counts import counted
 from makegood.console.pages import oversight
 from makegood.console.pages.agents import AgentRow, agent_rows, waiting
@@ -15,9 +17,14 @@ from makegood.console.pages.tasks import unended
 from makegood.console.pages.wording import PageVerdict, capped, lasted, listed
 from makegood.console.reads import Reads
 from makegood.election.views import TermView, with_gaps
-from makegood.store.oversight_records import MinuteFigures, Refusal
+from makegood.store.oversight_records import (
+    MinuteFigures,
+    Refusal,
+    SupervisorDecision,
+    SupervisorDecisionKind,
+)
 from makegood.store.step_down import LEADER
-from makegood.store.views import AlertView, UnendedTally
+from makegood.store.views import AlertView, Filter, UnendedTally
 
 MINUTES: Final = 60
 """Minutes in the charts."""
@@ -63,7 +70,9 @@ class FeedEntry(msgspec.Struct, frozen=True):
     text: str
     why: str
     at: float
-    task: str = ""
+    task: int | None = None
+    name: str = ""
+    """The task's key, or else its id."""
 
 
 def _nice(value: float) -> float:
@@ -135,10 +144,35 @@ def latency_chart(minutes: Sequence[MinuteFigures | None], now: float) -> HourCh
     )
 
 
+DECIDED: Final[Mapping[SupervisorDecisionKind, tuple[str, str, str, str]]] = {
+    "judged": ("doubt", "Judged {} in doubt, of", "attempt", "no answer by its deadline"),
+    "freed": (
+        "again",
+        "Freed {}:",
+        "task",
+        "the heartbeat of its Scheduler ran out; another goes on with it",
+    ),
+    "deaf": ("again", "Freed {}:", "task", "its Scheduler did not react; another goes on with it"),
+    "turned": ("undoing", "Turned {} to undo:", "task", "its deadline passed"),
+}
+"""Of each kind: icon, what was done, to what, and why."""
+
+
+def decided(decision: SupervisorDecision) -> FeedEntry:
+    """Return what the leading Supervisor did, in words."""
+    icon, what, unit, why = DECIDED[decision.kind]
+    return FeedEntry(
+        icon, "idle", what.format(counted(decision.tasks, unit)), why, decision.at, decision.task
+    )
+
+
 def feed(
-    alerts: Sequence[AlertView], refusals: Sequence[Refusal], terms: Sequence[TermView]
+    alerts: Sequence[AlertView],
+    refusals: Sequence[Refusal],
+    terms: Sequence[TermView],
+    decisions: Sequence[SupervisorDecision],
 ) -> list[FeedEntry]:
-    """Return what makegood noticed last, newest first."""
+    """Return what makegood noticed and decided last, newest first."""
     found = [
         FeedEntry(
             "error" if alert.open else "bell",
@@ -146,16 +180,18 @@ def feed(
             f"Raised {alert.kind.replace('_', ' ')}",
             alert.text,
             alert.at,
+            alert.task,
         )
         for alert in alerts
     ]
     found += [
-        FeedEntry("done", "ok", f"Ended {a.kind.replace('_', ' ')}", a.ended_why, a.ended)
+        FeedEntry("done", "ok", f"Ended {a.kind.replace('_', ' ')}", a.ended_why, a.ended, a.task)
         for a in alerts
         if a.ended is not None
     ]
     found += [
-        FeedEntry("shield", "ok", "Refused by fencing", refusal.what, refusal.at) for refusal in refusals
+        FeedEntry("shield", "ok", "Refused by fencing", refusal.what, refusal.at, refusal.task)
+        for refusal in refusals
     ]
     found += [
         FeedEntry(
@@ -167,7 +203,19 @@ def feed(
         )
         for term in terms
     ]
+    found += [decided(decision) for decision in decisions]
     return sorted(found, key=lambda entry: -entry.at)[:FEED]
+
+
+async def named(reads: Reads, entries: Sequence[FeedEntry]) -> list[FeedEntry]:
+    """Return entries with the names of their tasks; one that is gone keeps its id."""
+    wanted = tuple(sorted({entry.task for entry in entries if entry.task}))
+    found = await reads.tasks(Filter(ids=wanted, limit=FEED)) if wanted else ()
+    keys = {task.id: task.key for task in found}
+    return [
+        replace(entry, name=keys.get(entry.task) or ids.show(entry.task)) if entry.task else entry
+        for entry in entries
+    ]
 
 
 def verdict(need: Sequence[Item], tally: UnendedTally, rate: float | None, *, led: bool) -> PageVerdict:
@@ -257,10 +305,14 @@ async def context(reads: Reads, query: Mapping[str, str]) -> dict[str, Any]:  # 
         "lease": lease,
         "agents": rows[:6],
         "agent_count": len(rows),
-        "feed": feed(
-            await reads.alerts(FEED, ended=True),
-            await oversight.refusals(reads),
-            with_gaps(await reads.past_terms(LEADER, 6))[:5],
+        "feed": await named(
+            reads,
+            feed(
+                await reads.alerts(FEED, ended=True),
+                await oversight.refusals(reads),
+                with_gaps(await reads.past_terms(LEADER, 6))[:5],
+                await oversight.decisions(reads, FEED),
+            ),
         ),
         "now": now,
     }
