@@ -22,9 +22,8 @@ def host_and_port(listen: str, name: str = "listen") -> tuple[str, int]:
     >>> host_and_port("127.0.0.1:9464"), host_and_port("[::1]:0")
     (('127.0.0.1', 9464), ('::1', 0))
     """
-    hint = (
-        "write HOST:PORT, such as 127.0.0.1:9464, 0.0.0.0:9464 (every address of this machine) or [::1]:9464"
-    )
+    usual = 8640 if name.endswith("console") else 9464
+    hint = f"write HOST:PORT, such as 127.0.0.1:{usual}, 0.0.0.0:{usual} (every address of this machine) or [::1]:{usual}"
     if not isinstance(listen, str):
         raise ConfigError(f"{name}={listen!r}: {hint}")
     host, colon, port = listen.strip().rpartition(":")

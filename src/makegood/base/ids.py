@@ -106,7 +106,8 @@ def parse(text: str) -> int:
         number = int(lowered)
     if number >= _MOST:
         raise TaskNotFoundError(
-            f"{text!r} is not a task id: one has 13 letters and digits, see `makegood task list`",
+            f"{text!r} is not a task id: one has 13 letters and digits; `makegood task list` shows them, `makegood task list --filter key=KEY` "
+            "finds a task by its key",
             task_id=text,
         )
     return number

@@ -23,6 +23,7 @@ from dataclasses import dataclass, field
 from makegood.actor.actor import Actor
 from makegood.actor.setbacks import Setbacks
 from makegood.base.clock import Clock
+from makegood.base.counts import counted
 from makegood.election import Election, Term
 from makegood.errors import FencedOffError, StoreUnavailableError
 from makegood.options import Options
@@ -219,8 +220,9 @@ class Supervisor(Actor):
         )
         if found.done:
             log.info(
-                "judged %d attempts, freed %d tasks of dead and %d of deaf schedulers, %d tasks past their deadline, %d starved",
-                found.judged, found.released, found.deaf, found.expired, found.starved,
+                "judged %s, freed %s of dead and %d of deaf Schedulers, %s past the deadline, %d starved",
+                counted(found.judged, "attempt"), counted(found.released, "task"), found.deaf,
+                counted(found.expired, "task"), found.starved,
             )  # fmt: skip
         done: Mapping[SupervisorDecisionKind, Sequence[int]] = {
             "judged": [task for task, *_ in judged.requests], "freed": freed, "deaf": deaf, "turned": expired

@@ -158,7 +158,7 @@ async def _test(cli: Cli, asks: str | None, limit: float) -> int:
         tellers = [
             view
             for view in await client.store.nodes.views()
-            if not view.stopped and view.remaining > 0 and {"scheduler", "supervisor"} & set(view.info.roles)
+            if view.state == "alive" and {"scheduler", "supervisor"} & set(view.info.roles)
         ]
         if not tellers:
             await _tell(cli, client)

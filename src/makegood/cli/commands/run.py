@@ -10,6 +10,7 @@ import logging
 
 import click
 
+from makegood.base.counts import counted
 from makegood.base.durations import shown
 from makegood.base.host_port import with_tls
 from makegood.cli import event_loop
@@ -156,8 +157,9 @@ def supervisor(cli: Cli, /, *, once: bool) -> None:
         cli.out.text("another supervisor leads: nothing to do")
     else:
         cli.out.text(
-            f"judged {found.judged} attempts, freed {found.released} tasks of dead and {found.deaf} of deaf schedulers, "
-            f"{found.expired} tasks past their deadline, {found.starved} requests that no agent takes"
+            f"judged {counted(found.judged, 'attempt')}, freed {counted(found.released, 'task')} of dead and "
+            f"{found.deaf} of deaf Schedulers, {counted(found.expired, 'task')} past the deadline, "
+            f"{counted(found.starved, 'request')} that no agent takes"
         )
 
 

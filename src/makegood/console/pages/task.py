@@ -186,9 +186,7 @@ def task_page(
     steps = rungs(found, way, now=sources.now, nodes=names, skipped=skipped)
     goal = "undo" if found.task.goal == "undo" or found.task.state in ("undoing", "undone") else "forward"
     entries, steady = in_place(found), _steady(sources.now, way.began.get(wanted, found.task.created), way)
-    attended = any(
-        "scheduler" in view.info.roles and not view.stopped and not view.dead for view in sources.nodes
-    )
+    attended = any("scheduler" in view.info.roles and view.state == "alive" for view in sources.nodes)
     return TaskPage(
         found=found,
         now=sources.now,
