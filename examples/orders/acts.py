@@ -184,7 +184,7 @@ async def _leader_killed(director: Director, playing: Playing) -> None:
     _say(
         playing,
         f"{name} leads term {present}.",
-        f"Nobody led for {gap:.1f} s. What a leader of term {term} would write now is refused.",
+        f"It took the lead {gap:.1f} s after the kill. What a leader of term {term} would write now is refused.",
         "ok",
     )
 

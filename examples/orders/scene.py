@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
+from makegood.base.counts import counted
 from makegood.errors import StoreUnavailableError
 from makegood.store.views import NodeView
 
@@ -211,7 +212,7 @@ class Watcher:
         beside = (
             f"of {len(self._customers.orders):,}",
             f"of {charged.get('done', 0):,}",
-            f"of {charged.get('undone', 0):,} refunds",
+            f"of {counted(charged.get('undone', 0), 'refund')}",
         )
         return list(zip(counts, ZEROS, beside, strict=True))
 

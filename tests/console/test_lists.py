@@ -231,6 +231,7 @@ def test_a_group_offers_the_acts_that_fit_its_tasks() -> None:
     assert (group.bars[-1], sum(group.bars)) == (1, 2)
     said = errors.verdict([group], [], [])
     assert (said.tone, said.title) == ("need", "1 error holds up 2 tasks")
+    assert errors.verdict([group, group], [], []).title == "2 errors hold up tasks", "perhaps the same ones"
     assert errors.verdict([], [group], []).title == "1 error being retried in 2 tasks"
 
 

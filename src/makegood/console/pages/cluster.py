@@ -111,13 +111,19 @@ def process_rows(nodes: Sequence[NodeView], leader: str, now: float) -> list[Mem
         tasks = counted(node.info.held, "task") if "scheduler" in node.info.roles else "–"
         rows.append(
             MemberRow(
-                node.info.name, ", ".join(node.info.roles) + leads, beat, light, tasks if node.state == "alive" else "–",
+                node.info.name, ", ".join(_role(node, role) for role in node.info.roles) + leads, beat, light, tasks if node.state == "alive" else "–",
                 lasted(now - node.started) if node.state == "alive" else "–", node.info.host, node.info.pid,
             )
         )  # fmt: skip
     return sorted(
         rows, key=lambda row: (row.light in ("dead", "gone"), "leads" not in row.roles, row.roles, row.name)
     )
+
+
+def _role(node: NodeView, role: str) -> str:
+    """Return a role in words, that of agents with their names."""
+    names = [info.agent.partition("/")[2] for info in node.info.agents] if role == "agent" else []
+    return f"{role} ({', '.join(names)})" if names else role
 
 
 def heals(nodes: Sequence[NodeView], lease: LeaseView | None) -> float:

@@ -131,9 +131,11 @@ def verdict(need: Sequence[Group], retried: Sequence[Group], ended: Sequence[Gro
         else ""
     )
     if need:
-        tasks = sum(group.count for group in need)
+        # several errors may hold up the same task, so only the tasks of one are counted
         title = (
-            f"{counted(len(need), 'error')} hold{'s' if len(need) == 1 else ''} up {counted(tasks, 'task')}"
+            f"1 error holds up {counted(need[0].count, 'task')}"
+            if len(need) == 1
+            else f"{len(need)} errors hold up tasks"
         )
         if retried:
             title += f"; {len(retried)} {'is' if len(retried) == 1 else 'are'} being retried"

@@ -177,7 +177,7 @@ def feed(
         FeedEntry(
             "error" if alert.open else "bell",
             "need" if alert.open else "idle",
-            f"Raised {alert.kind.replace('_', ' ')}",
+            f"Raised {alert.kind.replace('_', ' ')}{' for' if alert.task else ''}",
             alert.text,
             alert.at,
             alert.task,
@@ -185,12 +185,26 @@ def feed(
         for alert in alerts
     ]
     found += [
-        FeedEntry("done", "ok", f"Ended {a.kind.replace('_', ' ')}", a.ended_why, a.ended, a.task)
+        FeedEntry(
+            "done",
+            "ok",
+            f"Ended {a.kind.replace('_', ' ')}{' of' if a.task else ''}",
+            a.ended_why,
+            a.ended,
+            a.task,
+        )
         for a in alerts
         if a.ended is not None
     ]
     found += [
-        FeedEntry("shield", "ok", "Refused by fencing", refusal.what, refusal.at, refusal.task)
+        FeedEntry(
+            "shield",
+            "ok",
+            f"Refused by fencing{':' if refusal.task else ''}",
+            refusal.what,
+            refusal.at,
+            refusal.task,
+        )
         for refusal in refusals
     ]
     found += [
