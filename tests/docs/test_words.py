@@ -144,6 +144,31 @@ def test_public_docstrings() -> None:
     held("docstrings", [f"{name}: {each}" for name, text in public().items() for each in broken(prose(text))])
 
 
+FIELD = (
+    "saga",
+    "compensat",
+    "orchestrat",
+    "idempotency key",
+    "fencing token",
+    "deadline",
+    "durable execution",
+    "outbox",
+)
+"""Whoever looks for one of these finds makegood."""
+
+
+@pytest.mark.parametrize(
+    "page",
+    ["README.md", "docs/index.md", "docs/learn/guarantees.md", "docs/learn/glossary.md", "pyproject.toml"],
+)
+def test_the_words_of_the_field_are_found(page: str) -> None:
+    """On the first pages, and in the description and the keywords of the package."""
+    text = (ROOT / page).read_text(encoding="utf-8").lower()
+    if page == "pyproject.toml":
+        text = text[text.index("description = ") : text.index("classifiers")].replace("-", " ")
+    assert not [word for word in FIELD if word not in text]
+
+
 @pytest.mark.parametrize("instead", INSTEAD)
 def test_each_pattern_finds_something(instead: str) -> None:
     """A pattern that finds nothing would keep nothing out."""
