@@ -261,6 +261,9 @@ class LeaseServer:
             guard.stdin.close()
 
     def _reachable(self) -> bool:
+        """Return whether it answers on its port: it, and not another program that has taken the port."""
+        if self._process is None or not _listens(self._process.pid, self.port):
+            return False
         with (
             contextlib.suppress(OSError),
             socket.create_connection(("127.0.0.1", self.port), timeout=1) as way,
@@ -270,3 +273,18 @@ class LeaseServer:
             way.sendall(b"srvr")  # it listens before it serves
             return b"Mode:" in way.recv(4096)
         return False
+
+
+def _listens(pid: int, port: int) -> bool:
+    """Return whether a process listens on a port of this machine (Linux)."""
+    held = set[str]()
+    with contextlib.suppress(OSError):  # it has ended
+        for link in Path(f"/proc/{pid}/fd").iterdir():
+            with contextlib.suppress(OSError):  # just closed
+                held.add(link.readlink().name)
+    for table in ("tcp", "tcp6"):
+        for line in Path(f"/proc/net/{table}").read_text().splitlines()[1:]:
+            _, local, _, state, *_, inode = line.split()[:10]
+            if state == "0A" and int(local.rpartition(":")[2], 16) == port and f"socket:[{inode}]" in held:
+                return True
+    return False

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from examples.orders.free_port import free_port
 from makegood.errors import ConfigError
 from proofs import servers
 from proofs.servers import LeaseServer, ServerKind
@@ -50,6 +51,20 @@ def test_a_server_that_is_closed_is_gone_with_its_folder(
         assert folder.is_dir()
     assert not folder.exists()
     assert not server._reachable()
+
+
+@pytest.mark.parametrize("kind", ["redis", "nats", "etcd", "azurite", "zookeeper"])
+def test_a_server_whose_port_another_program_took_gets_another_port(
+    lease_server: Callable[[ServerKind], LeaseServer], monkeypatch: pytest.MonkeyPatch, kind: ServerKind
+) -> None:
+    """Whoever answers there is not taken for it."""
+    lease_server(kind)
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        ports = iter((taken.getsockname()[1],))
+        monkeypatch.setattr(servers, "free_port", lambda: next(ports, None) or free_port())
+        with LeaseServer(kind) as server:
+            assert server.port != taken.getsockname()[1]
+            assert server._reachable()
 
 
 def test_a_program_that_is_missing_is_named_with_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
