@@ -71,14 +71,17 @@ async def minutes(tx: ReadTx, since: float = 3600.0) -> list[MinuteFigures]:
 
 
 def quantile(latencies: Sequence[int], share: float) -> float | None:
-    """Return the upper end of the bucket that holds this share; None if all are empty.
+    """Return the seconds below which this share is, or None if all buckets are empty.
 
-    >>> quantile([0, 3, 1], 0.5) == bucket_end(1), quantile([], 0.5)
+    Within a bucket the values are taken to be spread evenly, as Prometheus' ``histogram_quantile`` does.
+
+    >>> quantile([0, 4], 0.5) == (bucket_end(0) + bucket_end(1)) / 2, quantile([], 0.5)
     (True, None)
     """
     passed, wanted = 0, share * sum(latencies)
     for n, count in enumerate(latencies[:BUCKETS]):
+        if count and passed + count >= wanted:
+            begin = bucket_end(n - 1) if n else 0.0
+            return begin + (bucket_end(n) - begin) * (wanted - passed) / count
         passed += count
-        if count and passed >= wanted:
-            return bucket_end(n)
     return None
