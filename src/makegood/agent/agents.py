@@ -30,7 +30,7 @@ from makegood.channels.protocol import Channel
 from makegood.errors import StoreUnavailableError
 from makegood.model.attempt import Attempt
 from makegood.model.messages import Request, TaskMessage
-from makegood.store.protocol import Alerts
+from makegood.store.alerts import AlertVerbs
 from makegood.store.records import Identity
 from makegood.store.views import AgentInfo
 from makegood.telemetry.hooks import Answering
@@ -58,7 +58,7 @@ class Agents(Actor):
         poll: float | None = 1.0,
         beside_scheduler: bool = False,
         watched: Callable[[Answering], Answering] | None = None,
-        alerts: Alerts | None = None,
+        alerts: AlertVerbs | None = None,
     ) -> None:
         self.node = 0
         """The process's number."""

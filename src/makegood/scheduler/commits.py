@@ -18,7 +18,8 @@ from makegood.scheduler.store_reader import restored
 from makegood.scheduler.tallies import Tallies
 from makegood.scheduler.task_memory import weigh, weigh_added
 from makegood.scheduler.turns import Turns
-from makegood.store.protocol import Oversight, Tasks
+from makegood.store.oversight import OversightVerbs
+from makegood.store.protocol import Tasks
 from makegood.store.records import Batch, Claim, Committed, Loaded
 
 log = logging.getLogger("makegood.scheduler")
@@ -42,7 +43,7 @@ class _Turn:
 class Commits:
     """Carries turns out."""
 
-    def __init__(self, store: Tasks, oversight: Oversight, agents: SlotPool, turns: Turns) -> None:
+    def __init__(self, store: Tasks, oversight: OversightVerbs, agents: SlotPool, turns: Turns) -> None:
         self.writing: dict[Reservation, Collection[int]] = {}
         """The tasks of each turn that is not committed yet: their next steps may be about to run here."""
         self.tallies = Tallies(turns.tasks.clock)

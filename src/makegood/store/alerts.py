@@ -144,12 +144,16 @@ async def raise_(tx: Tx, raised: Sequence[rows.AlertRow]) -> None:
 
 
 async def alert(tx: Tx, alerts: Sequence[Alert]) -> None:
-    """Raise alerts that belong to no Decision."""
+    """Raise alerts that belong to no Decision (such as "no leader"); an open alert of the same
+    cause gets the new text.
+    """
     await raise_(tx, rows.alerts(alerts))
 
 
 async def ease(tx: Tx, causes: Sequence[Alert], why: str) -> None:
-    """End the open alerts of these causes."""
+    """End the open alerts of these causes (kind, task, step); causes without an
+    open alert are ignored.
+    """
     names = sorted({rows.cause(a.kind, a.task, a.step) for a in causes})
     await tx.many(_STANDING, [(name, why) for name in names])
 
@@ -157,7 +161,11 @@ async def ease(tx: Tx, causes: Sequence[Alert], why: str) -> None:
 async def views(
     tx: ReadTx, limit: int = 100, task: int | None = None, *, ended: bool | None = None
 ) -> list[AlertView]:
-    """Return alerts, newest first; among those that have not ended, unacknowledged ones first."""
+    """Return alerts, newest first.
+
+    ``ended=True``: only alerts that have ended. ``ended=False``: only those that have not,
+    unacknowledged ones first.
+    """
     where = _ENDED[ended] if task is None else f"{_ENDED[ended]} and task = $2"
     order = "acked_at is not null, id desc" if ended is False else "id desc"
     sql = Sql(f"select {_COLUMNS} from makegood.alert where {where} order by {order} limit $1")  # noqa: S608 - our own text
@@ -169,7 +177,11 @@ def _views(found: Sequence[Any]) -> list[AlertView]:
 
 
 async def acknowledge(tx: Tx, ids: Sequence[int], act: Act) -> dict[int, AlertView]:
-    """Acknowledge the open alerts among ``ids`` and audit each; return all that exist."""
+    """Acknowledge open alerts and audit each; return all existing alerts among ``ids`` as they are now.
+
+    ``acked_by`` names the first to acknowledge. Acknowledging also ends alerts about past
+    events (``UNTIL_SEEN``).
+    """
     wanted = list(ids)
     hit = await tx.rows(_ACK, wanted, act.who, act.why, list(UNTIL_SEEN))
     seen = [(id_, task, f"alert {id_}: {kind}") for id_, kind, task in sorted(hit, key=itemgetter(0))]
@@ -195,7 +207,9 @@ async def unlogged(tx: Tx, limit: int) -> list[Telling]:
 
 
 async def untold(tx: Tx, hold: float, limit: int) -> list[Telling]:
-    """Return alerts that no webhook has received, and reserve them."""
+    """Return alerts of the last day that no webhook has received, oldest first; reserve
+    them for ``hold`` seconds.
+    """
     found = _views(await tx.rows(_UNTOLD_ALONE, TOLD_WITHIN, limit))
     if found:
         await tx.run(_HOLD, [view.id for view in found], hold)
@@ -203,7 +217,7 @@ async def untold(tx: Tx, hold: float, limit: int) -> list[Telling]:
 
 
 async def told(tx: Tx, done: Sequence[Telling], later: Mapping[int, float]) -> None:
-    """Record which alerts were delivered, and which to retry."""
+    """Record which alerts were delivered; ``later`` maps ids of alerts to retry to seconds from now."""
     await tx.many(_TOLD, [(t.alert.id, 1 if t.alert.ended is None else 2) for t in done])
     await tx.many(_LATER, list(later.items()))
 
@@ -269,7 +283,10 @@ async def _any_untold(tx: ReadTx, hold: float, limit: int) -> bool:  # noqa: ARG
 
 
 class AlertVerbs(Verbs):
-    """Alerts to operators, and the audit."""
+    """Alerts to operators, and the audit of what operators did.
+
+    An alert has a cause: (kind, task, step). While the alert is open, its cause raises no second one.
+    """
 
     alert = writing(alert)
     ease = writing(ease)

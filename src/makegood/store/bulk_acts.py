@@ -84,7 +84,11 @@ where id = $1
 async def bulk(
     tx: Tx, act: Act, kind: BulkKind, wanted: Filter, *, most: int | None = None, rate: float | None = None
 ) -> BulkView:
-    """Request an act on all tasks that match, and audit it. Its id is that of ``act``."""
+    """Request an act on all tasks that match now, and audit it.
+
+    The leading Supervisor sends each task an ordinary operator command, newest task first: ``most`` tasks
+    at most, ``rate`` a second at most. The id of ``act`` names it.
+    """
     matching = await task_lists.tally(tx, wanted)
     counted = matching.count if most is None else min(matching.count, most)
     more = matching.more and (most is None or counted < most)
@@ -114,7 +118,9 @@ async def bulk(
 
 
 async def stop_bulk(tx: Tx, id: str, act: Act) -> BulkView | None:  # noqa: A002 - what it is
-    """Let an act send nothing more; return it as it is now, None if it does not exist."""
+    """Let an act send no more commands, and audit it. Returns it as it is now, None if it does not
+    exist.
+    """
     if await tx.rows(_STOP, id, act.who):
         await alerts.acted(
             tx, [(act.id, 0, "bulk stop", act.who, act.why, f"bulk act {id} stops", "stopping")]
@@ -143,7 +149,7 @@ def _view(row: Sequence[Any]) -> BulkView:
 
 
 async def bulk_refusals(tx: ReadTx, id: str, limit: int = 100) -> list[BulkRefusal]:  # noqa: A002 - what it is
-    """Return tasks that refused the command of an act, newest first."""
+    """Return tasks that refused the command of an act: of the first thousand, the newest ``limit``."""
     return [BulkRefusal(*row) for row in await tx.rows(_REFUSALS, id, limit)]
 
 
@@ -153,9 +159,9 @@ async def open_bulk_acts(tx: ReadTx, limit: int) -> list[str]:
 
 
 async def advance_bulk(tx: Tx, id: str, most: int) -> int | None:  # noqa: A002 - what it is
-    """Read what became of an act's commands, and send at most ``most`` more.
+    """Count what became of an act's commands and send at most ``most`` more, in one commit.
 
-    Returns how many it sent, or None if the act has ended.
+    Returns how many were sent, None if the act has ended. Two callers never send a task the same command.
     """
     found = await tx.rows(_LOCKED, id)
     if not found:

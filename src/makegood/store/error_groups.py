@@ -91,7 +91,7 @@ _Key = tuple[str, str, str, str, str]
 
 
 async def error_groups(tx: ReadTx, limit: int = 100) -> ErrorGroups:
-    """Return the groups of failed attempts, the latest first."""
+    """Return failed attempts of the latest tasks, grouped by what failed and why, the latest first."""
     tasks = {id_: (app, state, at) for id_, app, state, at in await tx.rows(_TASKS, MOST_TASKS, LATEST)}
     ids = list(tasks)
     steps = {(task, idx): rest for task, idx, *rest in await tx.rows(_STEPS, ids)} if ids else {}

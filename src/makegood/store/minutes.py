@@ -61,7 +61,10 @@ def summed(one: Sequence[int], other: Sequence[int]) -> list[int]:
 
 
 async def minutes(tx: ReadTx, since: float = 3600.0) -> list[MinuteFigures]:
-    """Return the figures of the last ``since`` seconds, oldest first."""
+    """Return the figures of each minute of the last ``since`` seconds, oldest first.
+
+    Of a minute in which nobody led, there are none. They are kept for a day.
+    """
     found: list[MinuteFigures] = []
     for minute, *figures, data in await tx.rows(_SINCE, since):
         latencies = _read(data)

@@ -18,7 +18,10 @@ from makegood.store.transaction import Verbs, reading, writing
 
 
 class OversightVerbs(Verbs):
-    """What people look back on, and acts on many tasks and on the leader."""
+    """What people look back on, and acts on many tasks and on the leader.
+
+    Each reading is bounded, and costs the same beside many ended tasks.
+    """
 
     error_groups = reading(error_groups)
     refusals = reading(refusals)

@@ -6,21 +6,14 @@ carries a number by which the store finds it again), so callers never see one. D
 Points in time are seconds since 1970 on *the store's* clock and come only from the store.
 """
 
-from collections.abc import Callable, Coroutine, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from typing import Any, Protocol, TypeVar
 
 from makegood.election.protocol import Grant, LeaseView, PastTerm
-from makegood.model.messages import Act, Alert, Answer, TaskMessage
+from makegood.model.messages import Act, Answer, TaskMessage
+from makegood.store.alerts import AlertVerbs
 from makegood.store.notice_records import Due, HostDue, ListenerView, Sending
-from makegood.store.oversight_records import (
-    BulkKind,
-    BulkRefusal,
-    BulkView,
-    ErrorGroups,
-    MinuteFigures,
-    Refusal,
-    SupervisorDecision,
-)
+from makegood.store.oversight import OversightVerbs
 from makegood.store.queue_records import Handed, MessageView, Outgoing, QueueView, Receipt, Returned, Sent
 from makegood.store.records import (
     NO_LIMIT,
@@ -38,7 +31,6 @@ from makegood.store.records import (
     TaskMessages,
 )
 from makegood.store.views import (
-    AlertView,
     AuditView,
     EventView,
     Filter,
@@ -46,14 +38,12 @@ from makegood.store.views import (
     Found,
     NodeInfo,
     NodeView,
-    SchedulerTally,
     SchemaStatus,
     StepBrief,
     Tally,
     TaskDetail,
     TaskFigures,
     TaskView,
-    Telling,
     UnendedTally,
 )
 from makegood.transactions import Caller
@@ -244,53 +234,6 @@ class Supervision(Protocol):
         """Return seconds until the earliest deadline (+ grace), task deadline or
         heartbeat end: 0 to ``most``.
         """
-
-
-class Alerts(Protocol):
-    """Alerts to operators, and the audit of what operators did.
-
-    An alert has a cause: (kind, task, step). While the alert is open, its cause raises no second one.
-    """
-
-    async def alert(self, alerts: Sequence[Alert]) -> None:
-        """Raise alerts that belong to no Decision (such as "no leader"); an open alert of the same
-        cause gets the new text.
-        """
-
-    async def ease(self, causes: Sequence[Alert], why: str) -> None:
-        """End the open alerts of these causes (kind, task, step); causes without an
-        open alert are ignored.
-        """
-
-    async def views(
-        self, limit: int = 100, task: int | None = None, *, ended: bool | None = None
-    ) -> list[AlertView]:
-        """Return alerts, newest first.
-
-        ``ended=True``: only alerts that have ended. ``ended=False``: only those that have not,
-        unacknowledged ones first.
-        """
-
-    async def acknowledge(self, ids: Sequence[int], act: Act) -> dict[int, AlertView]:
-        """Acknowledge open alerts and audit each; return all existing alerts among ``ids`` as they are now.
-
-        ``acked_by`` names the first to acknowledge. Acknowledging also ends alerts about past
-        events (``UNTIL_SEEN``).
-        """
-
-    async def looked(self, act: Act, task: int, what: str) -> None:
-        """Keep in the audit that an operator saw what is covered for others: ``what`` of a task."""
-
-    async def unlogged(self, limit: int) -> list[Telling]:
-        """Return alerts that no process has logged, and mark them as logged."""
-
-    async def untold(self, hold: float, limit: int) -> list[Telling]:
-        """Return alerts of the last day that no webhook has received, oldest first; reserve
-        them for ``hold`` seconds.
-        """
-
-    async def told(self, done: Sequence[Telling], later: Mapping[int, float]) -> None:
-        """Record which alerts were delivered; ``later`` maps ids of alerts to retry to seconds from now."""
 
 
 class Queues(Protocol):
@@ -547,102 +490,6 @@ class Admin(Protocol):
         """
 
 
-class Oversight(Protocol):
-    """What people look back on, and acts on many tasks and on the leader.
-
-    Each reading is bounded, and costs the same beside many ended tasks.
-    """
-
-    async def error_groups(self, limit: int = 100) -> ErrorGroups:
-        """Return failed attempts of the latest tasks, grouped by what failed and why, the latest first."""
-        ...
-
-    async def refusals(self, limit: int = 100, task: int | None = None) -> list[Refusal]:
-        """Return writes that a fence refused, newest first; ``task``: only of this task."""
-        ...
-
-    async def refused(self, found: Sequence[Refusal]) -> None:
-        """Record writes that a fence refused."""
-        ...
-
-    async def decisions(self, limit: int = 100) -> list[SupervisorDecision]:
-        """Return what the leading Supervisors did, newest first."""
-        ...
-
-    async def decided(self, found: Sequence[SupervisorDecision]) -> None:
-        """Record what the leading Supervisor did in a pass; the latest thousand are kept."""
-        ...
-
-    async def overtaken(self, node: int, lost: Sequence[tuple[int, int]]) -> None:
-        """Record that Decisions of ``node`` were lost: the task, and the epoch under which ``node`` decided,
-        of each.
-        """
-        ...
-
-    async def minutes(self, since: float = 3600.0) -> list[MinuteFigures]:
-        """Return the figures of each minute of the last ``since`` seconds, oldest first.
-
-        Of a minute in which nobody led, there are none. They are kept for a day.
-        """
-        ...
-
-    async def add_minute(self, minute: int, seen: float, tally: SchedulerTally) -> None:
-        """Add to the figures of a minute (counted since 1970), of which ``seen`` seconds were observed.
-
-        Removes old ones.
-        """
-        ...
-
-    async def bulk(
-        self, act: Act, kind: BulkKind, wanted: Filter, *, most: int | None = None, rate: float | None = None
-    ) -> BulkView:
-        """Request an act on all tasks that match now, and audit it.
-
-        The leading Supervisor sends each task an ordinary operator command, newest task first: ``most`` tasks
-        at most, ``rate`` a second at most. The id of ``act`` names it.
-        """
-        ...
-
-    async def stop_bulk(self, id: str, act: Act) -> BulkView | None:  # noqa: A002 - what it is
-        """Let an act send no more commands, and audit it. Returns it as it is now, None if it does not
-        exist.
-        """
-        ...
-
-    async def bulk_acts(self, limit: int = 50) -> list[BulkView]:
-        """Return the latest acts on many tasks, newest first."""
-        ...
-
-    async def bulk_act(self, id: str) -> BulkView | None:  # noqa: A002 - what it is
-        """Return an act on many tasks, None if it does not exist."""
-        ...
-
-    async def bulk_refusals(self, id: str, limit: int = 100) -> list[BulkRefusal]:  # noqa: A002 - what it is
-        """Return tasks that refused the command of an act: of the first thousand, the newest ``limit``."""
-        ...
-
-    async def open_bulk_acts(self, limit: int) -> list[str]:
-        """Return the acts that have not ended, oldest first."""
-        ...
-
-    async def advance_bulk(self, id: str, most: int) -> int | None:  # noqa: A002 - what it is
-        """Count what became of an act's commands and send at most ``most`` more, in one commit.
-
-        Returns how many were sent, None if the act has ended. Two callers never send a task the same command.
-        """
-        ...
-
-    async def ask_step_down(self, name: str, epoch: int, act: Act) -> str | None:
-        """Ask the leader of this epoch to step down, and audit it. Returns its name, None if it leads no
-        more.
-        """
-        ...
-
-    async def asked_to_step_down(self, name: str, epoch: int) -> bool:
-        """Return whether an operator asked the leader of this epoch to step down."""
-        ...
-
-
 class Store(Protocol):
     """The state store, in slices, as ``open_store`` returns it. Opening, closing, clock and wake-ups
     are on the store itself.
@@ -664,7 +511,7 @@ class Store(Protocol):
         """What the Supervisor finds and changes."""
 
     @property
-    def alerts(self) -> Alerts:
+    def alerts(self) -> AlertVerbs:
         """Alerts to operators, and the audit."""
 
     @property
@@ -688,7 +535,7 @@ class Store(Protocol):
         """The store as a whole."""
 
     @property
-    def oversight(self) -> Oversight:
+    def oversight(self) -> OversightVerbs:
         """What people look back on, and acts on many tasks and on the leader."""
         ...
 

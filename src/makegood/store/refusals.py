@@ -30,7 +30,7 @@ _TRIM = Sql("delete from makegood.refusal where id <= (select max(id) from makeg
 
 
 async def refused(tx: Tx, found: Sequence[Refusal]) -> None:
-    """Write refusals."""
+    """Record writes that a fence refused."""
     await tx.many(
         _REFUSED,
         [(r.kind, r.who, r.node, r.task, r.step, r.attempt, r.epoch, r.against, r.what) for r in found],
@@ -38,7 +38,9 @@ async def refused(tx: Tx, found: Sequence[Refusal]) -> None:
 
 
 async def overtaken(tx: Tx, node: int, lost: Sequence[tuple[int, int]]) -> None:
-    """Write that Decisions of ``node`` were refused: (task, epoch under which it decided) of each."""
+    """Record that Decisions of ``node`` were lost: the task, and the epoch under which ``node`` decided,
+    of each.
+    """
     holds = {id_: (epoch, holder) for id_, epoch, holder in await tx.rows(_HOLDS, [task for task, _ in lost])}
     found: list[Refusal] = []
     for task, epoch in lost:
@@ -60,7 +62,7 @@ def late(node: int, task: int, message: TaskMessage) -> Refusal:
 
 
 async def refusals(tx: ReadTx, limit: int = 100, task: int | None = None) -> list[Refusal]:
-    """Return refusals, newest first."""
+    """Return writes that a fence refused, newest first; ``task``: only of this task."""
     found = await (tx.rows(_VIEWS, limit) if task is None else tx.rows(_OF_TASK, limit, task))
     return [Refusal(*rest, id_, at) for id_, *rest, at in found]  # type: ignore[call-arg]  # a row's columns
 

@@ -16,7 +16,9 @@ _ASKED = Sql("select 1 from makegood.lease where name = $1 and epoch = $2 and st
 
 
 async def ask_step_down(tx: Tx, name: str, epoch: int, act: Act) -> str | None:
-    """Ask the leader of this epoch to step down, and audit it. Returns its name, None if it leads no more."""
+    """Ask the leader of this epoch to step down, and audit it. Returns its name, None if it leads no
+    more.
+    """
     for (holder,) in await tx.rows(_ASK, name, epoch):
         what = f"{holder}, leader of {name} under epoch {epoch}, is asked to step down"
         await alerts.acted(tx, [(act.id, 0, "step_down", act.who, act.why, what, "asked")])

@@ -275,16 +275,6 @@ def writes(function: Callable[Concatenate[WriteTransaction, P], Awaitable[T]]) -
     return method
 
 
-def reads(function: Callable[Concatenate[Connection, P], Awaitable[T]]) -> Method[P, T]:
-    """Make a method of a function that reads."""
-
-    @wraps(function)
-    async def method(self: Slice, /, *args: P.args, **kwargs: P.kwargs) -> T:
-        return await self._db.read(lambda connection: function(connection, *args, **kwargs))
-
-    return method
-
-
 def asks(function: Callable[Concatenate[Connection, P], Awaitable[T]]) -> Method[P, T]:
     """Make a method of a function that must not wait for a batch: a read, or a small write
     that is safe to repeat.
