@@ -6,7 +6,7 @@ from makegood.model.messages import Act, Alert
 from makegood.model.notices import Notice
 from makegood.store import alerts
 from makegood.store.notice_records import HostDue, ListenerView, Sending, dead_letter, of_guilty, revived
-from makegood.store.transaction import ReadTx, Sql, Tx, for_each
+from makegood.store.transaction import ReadTx, Sql, Tx, Verbs, for_each, reading, writing
 
 # Each step finds the next host in the index, so the whole index is never read, however much waits.
 HOSTS = Sql("""
@@ -145,3 +145,13 @@ async def _revive(tx: Tx, act: Act, task: int | None, *, drop: bool) -> list[int
     await alerts.ease(tx, [Alert("dead_letter", one) for one in found], "dropped" if drop else "sent again")
     await alerts.acted(tx, revived(act, listening, drop=drop))
     return found
+
+
+class NoticeVerbs(Verbs):
+    """The verbs on notices that are the same for every store."""
+
+    notices_due = reading(due)
+    settle_notices = writing(settle)
+    listeners = reading(listeners)
+    retry_notices = writing(retry)
+    drop_notices = writing(drop)

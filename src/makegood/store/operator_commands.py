@@ -1,12 +1,12 @@
-"""Operator commands to tasks, and the answers to them."""
+"""Operator commands to tasks, and the answers to them; with them, all verbs on tasks that stores share."""
 
 from collections.abc import Sequence
 
 from makegood.base.ids import show
 from makegood.errors import TaskNotFoundError
 from makegood.model.messages import Act, Answer, TaskMessage
-from makegood.store import rows
-from makegood.store.transaction import ReadTx, Sql, Tx
+from makegood.store import rows, search, task_lists
+from makegood.store.transaction import ReadTx, Sql, Tx, Verbs, reading, writing
 
 _THERE = Sql("select 1 from makegood.task where id = $1")
 _ACT = Sql(
@@ -34,3 +34,18 @@ async def answers(tx: ReadTx, acts: Sequence[str]) -> dict[str, Answer]:
         act: Answer(Act(act, who, why), kind, *rest)
         for act, kind, who, why, *rest in await tx.rows(_ANSWERS, list(acts))
     }
+
+
+class TaskVerbs(Verbs):
+    """The verbs on tasks that are the same for every store."""
+
+    post = writing(post)
+    answers = reading(answers)
+    find = reading(search.find)
+    count = reading(search.count)
+    history = reading(search.history)
+    tally = reading(task_lists.tally)
+    unended = reading(task_lists.unended)
+    lately = reading(task_lists.lately)
+    briefs = reading(task_lists.briefs)
+    search = reading(task_lists.search)

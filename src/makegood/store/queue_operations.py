@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from makegood.model.messages import Act
 from makegood.store import alerts, queue_records
 from makegood.store.queue_records import MessageView, QueueView, Room
-from makegood.store.transaction import ReadTx, Sql, Tx
+from makegood.store.transaction import ReadTx, Sql, Tx, Verbs, reading, writing
 
 _WIDTH = len(queue_records.COLUMNS.split(", "))
 _VIEW = f"""
@@ -171,3 +171,13 @@ async def _revive(
 async def expire(tx: Tx, limit: int) -> int:
     """Remove expired messages and remembered ids."""
     return await tx.run(_EXPIRE, limit)
+
+
+class QueueVerbs(Verbs):
+    """The verbs on queues that are the same for every store."""
+
+    messages = reading(messages)
+    views = reading(queues)
+    replay_messages = writing(replay)
+    drop_messages = writing(drop)
+    expire_messages = writing(expire)

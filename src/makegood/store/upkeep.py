@@ -1,6 +1,7 @@
 """What runs in the store and how much work there is; the removal of tasks that ended long ago."""
 
-from makegood.store import rows
+from makegood.store import rows, task_lists
+from makegood.store.alerts import audit
 from makegood.store.records import Pruned
 from makegood.store.transaction import ReadTx, Sql, Tx, Verbs, reading, writing
 from makegood.store.views import NodeView, TaskFigures
@@ -143,11 +144,21 @@ async def prune(tx: Tx, older: float, after: int, limit: int) -> Pruned:
 _counted, _removed = reading(prunable), writing(prune)
 
 
+class NodeVerbs(Verbs):
+    """What processes run, and how much waits for them."""
+
+    views = reading(nodes)
+    depths = reading(depths)
+    waiting = reading(task_lists.waiting)
+
+
 class UpkeepVerbs(Verbs):
-    """Removal of what ended long ago, stuck tasks, and figures."""
+    """Removal of what ended long ago, stuck tasks, figures, and the audit."""
 
     orphans = reading(orphans)
     figures = reading(figures)
+    audit = reading(audit)
+    sizes = reading(task_lists.sizes)
 
     async def prune(self, older: float, after: int, limit: int, *, dry: bool = False) -> Pruned:
         """Remove the old ended tasks in a window of ids; the first window also removes old rows

@@ -6,19 +6,10 @@ from typing import Any, Concatenate, ParamSpec, TypeVar
 
 from makegood.base.sizes import KIB
 from makegood.model.messages import Act, TaskMessage
-from makegood.store import (
-    notice_operations,
-    operator_commands,
-    queue_operations,
-    queue_records,
-    records,
-    rows,
-    search,
-    task_lists,
-)
-from makegood.store import upkeep as shared_upkeep
+from makegood.store import queue_records, records, rows, search
 from makegood.store import views as views_
-from makegood.store.alerts import audit
+from makegood.store.notice_operations import NoticeVerbs
+from makegood.store.operator_commands import TaskVerbs
 from makegood.store.postgres import (
     doctor,
     joined_submit,
@@ -41,11 +32,11 @@ from makegood.store.postgres.submit import submit
 from makegood.store.postgres.transaction import Look, WriteTransaction
 from makegood.store.postgres.writers import Writers
 from makegood.store.priority_ageing import Ageing
+from makegood.store.queue_operations import QueueVerbs
 from makegood.store.queue_records import Depths, Handed, Outgoing, Receipt, Returned, Room, Sent
 from makegood.store.rows import Interner
 from makegood.store.soundness import broken
-from makegood.store.transaction import reading, writing
-from makegood.store.upkeep import UpkeepVerbs
+from makegood.store.upkeep import NodeVerbs, UpkeepVerbs
 from makegood.transactions import Caller
 
 T = TypeVar("T")
@@ -57,7 +48,7 @@ _HEAVY = 16 * KIB
 # turn, and still be seen at once.
 
 
-class TaskSlice(Slice):
+class TaskSlice(Slice, TaskVerbs):
     """Tasks, their steps and their inboxes."""
 
     def __init__(self, database: Database, ageing: Ageing) -> None:
@@ -117,17 +108,6 @@ class TaskSlice(Slice):
                 return await search.detail(Look(connection), self._db.lanes.plans, task, asked=asked)
 
         return await self._db.read(look)
-
-    post = writing(operator_commands.post)
-    answers = reading(operator_commands.answers)
-    find = reading(search.find)
-    count = reading(search.count)
-    history = reading(search.history)
-    tally = reading(task_lists.tally)
-    unended = reading(task_lists.unended)
-    lately = reading(task_lists.lately)
-    briefs = reading(task_lists.briefs)
-    search = reading(task_lists.search)
 
 
 class RequestSlice(Slice):
@@ -202,7 +182,7 @@ class SupervisionSlice(_Looking):
     starved = _under_term(supervision.starved)
 
 
-class QueueSlice(Slice):
+class QueueSlice(Slice, QueueVerbs):
     """Queues of messages."""
 
     def __init__(self, database: Database) -> None:
@@ -257,23 +237,13 @@ class QueueSlice(Slice):
         """Release messages, or make them dead letters."""
         return await self._db.write(partial(mails.give_back, returned=returned)) if returned else []
 
-    messages = reading(queue_operations.messages)
-    views = reading(queue_operations.queues)
-    replay_messages = writing(queue_operations.replay)
-    drop_messages = writing(queue_operations.drop)
-    expire_messages = writing(queue_operations.expire)
     shorten_queues = writes(mails.shorten)
 
 
-class NoticeSlice(Slice):
+class NoticeSlice(Slice, NoticeVerbs):
     """Notifications to submitters."""
 
-    notices_due = reading(notice_operations.due)
     take_notices = writes(notices.take)
-    settle_notices = writing(notice_operations.settle)
-    listeners = reading(notice_operations.listeners)
-    retry_notices = writing(notice_operations.retry)
-    drop_notices = writing(notice_operations.drop)
 
 
 class LeaseSlice(Slice):
@@ -286,7 +256,7 @@ class LeaseSlice(Slice):
     past_terms = asks(leases.past_terms)
 
 
-class NodeSlice(Slice):
+class NodeSlice(Slice, NodeVerbs):
     """Processes and their heartbeats."""
 
     async def register(self, info: views_.NodeInfo) -> int:
@@ -298,9 +268,6 @@ class NodeSlice(Slice):
 
     heartbeat = asks(upkeep.heartbeat)
     unregister = asks(upkeep.unregister)
-    views = reading(shared_upkeep.nodes)
-    depths = reading(shared_upkeep.depths)
-    waiting = reading(task_lists.waiting)
 
 
 class AdminSlice(Slice, UpkeepVerbs):
@@ -352,8 +319,6 @@ class AdminSlice(Slice, UpkeepVerbs):
         return done
 
     touch = writes(doctor.nothing)
-    audit = reading(audit)
-    sizes = reading(task_lists.sizes)
 
 
 async def _submit(lanes: Writers, drafts: Sequence[records.Submission]) -> list[records.Submitted]:

@@ -7,19 +7,12 @@ from collections.abc import Sequence
 from functools import partial
 
 from makegood.model.messages import Act, TaskMessage
-from makegood.store import (
-    notice_operations,
-    operator_commands,
-    queue_operations,
-    queue_records,
-    records,
-    search,
-    task_lists,
-)
-from makegood.store import upkeep as shared_upkeep
+from makegood.store import queue_records, records, search
 from makegood.store import views as views_
-from makegood.store.alerts import audit
+from makegood.store.notice_operations import NoticeVerbs
+from makegood.store.operator_commands import TaskVerbs
 from makegood.store.priority_ageing import Ageing
+from makegood.store.queue_operations import QueueVerbs
 from makegood.store.queue_records import Depths, Handed, Outgoing, Receipt, Returned, Room, Sent
 from makegood.store.soundness import broken
 from makegood.store.sqlite import doctor, leases, load, notices, requests, supervision, upkeep
@@ -30,12 +23,11 @@ from makegood.store.sqlite.generation import begin_anew
 from makegood.store.sqlite.joined_submit import join, verify
 from makegood.store.sqlite.submit import submit
 from makegood.store.sqlite.take import take
-from makegood.store.transaction import reading, writing
-from makegood.store.upkeep import UpkeepVerbs
+from makegood.store.upkeep import NodeVerbs, UpkeepVerbs
 from makegood.transactions import Caller
 
 
-class TaskSlice(Slice):
+class TaskSlice(Slice, TaskVerbs):
     """Tasks, their steps and their inboxes."""
 
     def __init__(self, database: Database, ageing: Ageing) -> None:
@@ -78,17 +70,6 @@ class TaskSlice(Slice):
         """Return one task with its steps."""
         return await self._db.read(lambda tx: tx.do(search.detail, tx.plans, task, asked=asked))
 
-    post = writing(operator_commands.post)
-    answers = reading(operator_commands.answers)
-    find = reading(search.find)
-    count = reading(search.count)
-    history = reading(search.history)
-    tally = reading(task_lists.tally)
-    unended = reading(task_lists.unended)
-    lately = reading(task_lists.lately)
-    briefs = reading(task_lists.briefs)
-    search = reading(task_lists.search)
-
 
 class RequestSlice(Slice):
     """Requests to agents, and their replies."""
@@ -128,7 +109,7 @@ class SupervisionSlice(Slice):
     horizon = reads(supervision.horizon)
 
 
-class QueueSlice(Slice):
+class QueueSlice(Slice, QueueVerbs):
     """Queues of messages."""
 
     def __init__(self, database: Database) -> None:
@@ -188,22 +169,12 @@ class QueueSlice(Slice):
         return await self._db.write(partial(mails.shorten, most=most, limit=limit, most_bytes=most_bytes))
 
     hold_messages = writes(mails.hold)
-    messages = reading(queue_operations.messages)
-    views = reading(queue_operations.queues)
-    replay_messages = writing(queue_operations.replay)
-    drop_messages = writing(queue_operations.drop)
-    expire_messages = writing(queue_operations.expire)
 
 
-class NoticeSlice(Slice):
+class NoticeSlice(Slice, NoticeVerbs):
     """Notices to submitters."""
 
-    notices_due = reading(notice_operations.due)
     take_notices = writes(notices.take)
-    settle_notices = writing(notice_operations.settle)
-    listeners = reading(notice_operations.listeners)
-    retry_notices = writing(notice_operations.retry)
-    drop_notices = writing(notice_operations.drop)
 
 
 class LeaseSlice(Slice):
@@ -216,7 +187,7 @@ class LeaseSlice(Slice):
     past_terms = reads(leases.past_terms)
 
 
-class NodeSlice(Slice):
+class NodeSlice(Slice, NodeVerbs):
     """Processes."""
 
     async def register(self, info: views_.NodeInfo) -> int:
@@ -227,9 +198,6 @@ class NodeSlice(Slice):
 
     heartbeat = writes(upkeep.heartbeat, again=True)
     unregister = writes(upkeep.unregister)
-    views = reading(shared_upkeep.nodes)
-    depths = reading(shared_upkeep.depths)
-    waiting = reading(task_lists.waiting)
 
 
 class AdminSlice(Slice, UpkeepVerbs):
@@ -260,5 +228,3 @@ class AdminSlice(Slice, UpkeepVerbs):
         return done
 
     touch = writes(upkeep.pass_by)
-    audit = reading(audit)
-    sizes = reading(task_lists.sizes)
