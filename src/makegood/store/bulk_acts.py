@@ -95,20 +95,8 @@ async def bulk(
     await tx.run(
         _REQUEST, act.id, kind, msgspec.json.encode(wanted), act.who, act.why, counted, most, rate, more
     )
-    await alerts.acted(
-        tx,
-        [
-            (
-                act.id,
-                0,
-                f"bulk {kind}",
-                act.who,
-                act.why,
-                f"{counted} tasks match{', perhaps more' if more else ''}: {text_of(wanted)}",
-                "running",
-            )
-        ],
-    )
+    what = f"{counted} tasks match{', perhaps more' if more else ''}: {text_of(wanted)}"
+    await alerts.acted(tx, rows.act_row(act, f"bulk {kind}", what, "running"))
     for (at,) in await tx.rows(_OLDEST_KEPT, KEPT_ACTS):
         await tx.run(_FORGET_ITEMS, at)
         await tx.run(_FORGET, at)
@@ -122,9 +110,7 @@ async def stop_bulk(tx: Tx, id: str, act: Act) -> BulkView | None:  # noqa: A002
     exist.
     """
     if await tx.rows(_STOP, id, act.who):
-        await alerts.acted(
-            tx, [(act.id, 0, "bulk stop", act.who, act.why, f"bulk act {id} stops", "stopping")]
-        )
+        await alerts.acted(tx, rows.act_row(act, "bulk stop", f"bulk act {id} stops", "stopping"))
         tx.topics.add("bulk")
     return await bulk_act(tx, id)
 

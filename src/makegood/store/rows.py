@@ -354,6 +354,11 @@ def audited(
     return [(f"{act.id}/{name}", task or 0, kind, act.who, act.why, what, state) for name, task, what in done]
 
 
+def act_row(act: Act, kind: str, outcome: str, state: str) -> list[AuditRow]:
+    """Return an operator command that belongs to no task as its audit row."""
+    return [(act.id, 0, kind, act.who, act.why, outcome, state)]
+
+
 GONE: Mapping[str, str] = {
     "starved": "its requests are taken",
     "no_scheduler": "a scheduler runs, or no task waits for one",
@@ -476,12 +481,24 @@ def unclaimed(after: float) -> list[AlertRow]:
     return alerts([Alert("no_scheduler", text=text)])
 
 
-def freed(state: str) -> tuple[bytes, str]:
-    """Return the moves and the note of a task in ``state`` whose lock a new generation released."""
-    why = "the store began a new generation"
+def freed(state: str, why: str = "the store began a new generation") -> tuple[bytes, str]:
+    """Return the moves and the note of a task in ``state`` whose lock was released."""
     if state in ("processing", "undoing"):
         return moves([("task", state, "pending", why)]), ""
     return moves([]), f"its lock was freed: {why}"
+
+
+def silent(
+    key: Sequence[Any], doing: Any, failures: int, *, died: bool = False, node: int | None = None
+) -> tuple[int, TaskMessage]:
+    """Return the message about a request (task, idx, attempt) that counts as unanswered, after its task.
+
+    ``died``: its ``node`` is dead.
+    """
+    task, idx, attempt = key
+    return task, TaskMessage(
+        "expired", idx=idx, doing=doing, attempt=attempt, failures=failures, died=died, node=node or 0
+    )
 
 
 def restored(done: Anew, act: Act) -> str:

@@ -3,7 +3,7 @@
 from typing import Final
 
 from makegood.model.messages import Act
-from makegood.store import alerts
+from makegood.store import alerts, rows
 from makegood.store.transaction import ReadTx, Sql, Tx
 
 LEADER: Final = "makegood/supervisor"
@@ -21,7 +21,7 @@ async def ask_step_down(tx: Tx, name: str, epoch: int, act: Act) -> str | None:
     """
     for (holder,) in await tx.rows(_ASK, name, epoch):
         what = f"{holder}, leader of {name} under epoch {epoch}, is asked to step down"
-        await alerts.acted(tx, [(act.id, 0, "step_down", act.who, act.why, what, "asked")])
+        await alerts.acted(tx, rows.act_row(act, "step_down", what, "asked"))
         return str(holder)
     return None
 

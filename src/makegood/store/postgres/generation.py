@@ -19,12 +19,11 @@ A promotion is visible in the history. A restore is not always: a dump loaded in
 snapshot of its files, shows the history that the store has known.
 """
 
-from collections.abc import Sequence
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
 import asyncpg
 
-from makegood.model.messages import Act, TaskMessage
+from makegood.model.messages import Act
 from makegood.store import rows
 from makegood.store.records import Anew
 
@@ -127,15 +126,7 @@ async def _anew(connection: _Connection) -> Anew:
         _EVENT, [row["id"] for row in held], [moved for moved, _ in told], [note for _, note in told]
     )
     doubtful = await connection.fetch(_JUDGE)
-    await connection.execute(_LEAVE, *_columns([(row["task"], _silence(row)) for row in doubtful]))
+    found = [rows.silent(key, kind, failures) for *key, kind, failures in map(tuple, doubtful)]
+    messages = [rows.message(message) for _, message in found]
+    await connection.execute(_LEAVE, [task for task, _ in found], messages)
     return Anew(await connection.fetchval(_GENERATION), len(held), len(doubtful))
-
-
-def _silence(row: asyncpg.Record) -> bytes:
-    """Return the verdict on a request whose fate is unknown, as a message."""
-    idx, doing, attempt, failures = row["idx"], row["kind"], row["attempt"], row["failures"]
-    return rows.message(TaskMessage("expired", idx=idx, doing=doing, attempt=attempt, failures=failures))
-
-
-def _columns(pairs: Sequence[tuple[int, bytes]]) -> list[list[Any]]:
-    return [[id_ for id_, _ in pairs], [data for _, data in pairs]]

@@ -206,13 +206,13 @@ async def judge(tx: WriteTransaction, floors: Floors, grace: float, limit: int) 
     locked = {row["id"] for row in await _locked(tx, _LOCK, {row["task"] for row in overdue})}
     keys = sorted(tuple(row)[:3] for row in overdue if row["task"] in locked)
     found: list[Row] = await tx.rows(JUDGE, *columns(keys, 3), grace) if keys else []
-    messages: list[tuple[int, TaskMessage]] = []
-    for task, idx, attempt, kind, failures, died, node in found:
-        expired = TaskMessage(
-            "expired", idx=idx, doing=kind, attempt=attempt, failures=failures, died=died, node=node or 0
-        )
-        messages.append((task, expired))
-    await leave(tx, messages)
+    await leave(
+        tx,
+        [
+            rows.silent(key, kind, failures, died=died, node=node)
+            for *key, kind, failures, died, node in map(tuple, found)
+        ],
+    )
     tx.idle = not found
     order = {tuple(row)[:3]: n for n, row in enumerate(overdue)}
     judged = [(row["task"], row["idx"], row["attempt"], row["failures"]) for row in found]

@@ -5,11 +5,11 @@ restored``) and a documented step of the restore. It does what PostgreSQL's stor
 the same reasons: see ``store/postgres/generation.py``.
 """
 
-from makegood.model.messages import Act, Alert, TaskMessage
+from makegood.model.messages import Act, Alert
 from makegood.store import alerts, rows
 from makegood.store.records import Anew
 from makegood.store.sqlite.decision_rows import EVENT, draw_ready
-from makegood.store.sqlite.requests import LEAVE
+from makegood.store.sqlite.requests import leave
 from makegood.store.sqlite.transaction import Row, WriteTransaction
 
 _SKIPPED = 1_000_000
@@ -55,11 +55,11 @@ def begin_anew(tx: WriteTransaction, act: Act) -> Anew:
     doubtful = tx.rows(_UNTAKEN)
     tx.many(_GONE, [row[:3] for row in doubtful])
     tx.many(_BEHIND, [(attempt, task, idx, attempt) for task, idx, attempt, *_ in doubtful])
-    tx.many(LEAVE, [(row[0], "expired", tx.now, _silence(row)) for row in doubtful])
+    leave(tx, [rows.silent(key, kind, failures) for *key, kind, failures, _ in doubtful])
     done = Anew(generation, len(held), len(doubtful))
     raised = rows.alerts([Alert("generation", step=str(generation), text=rows.restored(done, act))])
     tx.do(alerts.raise_, raised)
-    tx.do(alerts.acted, [(act.id, 0, "restored", act.who, act.why, f"generation {generation}", "restored")])
+    tx.do(alerts.acted, rows.act_row(act, "restored", f"generation {generation}", "restored"))
     tx.topics.update(("pending", "inbox"))
     return done
 
@@ -71,9 +71,3 @@ def _free(tx: WriteTransaction, held: list[Row]) -> None:
     (task, state), *more = held
     tx.run(_SKIP_EVENTS, (_SKIPPED, task, tx.now, *rows.freed(state)))
     tx.many(EVENT, [(task, tx.now, None, *rows.freed(state)) for task, state in more])
-
-
-def _silence(row: Row) -> bytes:
-    """Return the message for a request whose outcome cannot be known."""
-    _, idx, attempt, kind, failures, _ = row
-    return rows.message(TaskMessage("expired", idx=idx, doing=kind, attempt=attempt, failures=failures))

@@ -16,7 +16,7 @@ select i.seq, i.task, i.body, t.locked_by from makegood_inbox i cross join makeg
 where t.locked_by = ? or (t.locked_by is null and t.state <> 'pending')
 order by i.seq limit ?
 """
-LEAVE = "insert into makegood_inbox (task, kind, at, body) values (?, ?, ?, ?)"
+_LEAVE = "insert into makegood_inbox (task, kind, at, body) values (?, ?, ?, ?)"
 _TASKS = "select id, state from makegood_task where id in ({marks})"
 
 _IN_FLIGHT = """
@@ -67,6 +67,13 @@ def inbox(tx: WriteTransaction, node: int, limit: int, room: int) -> tuple[TaskM
     return found, unreadable
 
 
+def leave(tx: WriteTransaction, messages: Sequence[tuple[int, TaskMessage]]) -> None:
+    """Put messages in the inboxes of tasks."""
+    tx.many(_LEAVE, [(task, m.kind, tx.now, rows.message(m)) for task, m in messages])
+    if messages:
+        tx.topics.add("inbox")
+
+
 @dataclass(frozen=True, slots=True)
 class IncomingReply:
     """A reply that is being delivered."""
@@ -112,7 +119,7 @@ def answer(tx: WriteTransaction, replies: Sequence[IncomingReply]) -> list[bool]
     tx.many(_ANSWERED, answered)
     if late:
         left += _late(tx, late)
-    tx.many(LEAVE, left)
+    tx.many(_LEAVE, left)
     if left:
         tx.topics.add("inbox")
     return verdicts

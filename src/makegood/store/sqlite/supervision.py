@@ -11,7 +11,7 @@ from makegood.model.messages import Alert, TaskMessage
 from makegood.store import alerts, rows
 from makegood.store.records import Judged
 from makegood.store.sqlite.decision_rows import EVENT, draw_ready
-from makegood.store.sqlite.requests import LEAVE
+from makegood.store.sqlite.requests import leave
 from makegood.store.sqlite.transaction import Row, WriteTransaction, are_numbers
 
 _TERM = """
@@ -118,21 +118,13 @@ def judge(tx: WriteTransaction, term: Grant, grace: float, limit: int) -> Judged
     tx.many(_STEP_FAILED, counted)
     tx.many(_TASK_FAILED, [key[:1] for key in counted])
     sums = [(*row[:3], row[5] + row[6]) for row in found]
-    messages: list[Row] = []
-    for (task, idx, attempt, kind, died, *_, node), (*_, failures) in zip(found, sums, strict=True):
-        expired = TaskMessage(
-            "expired",
-            idx=idx,
-            doing=kind,
-            attempt=attempt,
-            failures=failures,
-            died=bool(died),
-            node=node or 0,
-        )
-        messages.append((task, "expired", tx.now, rows.message(expired)))
-    tx.many(LEAVE, messages)
-    if found:
-        tx.topics.add("inbox")
+    leave(
+        tx,
+        [
+            rows.silent(row[:3], row[3], failures, died=bool(row[4]), node=row[7])
+            for row, (*_, failures) in zip(found, sums, strict=True)
+        ],
+    )
     return Judged(sums, full=len(found) >= limit)
 
 
@@ -161,14 +153,7 @@ def _free(tx: WriteTransaction, found: Sequence[Row], why: str, *, suspect: bool
         return []
     first = draw_ready(tx, len(found))
     tx.many(_FREE, [(first + n, suspect, task) for n, (task, _) in enumerate(found)])
-    events: list[Row] = []
-    for task, state in found:
-        if state in ("processing", "undoing"):
-            moved, stayed = rows.moves([("task", state, "pending", why)]), ""
-        else:
-            moved, stayed = rows.moves([]), f"its lock was freed: {why}"
-        events.append((task, tx.now, None, moved, stayed))
-    tx.many(EVENT, events)
+    tx.many(EVENT, [(task, tx.now, None, *rows.freed(state, why)) for task, state in found])
     tx.topics.add("pending")
     return [task for task, _ in found]
 
@@ -181,11 +166,7 @@ def expire_tasks(tx: WriteTransaction, term: Grant, limit: int) -> list[int]:
     fence(tx, term)
     past = tx.rows(PAST, (tx.now, limit))
     tx.many(_TOLD, past)
-    tx.many(
-        LEAVE, [(task, "task_expired", tx.now, rows.message(TaskMessage("task_expired"))) for (task,) in past]
-    )
-    if past:
-        tx.topics.add("inbox")
+    leave(tx, [(task, TaskMessage("task_expired")) for (task,) in past])
     late = tx.rows(LATE_UNDO, (tx.now, limit))
     tx.many(_UNDO_TOLD, late)
     text = "the undo has not finished within undo_within; it continues"
