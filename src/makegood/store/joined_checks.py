@@ -3,7 +3,8 @@
 from collections.abc import Sequence
 
 from makegood.base.text import refuse_unstorable
-from makegood.errors import PayloadError, TransactionError
+from makegood.errors import PayloadError, SchemaMismatchError, TransactionError
+from makegood.store import migrations
 from makegood.store.records import Submission
 from makegood.transactions import Caller
 
@@ -24,6 +25,15 @@ def another(what: str, where: str) -> TransactionError:
         f"connection= is {what}, and the store is {where}: nothing can be committed in two databases together. Keep the store in the "
         "same database as your tables, or submit without connection=, under a key, after your commit"
     )
+
+
+def current(dialect: migrations.Dialect, version: int | None, where: str) -> None:
+    """Raise ``SchemaMismatchError`` for an old schema; a newer one has everything that this version needs."""
+    wanted = migrations.needed(dialect)
+    if (version or 0) < wanted:
+        raise SchemaMismatchError(
+            f"{where} has schema version {version}, this makegood needs {wanted}: run `makegood store migrate` once"
+        )
 
 
 def checked(drafts: Sequence[Submission]) -> None:

@@ -22,6 +22,7 @@ from makegood.store.postgres.reader import Reader
 from makegood.store.postgres.transaction import Look, WriteTransaction, within
 from makegood.store.postgres.transaction import Work as Write
 from makegood.store.postgres.writers import Writers, pauses_of
+from makegood.store.subscribers import Subscribers
 from makegood.store.transaction import ReadWork, Verbs, Work
 
 log = logging.getLogger("makegood.store")
@@ -50,7 +51,8 @@ class Database:
         self.dialer = dialer
         self.clock = clock
         self.registered: dict[int, int] = {}
-        self.callers = Callers(dialer, patience, self._announce)
+        self.subscribers = Subscribers()
+        self.callers = Callers(dialer, patience, self.subscribers.announce)
         self._rng = rng
         self._patience = patience
         self._lanes: Writers | None = None
@@ -58,7 +60,6 @@ class Database:
         self._control: Reader | None = None
         self._keeper: asyncio.Task[None] | None = None
         self._batches: dict[Hashable, Together[Any, Any]] = {}
-        self._listeners: dict[str, list[Callable[[], None]]] = {}
 
     @property
     def identity(self) -> records.Identity:
@@ -83,7 +84,7 @@ class Database:
         await self.alone(partial(self._prepared, migrate=migrate))
         dialer = self.dialer
         dialer.checked, dialer.shut = True, False
-        lanes = Writers(dialer, self._rng, self._announce, size=_WRITERS, patience=self._patience)
+        lanes = Writers(dialer, self._rng, self.subscribers.announce, size=_WRITERS, patience=self._patience)
         line = partial(Reader, dialer, self._rng, lanes.tasks)
         reader = line(patience=self._patience)
         control = line(patience=min(self._patience, _CONTROL_PATIENCE), heard=self._heard)
@@ -211,30 +212,8 @@ class Database:
         """Run a shared verb that only reads."""
         return await self.read(lambda connection: work(Look(connection)))
 
-    # Wake-ups
-
-    def subscribe(self, topic: str, ring: Callable[[], None]) -> Callable[[], None]:
-        """Call ``ring`` when there may be something new on ``topic``; return a function that
-        ends the subscription.
-        """
-        self._listeners.setdefault(topic, []).append(ring)
-
-        def end() -> None:
-            rings = self._listeners.get(topic, [])
-            if ring in rings:
-                rings.remove(ring)
-            if not rings:
-                self._listeners.pop(topic, None)
-
-        return end
-
-    def _announce(self, topics: set[str]) -> None:
-        for topic in topics:
-            for ring in tuple(self._listeners.get(topic, ())):
-                ring()
-
     def _heard(self, topic: str | None) -> None:
-        self._announce(set(self._listeners) if topic is None else {topic})
+        self.subscribers.announce(None if topic is None else {topic})
 
 
 async def explicit(lanes: Writers, work: Write[T], term: records.Grant | None = None) -> T:

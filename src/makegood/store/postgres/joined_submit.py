@@ -15,11 +15,11 @@ from typing import Any
 
 import msgspec
 
-from makegood.errors import SchemaMismatchError, TransactionError
+from makegood.errors import TransactionError
 from makegood.model import notices
 from makegood.model.notices import Notice
 from makegood.store import migrations, rows
-from makegood.store.joined_checks import another, checked, same_kind
+from makegood.store.joined_checks import another, checked, current, same_kind
 from makegood.store.notice_records import listeners, queued, received
 from makegood.store.postgres.commit_statement import (
     AS_QUEUED,
@@ -202,11 +202,7 @@ async def verify(caller: Caller, place: StorePlace) -> None:
             f"connection= is {caller.kind} that commits each statement by itself (autocommit): open a transaction on it first, "
             "and commit that"
         )
-    wanted = migrations.needed("postgres")
-    if (version or 0) < wanted:  # a newer schema has everything that this version needs
-        raise SchemaMismatchError(
-            f"{place.where} has schema version {version}, this makegood needs {wanted}: run `makegood store migrate` once"
-        )
+    current("postgres", version, place.where)
 
 
 async def _insert(caller: Caller, drafts: Sequence[Submission]) -> list[Submitted]:

@@ -2,7 +2,7 @@
 
 import base64
 from collections.abc import Sequence
-from typing import Final, TypeVar
+from typing import Final
 
 import msgspec
 
@@ -17,8 +17,6 @@ from makegood.store.queue_operations import check_room
 from makegood.store.queue_records import Handed, Outgoing, Receipt, Returned, Room, Sent
 from makegood.store.records import NO_LIMIT
 from makegood.transactions import Caller
-
-T = TypeVar("T")
 
 _WIDTH = len(queue_records.COLUMNS.split(", "))
 
@@ -84,7 +82,7 @@ union all
 select {_M}, null, l.was from locked l join makegood.message m on m.seq between l.seq and l.seq where l.seq not in (select seq from found)
 order by was, seq
 """  # noqa: S608 - our own text
-_OURS = "m.seq = x.seq and m.tries = x.tries and m.state = 'waiting' and m.taken_by is not null"
+_OURS = f"m.seq {EQ} x.seq and m.tries {EQ} x.tries and m.state {EQ} 'waiting' and m.taken_by is not null"
 _SOON: Final = 0.02
 """Seconds until to ask again if every message found is behind one that another receiver is just claiming."""
 _GIVEN = "unnest($1::bigint[], $2::int[])"
@@ -92,32 +90,20 @@ _HOLD = f"""
 update makegood.message m set visible_at = greatest(m.visible_at, {_NOW} + $3)
 from {_GIVEN} as x (seq, tries) where {_OURS} returning m.seq
 """  # noqa: S608 - our own text
-_DONE = f"""
-with x as materialized (select * from {_GIVEN} as x (seq, tries)),
+# For the engine's own connections and for a caller's: see ``joined_submit``.
+_SETTLED = f"""
+with x as materialized (@given),
 gone as (delete from makegood.message m using x where {_OURS} and m.remember is null returning m.seq),
 kept as (
-    update makegood.message m set state = 'done', body = '', headers = null, error = '', taken_by = null, task = null, ended_at = {_NOW},
-        expires_at = {_NOW} + m.remember
+    update makegood.message m set state = 'done', body = '', headers = null, error = '', taken_by = null, task = null,
+        ended_at = {EXACT_NOW}, expires_at = {EXACT_NOW} {PLUS} m.remember
     from x where {_OURS} and m.remember is not null
     returning m.seq
 )
 select seq from gone union all select seq from kept
 """  # noqa: S608 - our own text
-# On a caller's connection: see ``joined_submit``.
-_ACCEPT_OURS = (
-    f"m.seq {EQ} x.seq and m.tries {EQ} x.tries and m.state {EQ} 'waiting' and m.taken_by is not null"
-)
-_ACCEPT = f"""
-with x as materialized (select ?::bigint as seq, ?::int as tries),
-gone as (delete from makegood.message m using x where {_ACCEPT_OURS} and m.remember is null returning m.seq),
-kept as (
-    update makegood.message m set state = 'done', body = '', headers = null, error = '', taken_by = null, task = null,
-        ended_at = {EXACT_NOW}, expires_at = {EXACT_NOW} {PLUS} m.remember
-    from x where {_ACCEPT_OURS} and m.remember is not null
-    returning m.seq
-)
-select seq from gone union all select seq from kept
-"""  # noqa: S608 - our own text
+_DONE = _SETTLED.replace("@given", f"select * from {_GIVEN} as x (seq, tries)")  # noqa: S608 - our own text
+_ACCEPT = _SETTLED.replace("@given", "select ?::bigint as seq, ?::int as tries")
 _T, _F = "pg_catalog.text", "pg_catalog.float8"
 # An error of the server would end the caller's transaction, so this checks first what the server would
 # refuse.

@@ -88,7 +88,7 @@ class PostgresStore:
         """Call ``ring`` when there may be something new on ``topic``; return a function that
         ends the subscription.
         """
-        return self._database.subscribe(topic, ring)
+        return self._database.subscribers.subscribe(topic, ring)
 
     def joined(self, *written: int | tuple[str, str]) -> None:
         """Do nothing: the caller's commit notifies subscribers."""

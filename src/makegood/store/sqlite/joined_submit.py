@@ -10,9 +10,9 @@ import os
 from collections.abc import Sequence
 from pathlib import Path
 
-from makegood.errors import SchemaMismatchError, TransactionError
+from makegood.errors import TransactionError
 from makegood.store import migrations, rows
-from makegood.store.joined_checks import another, checked, same_kind
+from makegood.store.joined_checks import another, checked, current, same_kind
 from makegood.store.notice_records import received
 from makegood.store.records import Submission, Submitted
 from makegood.store.sqlite.decision_rows import READY
@@ -120,11 +120,7 @@ async def _lock(caller: Caller, path: Path, store_id: str) -> None:
         raise
     if not ours:
         raise another(f"{caller.kind} to {path}, in which another store was put meanwhile,", str(path))
-    wanted = migrations.needed("sqlite")
-    if (version or 0) < wanted:  # a newer schema has everything that this version needs
-        raise SchemaMismatchError(
-            f"{path} has schema version {version}, this makegood needs {wanted}: run `makegood store migrate` once"
-        )
+    current("sqlite", version, str(path))
 
 
 async def _insert(caller: Caller, draft: Submission, now: float) -> Submitted:

@@ -1,7 +1,6 @@
 """Messages in queues: send, receive under a lease, acknowledge, give back, move to the dead letters."""
 
 from collections.abc import Sequence
-from typing import TypeVar
 
 from makegood.errors import PayloadError
 from makegood.store import alerts, queue_records, rows
@@ -9,9 +8,6 @@ from makegood.store.queue_operations import check_room
 from makegood.store.queue_records import Handed, Outgoing, Receipt, Returned, Room, Sent
 from makegood.store.sqlite.transaction import DATA_FAULTS, Row, WriteTransaction, blob
 from makegood.transactions import Caller
-
-T = TypeVar("T")
-
 
 SEND = """
 insert into makegood_message (queue, id, body, kind, correlation_id, reply_to, task, sequence, headers, sent_at, visible_at,
@@ -116,14 +112,6 @@ def sent(m: Outgoing, now: float) -> Row:
         m.queue, m.id, blob(m.body), m.kind, m.correlation_id, m.reply_to, m.task, m.sequence, queue_records.headers(m), now,
         now + m.delay, None if m.expires is None else now + m.expires, m.remember,
     )  # fmt: skip
-
-
-def write(tx: WriteTransaction, messages: Sequence[Outgoing]) -> None:
-    """Send messages in a transaction that does other things as well, without checking the length of their
-    queues.
-    """
-    tx.many(SEND, [sent(m, tx.now) for m in messages])
-    tx.topics.update(f"queue:{m.queue}" for m in messages)
 
 
 def send(tx: WriteTransaction, asked: Sequence[tuple[Outgoing, Room]]) -> list[Sent]:

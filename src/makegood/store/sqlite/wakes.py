@@ -12,6 +12,7 @@ from makegood.base.sqlite_readonly import may_write
 from makegood.store.sqlite.database import Database, data_version
 from makegood.store.sqlite.doorbell import Bell, Heard, kind_of
 from makegood.store.sqlite.joined_watch import Lookout, Wanted
+from makegood.store.subscribers import Subscribers
 
 
 class Wakes:
@@ -25,14 +26,15 @@ class Wakes:
         self._make_bell = bell
         self._poll = poll
         self._bell: Bell | None = None
-        self._listeners: dict[str, list[Callable[[], None]]] = {}
+        self._subscribers = Subscribers()
+        self.announce = self._subscribers.announce
         self._poll_timer: asyncio.TimerHandle | None = None
         self._data_version = (0, -1)
         self._lookout = Lookout(database.read, self._seen)
 
     def bell(self) -> Bell:
         """Create the bell, which the writing thread rings."""
-        self._bell = self._make_bell(self._db.path, self._heard)
+        self._bell = self._make_bell(self._db.path, self.announce)
         return self._bell
 
     def open(self, loop: asyncio.AbstractEventLoop) -> None:
@@ -43,7 +45,7 @@ class Wakes:
             watched = bell.open() if may_write(self._db.path) else None
             if watched is not None:
                 loop.add_reader(watched, bell.answer)
-            for topic in self._listeners:
+            for topic in self._subscribers:
                 bell.listen_to(topic)
         self._lookout.open(loop)
         self._plan_poll()
@@ -67,39 +69,21 @@ class Wakes:
         subscription.
         """
         kind_of(topic)
-        self._listeners.setdefault(topic, []).append(ring)
         if self._bell is not None:
             self._bell.listen_to(topic)
-
-        def end() -> None:
-            rings = self._listeners.get(topic, [])
-            if ring in rings:
-                rings.remove(ring)
-            if not rings:
-                self._listeners.pop(topic, None)
-
-        return end
+        return self._subscribers.subscribe(topic, ring)
 
     def joined(self, *written: Wanted) -> None:
         """Poll for these tasks or messages for 10 seconds, and ring once they are committed."""
         for one in written:
             self._lookout.expect(one)
 
-    def announce(self, topics: set[str]) -> None:
-        """Call the listeners of a commit's topics."""
-        for topic in sorted(topics):  # in an order that a seed can replay
-            for ring in tuple(self._listeners.get(topic, ())):
-                ring()
-
-    def _heard(self, topics: set[str] | None) -> None:
-        self.announce(set(self._listeners) if topics is None else topics)
-
     def _plan_poll(self) -> None:
         if self._poll is not None and self._db.reader is not None:
             self._poll_timer = asyncio.get_running_loop().call_later(self._poll, self._look)
 
     def _look(self) -> None:
-        if self._db.reader is not None and self._listeners:
+        if self._db.reader is not None and self._subscribers:
             self._db.reader.ask(data_version).add_done_callback(self._looked)
         else:
             self._plan_poll()
@@ -110,7 +94,7 @@ class Wakes:
             version = (reader.openings, future.result())  # numbers of two connections cannot be compared
             if version != self._data_version:
                 self._data_version = version
-                self._heard(None)
+                self.announce(None)
         self._plan_poll()
 
     def _seen(self, found: set[Wanted]) -> None:

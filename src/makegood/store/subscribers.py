@@ -1,0 +1,28 @@
+"""Who is to be called when there may be something new on a topic."""
+
+from collections.abc import Callable
+
+
+class Subscribers(dict[str, list[Callable[[], None]]]):
+    """The calls to make, by topic."""
+
+    def subscribe(self, topic: str, ring: Callable[[], None]) -> Callable[[], None]:
+        """Call ``ring`` when something may have arrived for ``topic``; returns a function that ends the
+        subscription.
+        """
+        self.setdefault(topic, []).append(ring)
+
+        def end() -> None:
+            rings = self.get(topic, [])
+            if ring in rings:
+                rings.remove(ring)
+            if not rings:
+                self.pop(topic, None)
+
+        return end
+
+    def announce(self, topics: set[str] | None) -> None:
+        """Call the subscribers of these topics; None: of all."""
+        for topic in sorted(self if topics is None else topics):  # in an order that a seed can replay
+            for ring in tuple(self.get(topic, ())):
+                ring()
