@@ -6,8 +6,10 @@ role logs the exception with its traceback, rests ever longer, raises an alert i
 ends that alert once it works again.
 """
 
+import asyncio
 import logging
 import random
+from collections.abc import Awaitable, Callable
 from typing import Final, Protocol
 
 from makegood.base.pacing import Pauses
@@ -54,8 +56,30 @@ class Setbacks:
         self._role = role
         self._store = store
         self._pauses = Pauses(rng, first=FIRST_PAUSE, longest=LONGEST_PAUSE)
+        self._away = Pauses()
         self._last = ""
         self._alerted = False
+
+    async def turn(
+        self, once: Callable[[], Awaitable[float | None]], log: logging.Logger, away: str, *named: object
+    ) -> float | None:
+        """Do a turn, and return the seconds to rest, as ``once`` returns them.
+
+        While the store is away, ``log`` reports it in the words ``away`` about what is ``named``, and the rests
+        grow. After an exception it rests here, and returns 0.
+        """
+        try:
+            rest = await once()
+            self._away.reset()
+            if self.count:
+                await self.over()
+        except StoreUnavailableError as gone:
+            log.warning(away, *named, gone)
+            return self._away.draw()
+        except Exception as defect:  # noqa: BLE001 - the role continues
+            await asyncio.sleep(await self.met(defect))
+            return 0.0
+        return rest
 
     async def met(self, defect: Exception) -> float:
         """Log an exception, and return the seconds to rest.

@@ -12,6 +12,7 @@ from makegood.base.durations import Duration, seconds
 from makegood.client.opened_store import OpenedStore
 from makegood.client.operators import Acts
 from makegood.client.replanning import replanned, tried
+from makegood.client.undo_preview import undone_text
 from makegood.client.waiters import Rested, Waiters, missing
 from makegood.errors import (
     ActRefusedError,
@@ -100,14 +101,8 @@ class TaskHandle(Generic[R_co]):
         standing = tuple(s.name for s in steps if s.stands)
         if view.state == "undone":
             undone = tuple(s.name for s in steps if s.state == "undone")
-            final = [s.name for s in steps if s.stands and s.no_return]
-            harmless = [s.name for s in steps if s.stands and not s.no_return]
-            return TaskUndone(
-                f"task {self.id} was undone: {cause or 'no cause recorded'}"
-                + (f"; {', '.join(final)} cannot be undone and is still in place" if final else "")
-                + (f"; harmless effects in place: {', '.join(harmless)}" if harmless else ""),
-                task_id=self.id, cause=cause, undone=undone, standing=standing,
-            )  # fmt: skip
+            text = undone_text(self.number, cause, steps)
+            return TaskUndone(text, task_id=self.id, cause=cause, undone=undone, standing=standing)
         stuck = [
             f"the undo of {s.name} failed ({s.error or 'no reason recorded'})"
             for s in steps

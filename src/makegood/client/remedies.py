@@ -12,7 +12,7 @@ from makegood import saga
 from makegood.base import ids
 from makegood.base.counts import counted
 from makegood.client.replanning import held
-from makegood.client.undo_preview import needs_settling
+from makegood.client.undo_preview import needs_settling, undone_text
 from makegood.model.messages import TaskMessage
 from makegood.model.states import AT_REST
 from makegood.store.views import StepView, TaskDetail
@@ -77,13 +77,7 @@ def ending(found: TaskDetail) -> str:
     stands = [s for s in found.steps if s.stands]
     cause = found.task.cause or "no cause recorded"
     if found.task.state == "undone":
-        final = ", ".join(s.name for s in stands if s.no_return)
-        harmless = ", ".join(s.name for s in stands if not s.no_return)
-        return (
-            f"task {task} was undone: {cause}"
-            + (f"; {final} cannot be undone and is still in place" if final else "")
-            + (f"; harmless effects in place: {harmless}" if harmless else "")
-        )
+        return undone_text(found.task.id, found.task.cause, found.steps)
     how = "in error" if found.task.state == "error" else found.task.state
     told = "; ".join(
         [cause, *trouble(found)] if found.task.cause or found.task.state == "error" else trouble(found)

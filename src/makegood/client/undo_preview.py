@@ -1,9 +1,10 @@
 """Undo previews: what an undo would take back, and in which order, according to the rules that will do it."""
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from typing import NamedTuple
 
+from makegood.base.ids import show
 from makegood.client.replanning import held
 from makegood.model.policy import Policy
 from makegood.store.views import StepView, TaskDetail
@@ -123,6 +124,17 @@ def _followers(found: TaskDetail) -> dict[int, set[int]]:
 def needs_settling(found: TaskDetail) -> list[str]:
     """Return the steps whose undo waits until an operator has settled them."""
     return [view.name for view in found.steps if _touched(view) and STUCK in what_happens(view)]
+
+
+def undone_text(task: int, cause: str, steps: Sequence[StepView]) -> str:
+    """Return one sentence on why a task was undone, and which effects are in place all the same."""
+    final = ", ".join(step.name for step in steps if step.stands and step.no_return)
+    harmless = ", ".join(step.name for step in steps if step.stands and not step.no_return)
+    return (
+        f"task {show(task)} was undone: {cause or 'no cause recorded'}"
+        + (f"; {final} cannot be undone and is still in place" if final else "")
+        + (f"; harmless effects in place: {harmless}" if harmless else "")
+    )
 
 
 def what_happens(view: StepView) -> str:

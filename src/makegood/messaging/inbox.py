@@ -25,7 +25,7 @@ from makegood.base import ids
 from makegood.base.clock import Clock
 from makegood.base.daemon_threads import DaemonThreads
 from makegood.base.durations import retry_after
-from makegood.base.pacing import Pauses, rung
+from makegood.base.pacing import rung
 from makegood.base.text import words
 from makegood.client.submission import conflict, insert, with_options
 from makegood.declare.inbox import Inbox, is_final
@@ -154,21 +154,11 @@ class _Reader:
         """Take messages, until cancelled."""
         inbox, wake = self.inbox, self._wake
         stop = self._store.subscribe(f"queue:{inbox.queue}", wake.set)
-        pauses, setbacks = Pauses(), Setbacks(f"inbox {inbox.queue}", self._store.alerts, self._rng)
+        setbacks = Setbacks(f"inbox {inbox.queue}", self._store.alerts, self._rng)
         try:
             while True:
                 wake.clear()
-                try:
-                    rest = await self._take()
-                    pauses.reset()
-                    if setbacks.count:
-                        await setbacks.over()
-                except StoreUnavailableError as away:
-                    log.warning("%s takes no messages now: %s", inbox.where, away)
-                    rest = pauses.draw()
-                except Exception as defect:  # noqa: BLE001 - a message must not end the others
-                    await asyncio.sleep(await setbacks.met(defect))
-                    rest = 0.0
+                rest = await setbacks.turn(self._take, log, "%s takes no messages now: %s", inbox.where)
                 await rung(wake, rest)
         finally:
             stop()

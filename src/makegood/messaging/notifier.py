@@ -27,7 +27,7 @@ from makegood.actor.setbacks import Setbacks
 from makegood.base.clock import Clock
 from makegood.base.durations import retry_after
 from makegood.base.ids import show
-from makegood.base.pacing import Pauses, rung
+from makegood.base.pacing import rung
 from makegood.base.text import words
 from makegood.errors import DeliveryError, StoreUnavailableError
 from makegood.messaging.hosts import Hosts, RefusedTargetError
@@ -284,23 +284,12 @@ class Notifier(Actor):
     async def run(self) -> None:
         """Send notices until cancelled. Posts under way at that moment are sent again by another process."""
         stop = self._store.subscribe("notice", self._wake.set)
-        pauses = Pauses()
         setbacks = Setbacks("notifier", self._store.alerts, self._rng)
         try:
             while True:
                 self._wake.clear()
-                try:
-                    rest = await self.turn()
-                    pauses.reset()
-                    if setbacks.count:
-                        await setbacks.over()
-                except StoreUnavailableError as away:
-                    log.warning("the store is away; submitters are notified when it is back: %s", away)
-                    rest = pauses.draw()
-                except Exception as defect:  # noqa: BLE001 - others go on being told
-                    await asyncio.sleep(await setbacks.met(defect))
-                    rest = 0.0
-                await rung(self._wake, rest)
+                away = "the store is away; submitters are notified when it is back: %s"
+                await rung(self._wake, await setbacks.turn(self.turn, log, away))
         finally:
             stop()
             for post in self.posts:

@@ -12,8 +12,6 @@ import msgspec
 
 from makegood.base.old_names import report
 from makegood.election.protocol import Grant as Grant  # noqa: PLC0414 - re-exported: a record like the others
-from makegood.election.protocol import LeaseView as LeaseView  # noqa: PLC0414 - re-exported: a record like the others
-from makegood.election.protocol import PastTerm as PastTerm  # noqa: PLC0414 - re-exported: a record like the others
 from makegood.errors import StoreError
 from makegood.model.decision import Decision
 from makegood.model.messages import Request, TaskMessage

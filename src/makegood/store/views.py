@@ -5,7 +5,6 @@ from typing import Literal
 import msgspec
 
 from makegood.base.text import refuse_unstorable
-from makegood.election.protocol import Grant as Grant  # noqa: PLC0414 - re-exported: a record like the others
 from makegood.election.protocol import LeaseView as LeaseView  # noqa: PLC0414 - re-exported: a record like the others
 from makegood.election.protocol import PastTerm as PastTerm  # noqa: PLC0414 - re-exported: a record like the others
 from makegood.errors import ConfigError

@@ -9,7 +9,7 @@ server's own schema, so that one defined in another schema is never used.
 """
 
 import base64
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -29,8 +29,11 @@ from makegood.store.postgres.commit_statement import (
     IN_ORDER,
     INTO_LISTENER,
     INTO_NOTICE,
+    LISTENER,
+    NOTICE,
     PLUS,
     QUEUED,
+    Columns,
 )
 from makegood.store.records import Identity, Submission, Submitted
 from makegood.transactions import Caller
@@ -243,19 +246,15 @@ def _task(d: Submission) -> dict[str, Any]:
 
 def _told(made: Sequence[Notice]) -> dict[str, list[dict[str, Any]]]:
     to_web = [n for n in made if notices.queue(n.reply.to) is None]
-    named = ("task", "host", "url", "first", "last")
+
+    def named(columns: Columns, found: Iterable[Sequence[Any]]) -> list[dict[str, Any]]:
+        return [dict(zip((name for name, _ in columns), row, strict=True)) for row in found]
+
+    texts = [(n.task, n.sequence, notices.label(n), notices.event(n)) for n in to_web]
     return {
-        "notices": [
-            {
-                "task": n.task,
-                "sequence": n.sequence,
-                "name": notices.label(n),
-                "event": notices.event(n),
-            }
-            for n in to_web
-        ],
-        "listeners": [dict(zip(named, listener, strict=True)) for listener in listeners(to_web)],
-        "queued": [dict(zip((column for column, _ in QUEUED), row, strict=True)) for row in queued(made)],
+        "notices": named(NOTICE, texts),
+        "listeners": named(LISTENER, listeners(to_web)),
+        "queued": named(QUEUED, queued(made)),
     }
 
 
