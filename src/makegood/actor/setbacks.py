@@ -65,8 +65,8 @@ class Setbacks:
     ) -> float | None:
         """Do a turn, and return the seconds to rest, as ``once`` returns them.
 
-        While the store is away, ``log`` reports it in the words ``away`` about what is ``named``, and the rests
-        grow. After an exception it rests here, and returns 0.
+        While the store is away, ``log`` reports it in the words ``away`` about what is ``named``, and the
+        rests grow. After an exception it rests here, and returns 0.
         """
         try:
             rest = await once()

@@ -137,9 +137,8 @@ class _Reader:
             for name in node.names:
                 self._other(name)
         for target in targets:
-            for inner in ast.walk(target) if target is not None else ():
-                if isinstance(inner, ast.Name):
-                    self._other(inner.id)
+            if target is not None:
+                self._others(target)
 
     def _assign(self, target: ast.expr, value: ast.expr) -> None:
         if isinstance(target, ast.Name):
@@ -150,9 +149,7 @@ class _Reader:
                 if isinstance(element, ast.Name):
                     self._bound.setdefault(element.id, []).append(parts[n] if parts else None)
                 else:
-                    for inner in ast.walk(element):
-                        if isinstance(inner, ast.Name):
-                            self._other(inner.id)
+                    self._others(element)
 
     def _parts(self, value: ast.expr, count: int) -> list[ast.expr] | None:
         """Return the expressions that a tuple is unpacked from: ``a, b = mg.parallel(x(), y())``, ``a, b =
@@ -165,6 +162,11 @@ class _Reader:
             found = value.args
         starred = any(isinstance(part, ast.Starred) for part in found)
         return found if len(found) == count and not starred else None
+
+    def _others(self, target: ast.expr) -> None:
+        for inner in ast.walk(target):
+            if isinstance(inner, ast.Name):
+                self._other(inner.id)
 
     def _other(self, name: str) -> None:
         self._bound.setdefault(name, []).append(None)

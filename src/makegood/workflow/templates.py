@@ -12,7 +12,6 @@ from makegood.payload.codec import check_fits, encode, encode_with_holes, object
 from makegood.payload.splice import PLAN_PAYLOADS
 from makegood.workflow.annotation_paths import variously_written
 from makegood.workflow.promise import (
-    Origin,
     Promise,
     PromiseCondition,
     Promised,
@@ -121,7 +120,9 @@ class Templates:
         if what.scope is not scope or origin.plan is not self:
             self._visible(what, scope)
         self._needs.append(origin.serial)
-        index = origin.position if origin.depth == 0 else self._index(origin)
+        index = origin.position
+        if origin.depth:
+            index = inside(index, self._flow.depth - origin.depth)
         return Ref("item" if what.item else "step", index, what.path)
 
     def _visible(self, what: Promised, scope: Scope) -> None:
@@ -135,11 +136,6 @@ class Templates:
                 f"{what} was made in {what.scope.name}, and promises do not leave their branch: return it from there, and use what "
                 f"mg.when, mg.each or mg.branches returns"
             )
-
-    def _index(self, origin: Origin) -> int:
-        if origin.depth == 0:
-            return origin.position
-        return inside(origin.position, self._flow.depth - origin.depth)
 
     def _condition(self, condition: object) -> PlanCondition:
         """Return a condition as the plan keeps it."""
