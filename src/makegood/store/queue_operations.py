@@ -4,8 +4,8 @@ from collections.abc import Sequence
 
 from makegood.model.messages import Act
 from makegood.store import alerts, queue_records
-from makegood.store.queue_records import MessageView, QueueView, Room
-from makegood.store.transaction import ReadTx, Sql, Tx, Verbs, reading, writing
+from makegood.store.queue_records import MessageView, QueueView, Receipt, Returned, Room
+from makegood.store.transaction import ReadTx, Sql, Tx, Verbs, for_each, reading, writing
 
 _WIDTH = len(queue_records.COLUMNS.split(", "))
 _VIEW = f"""
@@ -66,6 +66,28 @@ select count(*), coalesce(sum(size), 0)::bigint from (
     select octet_length(body) as size from makegood.message where queue = $1 and state = 'waiting' limit $2
 ) m
 """)
+_OURS = "seq = x.message and tries = x.delivery and state = 'waiting'"
+_HOLD = for_each(
+    f"""
+update makegood.message set visible_at = greatest(visible_at, {{now}} + $3::float8) {{rows}}
+where {_OURS} and taken_by is not null returning seq, tries
+""",  # noqa: S608 - our own text
+    message="bigint", delivery="int",
+)  # fmt: skip
+_BACK = for_each(
+    f"""
+update makegood.message set taken_by = null, visible_at = {{now}} + x.wait, error = x.why, tries = tries - x.less {{rows}}
+where {_OURS} and taken_by is not null returning seq, queue
+""",  # noqa: S608 - our own text
+    message="bigint", delivery="int", wait="float8", why="text", less="int",
+)  # fmt: skip
+_KILL = for_each(
+    f"""
+update makegood.message set state = 'dead', taken_by = null, ended_at = {{now}}, expires_at = null, error = x.why {{rows}}
+where {_OURS} and (taken_by is not null or $4::boolean) returning seq, queue, id, error, task
+""",  # noqa: S608 - our own text
+    message="bigint", delivery="int", why="text",
+)  # fmt: skip
 _EXPIRED = Sql("delete from makegood.message where queue = $1 and state = 'waiting' and expires_at <= {now}")
 _EXPIRE = Sql(
     """
@@ -168,6 +190,31 @@ async def _revive(
     return [id_ for _, id_, _ in found]
 
 
+async def hold(tx: Tx, receipts: Sequence[Receipt], lease: float) -> list[bool]:
+    """Extend leases to ``lease`` seconds from now. Returns True for each message that was still held."""
+    held = {(seq, tries) for seq, tries in await tx.each(_HOLD, sorted(receipts), lease)}
+    return [receipt in held for receipt in receipts]
+
+
+async def give_back(tx: Tx, returned: Sequence[Returned]) -> list[bool]:
+    """Release messages, or make them dead letters. Returns True for each message that was still held."""
+    back = [(*one.receipt, one.wait, one.why, int(not one.counted)) for one in returned if not one.dead]
+    found = await tx.each(_BACK, sorted(back))
+    tx.topics.update(f"queue:{queue}" for _, queue in found)
+    hit = {seq for seq, _ in found} | await kill(tx, [one for one in returned if one.dead])
+    return [one.receipt[0] in hit for one in returned]
+
+
+async def kill(tx: Tx, dead: Sequence[Returned], *, taken: bool = True) -> set[int]:
+    """Make messages dead letters, each with an alert; return their ``seq``. ``taken``: only held ones."""
+    killed = await tx.each(_KILL, sorted((*one.receipt, one.why) for one in dead), not taken)
+    await alerts.alert(tx, [queue_records.dead_letter(*letter) for _, *letter in killed])
+    return {seq for seq, *_ in killed}
+
+
+_hold, _give_back = writing(hold), writing(give_back)
+
+
 async def expire(tx: Tx, limit: int) -> int:
     """Remove expired messages and remembered ids."""
     return await tx.run(_EXPIRE, limit)
@@ -175,6 +222,14 @@ async def expire(tx: Tx, limit: int) -> int:
 
 class QueueVerbs(Verbs):
     """The verbs on queues that are the same for every store."""
+
+    async def hold_messages(self, receipts: Sequence[Receipt], lease: float) -> list[bool]:
+        """Extend leases."""
+        return await _hold(self, receipts, lease) if receipts else []
+
+    async def return_messages(self, returned: Sequence[Returned]) -> list[bool]:
+        """Release messages, or make them dead letters."""
+        return await _give_back(self, returned) if returned else []
 
     messages = reading(messages)
     views = reading(queues)

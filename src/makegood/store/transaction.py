@@ -51,7 +51,7 @@ class Sql:
 
 
 def for_each(text: str, /, **columns: str) -> Sql:
-    """Return a statement for ``many``: what to do for each row ``x`` with columns of these types.
+    """Return a statement for ``many`` and ``each``: what to do for a row ``x`` with columns of these types.
 
     ``{rows}`` in the text becomes PostgreSQL's "from" clause with all rows at once. SQLite executes the
     statement once per row.
@@ -83,6 +83,9 @@ class Tx(ReadTx, Protocol):
         """Execute a statement of ``for_each`` for these rows, if any; ``more``: values that
         follow those of a row.
         """
+
+    async def each(self, sql: Sql, found: Sequence[Sequence[Any]], *more: Any) -> Sequence[Any]:
+        """Execute a statement as ``many`` does; return the rows that it returns."""
 
 
 Work = Callable[[Tx], Coroutine[Any, Any, T]]

@@ -7,13 +7,13 @@ from typing import Final
 import msgspec
 
 from makegood.errors import PayloadError, TransactionError
-from makegood.store import alerts, queue_records, rows
+from makegood.store import alerts, queue_records
 from makegood.store.postgres.commit_statement import CAT, EQ, EXACT_NOW, INTO_MESSAGE, PLUS
 from makegood.store.postgres.connection import Connection
 from makegood.store.postgres.decision_rows import columns
 from makegood.store.postgres.errors import is_data
-from makegood.store.postgres.transaction import Row, WriteTransaction
-from makegood.store.queue_operations import check_room
+from makegood.store.postgres.transaction import WriteTransaction
+from makegood.store.queue_operations import check_room, kill
 from makegood.store.queue_records import Handed, Outgoing, Receipt, Returned, Room, Sent
 from makegood.store.records import NO_LIMIT
 from makegood.transactions import Caller
@@ -86,10 +86,6 @@ _OURS = f"m.seq {EQ} x.seq and m.tries {EQ} x.tries and m.state {EQ} 'waiting' a
 _SOON: Final = 0.02
 """Seconds until to ask again if every message found is behind one that another receiver is just claiming."""
 _GIVEN = "unnest($1::bigint[], $2::int[])"
-_HOLD = f"""
-update makegood.message m set visible_at = greatest(m.visible_at, {_NOW} + $3)
-from {_GIVEN} as x (seq, tries) where {_OURS} returning m.seq
-"""  # noqa: S608 - our own text
 # For the engine's own connections and for a caller's: see ``joined_submit``.
 _SETTLED = f"""
 with x as materialized (@given),
@@ -143,17 +139,6 @@ select pg_catalog.count(*), coalesce(pg_catalog.sum(m.size), 0) from (
 ) m
 """  # noqa: S608 - our own text
 _MAY_PUT, _MAY_ACCEPT = ("select", "insert"), ("select", "update", "delete")
-_BACK = f"""
-update makegood.message m set taken_by = null, visible_at = {_NOW} + x.wait, error = x.error, tries = m.tries - x.less
-from unnest($1::bigint[], $2::int[], $3::float8[], $4::text[], $5::int[]) as x (seq, tries, wait, error, less)
-where {_OURS} returning m.seq, m.queue
-"""  # noqa: S608 - our own text
-_KILL = f"""
-update makegood.message m set state = 'dead', taken_by = null, ended_at = {_NOW}, expires_at = null, error = x.error
-from unnest($1::bigint[], $2::int[], $3::text[]) as x (seq, tries, error)
-where m.seq = x.seq and m.tries = x.tries and m.state = 'waiting' and (m.taken_by is not null or $4)
-returning m.seq, m.queue, m.id, m.error, m.task
-"""  # noqa: S608 - our own text
 # Each step finds the next queue in the index; no queue is counted further than its limit.
 _SHORTEN = f"""
 with recursive at as materialized (select {_NOW} as now),
@@ -269,33 +254,17 @@ async def receive(
         return Handed([], _SOON)
     given = [queue_records.received(row[:_WIDTH]) for row in found if row[_WIDTH]]
     worn = [queue_records.received(row[:_WIDTH]) for row in found if not row[_WIDTH]]
-    if worn:
-        dead = [
-            Returned((m.seq, m.tries), error=queue_records.worn_out(m.tries, m.error), dead=True)
-            for m in worn
-        ]
-        await _kill(tx, dead, taken=False)
+    letters = [Returned((m.seq, m.tries), error=queue_records.worn_out(m.tries, m.error)) for m in worn]
+    await kill(tx, letters, taken=False)
     rest = 0.0 if len(found) == limit else await due(tx.connection, queue)
     return Handed(given, 1.0 if rest == 0 and not found else rest, len(worn))
 
 
-async def _kill(tx: WriteTransaction, dead: Sequence[Returned], *, taken: bool) -> set[int]:
-    """Make messages dead letters, each with an alert; return their ``seq``."""
-    values = [(*one.receipt, one.why) for one in sorted(dead, key=lambda one: one.receipt)]
-    killed = await tx.rows(_KILL, *columns(values, 3), not taken)
-    raised = [queue_records.dead_letter(row["queue"], row["id"], row["error"], row["task"]) for row in killed]
-    await alerts.raise_(tx, rows.alerts(raised))
-    return {row["seq"] for row in killed}
-
-
-async def hold(tx: WriteTransaction, receipts: Sequence[Receipt], lease: float) -> list[bool]:
-    """Extend leases."""
-    return _said(tx, receipts, await tx.rows(_HOLD, *columns(sorted(receipts), 2), lease))
-
-
 async def acknowledge(tx: WriteTransaction, receipts: Sequence[Receipt]) -> list[bool]:
     """Remove processed messages from their queues."""
-    return _said(tx, receipts, await tx.rows(_DONE, *columns(sorted(receipts), 2)))
+    hit = {row["seq"] for row in await tx.rows(_DONE, *columns(sorted(receipts), 2))}
+    tx.idle = not hit
+    return [seq in hit for seq, _ in receipts]
 
 
 async def accept(caller: Caller, receipt: Receipt) -> bool:
@@ -353,28 +322,6 @@ async def _may(caller: Caller, rights: Sequence[str]) -> None:
 
 def _base64(data: bytes) -> str:
     return base64.b64encode(data).decode("ascii")
-
-
-def _said(tx: WriteTransaction, receipts: Sequence[Receipt], hit: Sequence[Row]) -> list[bool]:
-    tx.idle = not hit
-    there = {row["seq"] for row in hit}
-    return [seq in there for seq, _ in receipts]
-
-
-async def give_back(tx: WriteTransaction, returned: Sequence[Returned]) -> list[bool]:
-    """Release messages, or make them dead letters."""
-    back = sorted((one for one in returned if not one.dead), key=lambda one: one.receipt)
-    dead = [one for one in returned if one.dead]
-    hit: set[int] = set()
-    if back:
-        values = [(*o.receipt, o.wait, o.why, 0 if o.counted else 1) for o in back]
-        found = await tx.rows(_BACK, *columns(values, 5))
-        tx.topics.update(f"queue:{row['queue']}" for row in found)
-        hit.update(row["seq"] for row in found)
-    if dead:
-        hit |= await _kill(tx, dead, taken=True)
-    tx.idle = not hit
-    return [one.receipt[0] in hit for one in returned]
 
 
 async def shorten(tx: WriteTransaction, most: int, limit: int, most_bytes: int = NO_LIMIT) -> int:

@@ -33,7 +33,7 @@ from makegood.store.postgres.transaction import Look, WriteTransaction
 from makegood.store.postgres.writers import Writers
 from makegood.store.priority_ageing import Ageing
 from makegood.store.queue_operations import QueueVerbs
-from makegood.store.queue_records import Depths, Handed, Outgoing, Receipt, Returned, Room, Sent
+from makegood.store.queue_records import Depths, Handed, Outgoing, Receipt, Room, Sent
 from makegood.store.rows import Interner
 from makegood.store.soundness import broken
 from makegood.store.upkeep import NodeVerbs, UpkeepVerbs
@@ -225,17 +225,9 @@ class QueueSlice(Slice, QueueVerbs):
             partial(mails.receive, queue=queue, taker=taker, limit=limit, lease=lease, threshold=threshold)
         )
 
-    async def hold_messages(self, receipts: Sequence[Receipt], lease: float) -> list[bool]:
-        """Extend leases."""
-        return await self._db.write(partial(mails.hold, receipts=receipts, lease=lease)) if receipts else []
-
     async def acknowledge_messages(self, receipts: Sequence[Receipt]) -> list[bool]:
         """Remove processed messages from their queues."""
         return await self._db.write(partial(mails.acknowledge, receipts=receipts)) if receipts else []
-
-    async def return_messages(self, returned: Sequence[Returned]) -> list[bool]:
-        """Release messages, or make them dead letters."""
-        return await self._db.write(partial(mails.give_back, returned=returned)) if returned else []
 
     shorten_queues = writes(mails.shorten)
 

@@ -87,6 +87,10 @@ class WriteTransaction:
         """Execute one statement for all of these rows."""
         return await self.run(sql, *map(list, zip(*found, strict=True)), *more) if found else 0
 
+    async def each(self, sql: Sql, found: Sequence[Sequence[Any]], *more: Any) -> list[Row]:
+        """Execute one statement for all of these rows; return the rows that it returns."""
+        return await self.rows(sql, *map(list, zip(*found, strict=True)), *more) if found else []
+
     async def mark(self) -> None:
         """Write the number into the lane's row and notify other processes. The last
         write before the commit.

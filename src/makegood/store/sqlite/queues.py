@@ -3,8 +3,8 @@
 from collections.abc import Sequence
 
 from makegood.errors import PayloadError
-from makegood.store import alerts, queue_records, rows
-from makegood.store.queue_operations import check_room
+from makegood.store import alerts, queue_records
+from makegood.store.queue_operations import check_room, kill
 from makegood.store.queue_records import Handed, Outgoing, Receipt, Returned, Room, Sent
 from makegood.store.sqlite.transaction import DATA_FAULTS, Row, WriteTransaction, blob
 from makegood.transactions import Caller
@@ -64,21 +64,12 @@ update makegood_message set taken_by = ?, visible_at = ?, tries = tries + 1 wher
 returning {queue_records.COLUMNS}
 """  # noqa: S608 - our own text
 _OURS = "seq = ? and tries = ? and state = 'waiting' and taken_by is not null"
-_HOLD = f"update makegood_message set visible_at = max(visible_at, ?) where {_OURS}"  # noqa: S608 - our own text
 _DONE = f"delete from makegood_message where {_OURS} and remember is null"  # noqa: S608 - our own text
 _REMEMBER = f"""
 update makegood_message set state = 'done', body = x'', headers = null, error = '', taken_by = null, task = null, ended_at = ?,
     expires_at = ? + remember
 where {_OURS}
 """  # noqa: S608 - our own text
-_BACK = f"""
-update makegood_message set taken_by = null, visible_at = ?, error = ?, tries = tries - ? where {_OURS} returning queue
-"""  # noqa: S608 - our own text
-_KILL = """
-update makegood_message set state = 'dead', taken_by = null, ended_at = ?, expires_at = null, error = ?
-where seq = ? and tries = ? and state = 'waiting' {ours}
-returning queue, id, task
-"""
 # Steps from one queue to the next, and counts none further than necessary.
 _OVERFULL = """
 with recursive q (queue) as (
@@ -158,7 +149,7 @@ def receive(
     """
     found = tx.rows(FOUND, (queue, tx.now, limit))
     given: list[int] = []
-    worn: list[tuple[Receipt, str]] = []
+    worn: list[Returned] = []
     behind: set[int] = set()
     for seq, tries, error, task in found:  # the messages of one task are in order
         if task in behind:
@@ -166,11 +157,10 @@ def receive(
         if tries < threshold:
             given.append(seq)
             continue
-        worn.append(((seq, tries), queue_records.worn_out(tries, error)))
+        worn.append(Returned((seq, tries), error=queue_records.worn_out(tries, error)))
         if task is not None:
             behind.add(task)
-    for receipt, error in worn:
-        _kill(tx, receipt, error, ours="")
+    tx.do(kill, worn, taken=False)
     order = {seq: n for n, seq in enumerate(given)}
     until = tx.now + lease
     taken = (
@@ -185,21 +175,6 @@ def _later(rest: float | None) -> float | None:
     or expire).
     """
     return 1.0 if rest == 0 else rest
-
-
-def _kill(
-    tx: WriteTransaction, receipt: Receipt, error: str, *, ours: str = "and taken_by is not null"
-) -> bool:
-    for queue, id_, task in tx.rows(_KILL.format(ours=ours), (tx.now, error, *receipt)):
-        raised = rows.alerts([queue_records.dead_letter(queue, id_, error, task)])
-        tx.do(alerts.raise_, raised)
-        return True
-    return False
-
-
-def hold(tx: WriteTransaction, receipts: Sequence[Receipt], lease: float) -> list[bool]:
-    """Extend leases. Returns True for each message that was still held."""
-    return [tx.run(_HOLD, (tx.now + lease, *receipt)) == 1 for receipt in receipts]
 
 
 def acknowledge(tx: WriteTransaction, receipts: Sequence[Receipt]) -> list[bool]:
@@ -239,23 +214,6 @@ async def put(caller: Caller, message: Outgoing, room: Room, now: float) -> Sent
         return Sent(message.id, created=True)
     ((conflict,),) = await caller.ask(_KNOWN, *known)
     return Sent(message.id, created=False, conflict=bool(conflict))
-
-
-def give_back(tx: WriteTransaction, returned: Sequence[Returned]) -> list[bool]:
-    """Give messages back, or move them to the dead letters.
-
-    Returns True for each message that was still held.
-    """
-    said: list[bool] = []
-    for one in returned:
-        if one.dead:
-            said.append(_kill(tx, one.receipt, one.why))
-            continue
-        values = (tx.now + one.wait, one.why, 0 if one.counted else 1, *one.receipt)
-        found = tx.rows(_BACK, values)
-        said.append(bool(found))
-        tx.topics.update(f"queue:{queue}" for (queue,) in found)
-    return said
 
 
 def shorten(tx: WriteTransaction, most: int, limit: int, most_bytes: int) -> int:

@@ -13,7 +13,7 @@ from makegood.store.notice_operations import NoticeVerbs
 from makegood.store.operator_commands import TaskVerbs
 from makegood.store.priority_ageing import Ageing
 from makegood.store.queue_operations import QueueVerbs
-from makegood.store.queue_records import Depths, Handed, Outgoing, Receipt, Returned, Room, Sent
+from makegood.store.queue_records import Depths, Handed, Outgoing, Receipt, Room, Sent
 from makegood.store.soundness import broken
 from makegood.store.sqlite import doctor, leases, load, notices, requests, supervision, upkeep
 from makegood.store.sqlite import queues as mails
@@ -155,10 +155,6 @@ class QueueSlice(Slice, QueueVerbs):
         """Remove messages from their queues."""
         return await self._db.together(mails.acknowledge, receipts)
 
-    async def return_messages(self, returned: Sequence[Returned]) -> list[bool]:
-        """Give messages back, or move them to the dead letters."""
-        return await self._db.together(mails.give_back, returned)
-
     async def shorten_queues(self, most: int, limit: int, most_bytes: int = records.NO_LIMIT) -> int:
         """Drop the oldest notices of queues with too many messages or bytes.
 
@@ -167,8 +163,6 @@ class QueueSlice(Slice, QueueVerbs):
         if not await self._db.read(partial(mails.any_overfull, most=most, most_bytes=most_bytes)):
             return 0
         return await self._db.write(partial(mails.shorten, most=most, limit=limit, most_bytes=most_bytes))
-
-    hold_messages = writes(mails.hold)
 
 
 class NoticeSlice(Slice, NoticeVerbs):

@@ -183,3 +183,7 @@ class SharedTx:
         """Execute one statement for each row of ``found``, with the values ``more`` after it."""
         behind = (*more, *self._now) if sql.dated else more
         return self._tx.many(sql.sqlite, [(*row, *behind) for row in found])
+
+    async def each(self, sql: Sql, found: Sequence[Sequence[Any]], *more: Any) -> list[Row]:
+        """Execute one statement for each row of ``found``; return all rows that they return."""
+        return [got for row in found for got in await self.rows(sql, *row, *more)]
