@@ -2,6 +2,9 @@
 
 from typing import Any
 
+import pytest
+from msgspec.structs import replace
+
 import makegood as mg
 from makegood.base import ids
 from makegood.base.clock import SystemClock
@@ -10,6 +13,7 @@ from makegood.console.pages.task import context
 from makegood.console.reads import Reads
 from makegood.console.users import ROLES
 from makegood.store import Store
+from tests.conformance.builders import draft
 from tests.conformance.worlds import Counts
 from tests.console import record
 from tests.console.asking import Browser
@@ -71,6 +75,26 @@ async def test_hostile_texts_stay_texts(store: Store) -> None:
             shown = (await Browser(app).get(f"/tasks/{task.id}")).text
             assert "<script>alert" not in shown
             assert "&lt;script&gt;alert" in shown
+
+
+async def test_a_task_links_to_its_trace(store: Store) -> None:
+    """To the address that the settings name; without one, the page shows the trace's id."""
+    trace = "0af7651916cd43dd8448eb211c80319c"
+    await store.tasks.submit([replace(draft(17), trace=f"00-{trace}-b7ad6b7169203331-01")])
+    async with mg.Client(store) as client:
+        address = "https://jaeger.example/trace/{trace}"
+        async with create_app(client, trace_url=address) as app, create_app(client) as plain:
+            page = f"/tasks/{ids.show(17)}"
+            link = f'<a href="https://jaeger.example/trace/{trace}" rel="noreferrer">{trace}</a>'
+            assert link in (await Browser(app).get(page)).text
+            text = (await Browser(plain).get(page)).text
+            assert (link in text, trace in text) == (False, True)
+
+
+@pytest.mark.parametrize("address", ["javascript:{trace}", "https://jaeger.example/", "{trace}"])
+def test_an_address_of_traces_that_names_none_is_refused(address: str) -> None:
+    with pytest.raises(mg.ConfigError, match="in the place of the trace's id"):
+        create_app("sqlite:///x.db", trace_url=address)
 
 
 async def test_a_page_costs_the_same_however_much_has_ended(counted: Store, counts: Counts) -> None:

@@ -15,4 +15,5 @@ def console_options(settings: CliSettings) -> ConsoleOptions:
         base=settings.console_base,
         secret=settings.console_secret,
         insecure=settings.console_insecure,
+        trace_url=settings.console_trace_url,
     )

@@ -66,6 +66,8 @@ class CliSettings:
     """The path under which a proxy serves the console."""
     console_secret: str | None = field(default=None, repr=False)
     """Signs logins of the console; processes behind one address share it."""
+    console_trace_url: str | None = None
+    """The address of a trace where traces are kept, with ``{trace}`` in the place of its id."""
     console_insecure: bool = False
     """Whether other machines may use the console without a login."""
     traces: bool = False
@@ -248,6 +250,7 @@ KNOWN: Mapping[str, Callable[[object, str], object]] = {
     "console_role": _role,
     "console_base": _text,
     "console_secret": _secret,
+    "console_trace_url": _text,
     "console_insecure": _switch,
     "traces": _switch,
     "require_tls": _switch,

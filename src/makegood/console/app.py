@@ -30,6 +30,7 @@ from makegood.console.bulk_forms import BulkForms
 from makegood.console.elements import cut
 from makegood.console.live import LivePages
 from makegood.console.login import LoginPages
+from makegood.console.options import refuse_bad_trace_url
 from makegood.console.outcomes import BY_SCRIPT, Outcomes, Toast
 from makegood.console.outcomes import COOKIE as SAID
 from makegood.console.pages.alerts import needing
@@ -76,6 +77,7 @@ def create_app(
     secret: str | None = None,
     base: str = "",
     insecure: bool = False,
+    trace_url: str | None = None,
     clock: Clock | None = None,
 ) -> "ConsoleApp":
     """Return the console as an ASGI application, to serve or to mount under any path.
@@ -90,9 +92,11 @@ def create_app(
 
     ``redact(path, value)`` returns what people see of a field of a payload, after the default rule for names
     such as "password". ``secret`` signs logins; processes behind one address share it. ``base``: the path
-    under which a proxy serves the console, unless the proxy sends ``X-Forwarded-Prefix``. Raises
-    ``ConfigError`` for what contradicts itself.
+    under which a proxy serves the console, unless the proxy sends ``X-Forwarded-Prefix``. ``trace_url``: the
+    address of a trace where you keep them, such as "https://jaeger.example/trace/{trace}"; the page of a
+    task then links to its trace. Raises ``ConfigError`` for what contradicts itself.
     """
+    refuse_bad_trace_url(trace_url)
     clock = clock or SystemClock()
     access = Access(
         clock,
@@ -106,7 +110,7 @@ def create_app(
         insecure=insecure,
         secret=secret,
     )
-    return ConsoleApp(store, access, Redaction(redact), clock)
+    return ConsoleApp(store, access, Redaction(redact), clock, trace_url)
 
 
 class ConsoleApp:
@@ -116,7 +120,14 @@ class ConsoleApp:
     A mounted application gets no lifespan from most frameworks: then its first request opens the store.
     """
 
-    def __init__(self, store: str | Client, access: Access, redaction: Redaction, clock: Clock) -> None:
+    def __init__(
+        self,
+        store: str | Client,
+        access: Access,
+        redaction: Redaction,
+        clock: Clock,
+        trace_url: str | None = None,
+    ) -> None:
         if not isinstance(store, str | Client):
             raise ConfigError(
                 f"store={store!r}: a URL, such as 'sqlite:///shop.db', or an open makegood.Client"
@@ -127,7 +138,7 @@ class ConsoleApp:
         self.access = access
         self._reads = Reads(self.client, clock, share=SHARED)
         self._log = AccessLog(clock)
-        self._renderer = Renderer(files := StaticFiles(), redaction)
+        self._renderer = Renderer(files := StaticFiles(), redaction, trace_url=trace_url)
         self.routes: Sequence[Route] = ()
         self._patterns: list[tuple[Any, Route]] = []
         self._outcomes = Outcomes(access.logins, self._renderer)

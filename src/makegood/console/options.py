@@ -33,9 +33,12 @@ class ConsoleOptions:
     """Signs logins; None draws one, and logins end with the process."""
     insecure: bool = False
     """Whether everybody may use it without a login."""
+    trace_url: str | None = None
+    """The address of a trace where traces are kept; ``{trace}`` in it becomes the trace's id."""
 
     def __post_init__(self) -> None:
         """Refuse to listen for others than this machine where nobody has to log in."""
+        refuse_bad_trace_url(self.trace_url)
         host, _ = host_and_port(self.listen, "console")
         if not (self.authenticates or self.insecure or _is_loopback(host)):
             raise ConfigError(
@@ -47,6 +50,19 @@ class ConsoleOptions:
     def authenticates(self) -> bool:
         """Whether visitors must say who they are."""
         return bool(self.users) or self.user_header is not None
+
+
+def refuse_bad_trace_url(address: str | None) -> None:
+    """Raise ``ConfigError`` unless it is None, or an HTTP address in which a trace's id has a place."""
+    if address is not None and (
+        not address.startswith(("http://", "https://"))
+        or "{trace}" not in address
+        or not address.isprintable()
+    ):
+        raise ConfigError(
+            f"console_trace_url={address!r}: write an address with {{trace}} in the place of the trace's id, such as "
+            "https://jaeger.example/trace/{trace}"
+        )
 
 
 def _is_loopback(host: str) -> bool:

@@ -97,7 +97,14 @@ _SHELL: ContextVar[Shell] = ContextVar("makegood_shell", default=Shell())  # noq
 class Renderer:
     """Draws templates."""
 
-    def __init__(self, files: StaticFiles, redaction: Redaction, folders: Sequence[Path] = ()) -> None:
+    def __init__(
+        self,
+        files: StaticFiles,
+        redaction: Redaction,
+        folders: Sequence[Path] = (),
+        *,
+        trace_url: str | None = None,
+    ) -> None:
         """``folders``: where templates of other pages are, before those of this package."""
         self._files = files
         self._redaction = redaction
@@ -128,6 +135,7 @@ class Renderer:
                 "asset": self._asset,
                 "shell": _SHELL.get,
                 "csrf": _csrf,
+                "trace_url": lambda trace: (trace_url or "").replace("{trace}", trace),
                 "ago": ago,
                 "until": until,
             }

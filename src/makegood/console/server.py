@@ -38,6 +38,7 @@ class ConsoleServer:
             base=options.base,
             secret=options.secret,
             insecure=options.insecure,
+            trace_url=options.trace_url,
             clock=clock,
         )
         self.address = ""

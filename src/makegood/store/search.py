@@ -24,7 +24,7 @@ _STATES = {
     "undone": "state = 'undone'",
     "error": "state = 'error'",  # a literal, so that the index on tasks in error is used
 }
-_TASK = Sql(f"select {COLUMNS}, static from makegood.task where id = $1")  # noqa: S608 - our own columns
+_TASK = Sql(f"select {COLUMNS}, trace, static from makegood.task where id = $1")  # noqa: S608 - our own columns
 _STEPS = Sql("""
 select idx, kind, name, agent, action, state, attempt, round, failure_count, flags, spec, result, error
 from makegood.step where task = $1 order by idx
@@ -138,7 +138,7 @@ async def detail(tx: ReadTx, plans: rows.Interner, task: int, *, asked: bool = F
     found = await tx.rows(_TASK, task)
     if not found:
         return None
-    *columns, static = found[0]
+    *columns, trace, static = found[0]
     requests: dict[int, Sequence[Any]] = {}
     timers: dict[int, Sequence[Any]] = {}
     for idx, *request in await tx.rows(_REQUESTS, task):
@@ -151,7 +151,7 @@ async def detail(tx: ReadTx, plans: rows.Interner, task: int, *, asked: bool = F
     inputs, returns, reply = rows.seen(rows.read_static, static, rows.INPUTS, unreadable) or ((), None, None)
     to = None if reply is None else reply.to
     acts = rows.asked(await tx.rows(_ASKED, task), unreadable) if asked else ()
-    return TaskDetail(task_view(columns), steps, inputs, to, tuple(unreadable), acts, returns)
+    return TaskDetail(task_view(columns), steps, inputs, to, tuple(unreadable), acts, returns, trace)
 
 
 def _step(

@@ -244,6 +244,8 @@ class TaskDetail(msgspec.Struct, frozen=True):
     """Undecided operator commands, oldest first, if they were requested."""
     returns: Template | None = None
     """The template of the result."""
+    trace: str | None = None
+    """The ``traceparent`` of its submission."""
 
 
 class EventView(msgspec.Struct, frozen=True):

@@ -1,5 +1,6 @@
 """One task: what happened, what is in place, what comes next and when, what you can do."""
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
@@ -310,6 +311,16 @@ def _took(found: TaskDetail, way: Course, submission: int, now: float) -> str:
     return f"{brief(max(0.0, end - begun))}{' so far' if open_ else ''}"
 
 
+def _trace(parent: str | None) -> str:
+    """Return the id of the trace in which a task was submitted, "" if there is none.
+
+    >>> _trace("00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"), _trace("strange")
+    ('0af7651916cd43dd8448eb211c80319c', '')
+    """
+    found = re.match(r"[0-9a-f]{2}-([0-9a-f]{32})-", parent or "")
+    return found[1] if found else ""
+
+
 def _facts(found: TaskDetail, names: Mapping[int, str], way: Course, now: float) -> list[tuple[str, str]]:
     task = found.task
     ended = way.ended.get(task.submission, task.ended) if task.state in AT_REST else None
@@ -334,6 +345,7 @@ def _facts(found: TaskDetail, names: Mapping[int, str], way: Course, now: float)
         ("submission", str(task.submission) if task.submission > 1 else ""),
         ("priority", str(task.priority) if task.priority else ""),
         ("correlation", task.correlation_id or ""),
+        ("trace", _trace(found.trace)),
         ("reply to", notices.shown(found.reply_to) if found.reply_to is not None else ""),
     ]
     return [(name, value) for name, value in facts if value]
