@@ -10,6 +10,7 @@ import logging
 import random
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Final, NamedTuple
 
 from makegood.base import ids
@@ -113,15 +114,9 @@ class Waiters:
             await asyncio.gather(self._watcher, return_exceptions=True)
             self._watcher = None
         self._alarm.stop()
-        for waiters in self._waiting.values():
-            for waiter in waiters:
-                if not waiter.done():
-                    waiter.set_exception(
-                        ClosedError(
-                            "the client was closed while this task was waited for; the task continues"
-                        )
-                    )
-        self._waiting.clear()
+        text = "the client was closed while this task was waited for; the task continues"
+        for task in tuple(self._waiting):
+            self._fail(task, lambda: ClosedError(text))
 
     def beside(self, holds: Callable[[int], bool]) -> None:
         """Leave the tasks that a Scheduler of the same process ``holds`` to it: it calls ``came_to_rest``."""
@@ -177,11 +172,11 @@ class Waiters:
             if not waiter.done():
                 waiter.set_result(rested)
 
-    def _lost(self, task: int) -> None:
-        """Notify the waiters of a task that the store no longer has: it will never end."""
+    def _fail(self, task: int, error: Callable[[], Exception]) -> None:
+        """Let the waiters of a task raise an error: nobody will tell them of its end."""
         for waiter in self._waiting.pop(task, ()):
             if not waiter.done():
-                waiter.set_exception(missing(task))
+                waiter.set_exception(error())
 
     def _give_up(self) -> None:
         """Notify waiters whose time has passed that their task has not come to rest."""
@@ -209,7 +204,7 @@ class Waiters:
                         if view.state in AT_REST:
                             self._ended(Rested(view))
                     for task in set(some) - {view.id for view in found}:
-                        self._lost(task)
+                        self._fail(task, partial(missing, task))
                 pauses.reset()
             except StoreUnavailableError as away:
                 log.warning("waiting for %d tasks, the store is away: %s", len(self._waiting), away)
