@@ -1,10 +1,6 @@
 """Submission of one task: from a plan to the rows that are written."""
 
-from collections.abc import (
-    Awaitable,
-    Callable,
-    Sequence,
-)
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
 
 from makegood.base import ids

@@ -2,14 +2,7 @@
 
 import asyncio
 import warnings
-from collections.abc import (
-    AsyncIterator,
-    Callable,
-    Generator,
-    Iterable,
-    Iterator,
-    Sequence,
-)
+from collections.abc import AsyncIterator, Callable, Generator, Iterable, Iterator, Sequence
 from functools import partial
 from typing import Any, Generic, TypeVar
 

@@ -258,13 +258,7 @@ class _Reader:
         return new
 
     async def _give_back(
-        self,
-        message: QueueMessage,
-        wait: float,
-        error: str,
-        *,
-        dead: bool = False,
-        counted: bool = True,
+        self, message: QueueMessage, wait: float, error: str, *, dead: bool = False, counted: bool = True
     ) -> None:
         returned = Returned((message.seq, message.tries), wait, error, dead, counted)
         try:

@@ -140,13 +140,7 @@ def listeners(made: Iterable[Notice]) -> list[tuple[int, str, str, int, int]]:
     for notice in made:
         found.setdefault(notice.task, []).append(notice)
     return [
-        (
-            task,
-            host(some[0].reply.to),
-            some[0].reply.to,
-            some[0].sequence,
-            some[-1].sequence,
-        )
+        (task, host(some[0].reply.to), some[0].reply.to, some[0].sequence, some[-1].sequence)
         for task, some in sorted(found.items())
     ]
 

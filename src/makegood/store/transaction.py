@@ -114,9 +114,7 @@ ReadVerb = Callable[Concatenate[ReadTx, P], Coroutine[Any, Any, T]]
 Method = Callable[Concatenate[Verbs, P], Coroutine[Any, Any, T]]
 
 
-def bound(
-    verb: Callable[Concatenate[Any, P], T],
-) -> Callable[P, Callable[[Any], T]]:
+def bound(verb: Callable[Concatenate[Any, P], T]) -> Callable[P, Callable[[Any], T]]:
     """Return a function that binds all arguments of a verb except the first, by name.
 
     So an observer of transactions sees which verb it is, and its arguments.

@@ -10,11 +10,7 @@ from makegood.declare.action import Action, Agent, Shared
 from makegood.declare.inbox import TRIES, Accepts, Inbox
 from makegood.declare.parameters import names_around
 from makegood.declare.terms import checked_limit, former_names
-from makegood.errors import (
-    DefinitionError,
-    DuplicateNameError,
-    UnknownActionError,
-)
+from makegood.errors import DefinitionError, DuplicateNameError, UnknownActionError
 from makegood.model.breaker import Breaker
 from makegood.model.policy import Retry
 from makegood.workflow.workflow import Workflow

@@ -114,11 +114,7 @@ def literals(fn: Callable[..., object]) -> dict[int, object]:
 
 
 def places(
-    plan: object,
-    inputs: Mapping[int, int],
-    count: int,
-    written: Container[int],
-    given: Sequence[object],
+    plan: object, inputs: Mapping[int, int], count: int, written: Container[int], given: Sequence[object]
 ) -> tuple[tuple[int, ...], tuple[object, ...]] | None:
     """Return the arguments ``given`` to a call as a trail keeps them, and the constants among them.
 

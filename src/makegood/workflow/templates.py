@@ -11,14 +11,7 @@ from makegood.model.plan import Ref, Template, inside
 from makegood.payload.codec import check_fits, encode, encode_with_holes, objects_in, sized
 from makegood.payload.splice import PLAN_PAYLOADS
 from makegood.workflow.annotation_paths import variously_written
-from makegood.workflow.promise import (
-    Promise,
-    PromiseCondition,
-    Promised,
-    Scope,
-    as_condition,
-    promised,
-)
+from makegood.workflow.promise import Promise, PromiseCondition, Promised, Scope, as_condition, promised
 from makegood.workflow.step_drafts import Flow
 
 __all__ = ["PLAN_PAYLOADS", "Templates"]

@@ -6,9 +6,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any, TypeVar, TypeVarTuple, cast, overload
 
 from makegood.declare.action import RECORDER
-from makegood.errors import (
-    DefinitionError,
-)
+from makegood.errors import DefinitionError
 from makegood.workflow.plan_run import Planning
 from makegood.workflow.recorder import Recording
 

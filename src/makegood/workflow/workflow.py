@@ -15,10 +15,7 @@ import msgspec
 
 from makegood.declare.action import RECORDER, Action, Shared
 from makegood.declare.parameters import names_around
-from makegood.errors import (
-    DefinitionError,
-    PayloadError,
-)
+from makegood.errors import DefinitionError, PayloadError
 from makegood.model.plan import OnFailure, Plan
 from makegood.payload.codec import canonical, check_fits
 from makegood.workflow.inputs import WorkflowInputs

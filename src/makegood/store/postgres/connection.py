@@ -284,11 +284,7 @@ async def _histories(connection: Connection) -> tuple[asyncpg.Record | None, asy
     seen = None
     try:
         seen = await connection.fetchrow(_HISTORY)
-    except (
-        pg.InsufficientPrivilegeError,
-        pg.FeatureNotSupportedError,
-        pg.UndefinedFunctionError,
-    ) as barred:
+    except (pg.InsufficientPrivilegeError, pg.FeatureNotSupportedError, pg.UndefinedFunctionError) as barred:
         log.debug("the server does not tell its timeline: %s", barred)
     return await connection.fetchrow(_GENERATION), seen
 

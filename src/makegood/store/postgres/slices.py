@@ -10,16 +10,7 @@ from makegood.store import queue_records, records, rows, search
 from makegood.store import views as views_
 from makegood.store.notice_operations import NoticeVerbs
 from makegood.store.operator_commands import TaskVerbs
-from makegood.store.postgres import (
-    doctor,
-    joined_submit,
-    leases,
-    load,
-    notices,
-    supervision,
-    take,
-    upkeep,
-)
+from makegood.store.postgres import doctor, joined_submit, leases, load, notices, supervision, take, upkeep
 from makegood.store.postgres import generation as promotion
 from makegood.store.postgres import queues as mails
 from makegood.store.postgres import requests as queues
