@@ -21,6 +21,8 @@ STATES: Final[Sequence[TaskState]] = ("pending", "processing", "processed", "und
 MOST = 2**31 - 1
 """The highest number that a count may be compared with."""
 
+_SAME = ("workflow", "key", "older", "word", "step", "error", "failing", "doubt", "failures", "priority")
+"""Names that a term and the filter's field share."""
 _FLAGS = MappingProxyType({"yes": True, "no": False})
 
 
@@ -56,18 +58,9 @@ def made(values: Mapping[str, Any]) -> Filter:
     return Filter(
         states=tuple(values.get("state", ())),
         app=values.get("app") or app or None,
-        workflow=values.get("workflow"),
-        key=values.get("key"),
-        older=values.get("older"),
-        younger=values.get("since"),
-        word=values.get("word"),
-        step=values.get("step"),
         agent=agent or None,
-        error=values.get("error"),
-        failing=values.get("failing"),
-        doubt=values.get("doubt"),
-        failures=values.get("failures"),
-        priority=values.get("priority"),
+        younger=values.get("since"),
+        **{name: values[name] for name in _SAME if name in values},
     )
 
 

@@ -106,7 +106,7 @@ class Verbs:
     """Verbs over one database."""
 
     def __init__(self, database: SharedDatabase) -> None:
-        self._database = database
+        self._db = database
 
 
 Verb = Callable[Concatenate[Tx, P], Coroutine[Any, Any, T]]
@@ -139,7 +139,7 @@ def writing(
 
     @wraps(verb)
     async def method(self: Verbs, /, *args: P.args, **kwargs: P.kwargs) -> T:
-        database = self._database
+        database = self._db
         if looks is not None and not await database.looked(lambda tx: looks(tx, *args, **kwargs)):
             return otherwise  # type: ignore[return-value]  # given where ``looks`` is
         return await database.written(bind(*args, **kwargs))
@@ -152,6 +152,6 @@ def reading(verb: ReadVerb[P, T]) -> Method[P, T]:
 
     @wraps(verb)
     async def method(self: Verbs, /, *args: P.args, **kwargs: P.kwargs) -> T:
-        return await self._database.looked(lambda tx: verb(tx, *args, **kwargs))
+        return await self._db.looked(lambda tx: verb(tx, *args, **kwargs))
 
     return method

@@ -112,6 +112,14 @@ def known(version: int | None, where: str, tables: str) -> int:
     return version
 
 
+def findings(dialect: Dialect, version: int, where: str) -> list[str]:
+    """Return what ``makegood store check`` says of a store's version; nothing if it is the needed one."""
+    if version == needed(dialect):
+        return []
+    wants = f"this makegood works with {needed(dialect)}: see `makegood store migrate`"
+    return [f"{where}: schema version {version}, {wants}"]
+
+
 def verify(dialect: Dialect, version: int, where: str) -> None:
     """Refuse a store whose schema this code does not understand.
 

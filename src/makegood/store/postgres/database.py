@@ -236,9 +236,7 @@ async def explicit(lanes: Writers, work: Write[T], term: records.Grant | None = 
 class Slice(Verbs):
     """Verbs over one database."""
 
-    def __init__(self, database: Database) -> None:
-        super().__init__(database)
-        self._db = database
+    _db: Database
 
 
 Method = Callable[Concatenate[Slice, P], Coroutine[Any, Any, T]]

@@ -125,15 +125,11 @@ async def settings(connection: Connection, where: str) -> list[str]:
 async def check(connection: Connection, where: str) -> list[str]:
     """Verify settings and schema, and find tasks that nothing will advance; return findings."""
     findings = await settings(connection, where)
-    wanted = migrations.needed("postgres")
     try:
         stands = await version(connection, where)
     except SchemaMismatchError as untold:
         return [*findings, str(untold)]
-    if stands != wanted:
-        findings.append(
-            f"{where}: schema version {stands}, this makegood works with {wanted}: see `makegood store migrate`"
-        )
+    findings += migrations.findings("postgres", stands, where)
     if not stands:
         return findings
     findings += [

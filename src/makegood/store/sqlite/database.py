@@ -248,9 +248,7 @@ def data_version(tx: WriteTransaction) -> int:
 class Slice(Verbs):
     """A group of the store's operations on one database."""
 
-    def __init__(self, database: Database) -> None:
-        super().__init__(database)
-        self._db = database
+    _db: Database
 
 
 def writes(

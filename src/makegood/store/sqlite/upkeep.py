@@ -205,13 +205,8 @@ def check(connection: sqlite3.Connection, path: Path, glance: Glance | None) -> 
     mode = journal_mode(connection, glance)
     if mode != "wal":
         findings.append(f"{path}: journal_mode is {mode}, it must be wal: `pragma journal_mode = wal`")
-    wanted = migrations.needed("sqlite")
     try:
         stands = version(connection, str(path))
     except SchemaMismatchError as untold:
         return [*findings, str(untold)]
-    if stands != wanted:
-        findings.append(
-            f"{path}: schema version {stands}, this makegood works with {wanted}: see `makegood store migrate`"
-        )
-    return findings
+    return findings + migrations.findings("sqlite", stands, str(path))
