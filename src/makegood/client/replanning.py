@@ -73,17 +73,9 @@ def held(found: TaskDetail) -> HeldTask:
     """Return a task in the form that the rules take. Raises ``StoreError`` when its rows cannot be read."""
     view = found.task
     task = TaskRecord(
-        view.id,
-        view.app,
-        view.workflow,
-        view.key,
-        view.state,
-        view.goal,
-        submission=view.submission,
-        cause=view.cause,
-        inputs=found.inputs,
-        returns=found.returns,
-    )
+        view.id, view.app, view.workflow, view.key, view.state, view.goal, submission=view.submission, cause=view.cause,
+        inputs=found.inputs, returns=found.returns,
+    )  # fmt: skip
     steps: list[Step] = []
     for step in sorted(found.steps, key=lambda step: step.idx):
         if step.plan is None:

@@ -19,16 +19,8 @@ from makegood.model.messages import ACTS, Outcome
 from makegood.store.migrations import needed
 
 ROLES: Final = (
-    "owner",
-    "scheduler",
-    "supervisor",
-    "inbox",
-    "agent",
-    "submitter",
-    "operator",
-    "console",
-    "reader",
-)
+    "owner", "scheduler", "supervisor", "inbox", "agent", "submitter", "operator", "console", "reader",
+)  # fmt: skip
 """The kinds of roles. The owner migrates; there is one ``agent`` role for each agent."""
 
 _LONGEST = 56

@@ -44,23 +44,13 @@ select agent, count(*), {now} - min(sent_at) from (
     select agent, sent_at from makegood.request where taken_by is null and kind <> 'timer' limit $1
 ) r group by agent
 """)
+_TABLES = (
+    "task", "step", "request", "inbox", "event", "alert", "audit", "message", "listener", "notice", "node", "lease_term",
+)  # fmt: skip
 SIZES = Sql(
     " union all ".join(
         f"select '{table}', count(*) from (select 1 from makegood.{table} limit $1) {table}"  # noqa: S608 - our own tables
-        for table in (
-            "task",
-            "step",
-            "request",
-            "inbox",
-            "event",
-            "alert",
-            "audit",
-            "message",
-            "listener",
-            "notice",
-            "node",
-            "lease_term",
-        )
+        for table in _TABLES
     )
 )
 # Ids rise with the time of submission, by the clock of the submitter: an hour is allowed for its error.

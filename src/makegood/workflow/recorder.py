@@ -81,18 +81,10 @@ class Recording(Templates):
             and (seen := places(self, self._inputs, len(self._kinds), self._literals, given))
         ):
             needed, demands = tuple(self._needs[needs:]), tuple(self._demands[before:])
+            serial, returns = self._count - 1, fitted.returns
             calls.append(
                 Called(
-                    action,
-                    seen[0],
-                    tuple(kwargs),
-                    self._count - 1,
-                    name,
-                    template,
-                    fitted.returns,
-                    needed,
-                    seen[1],
-                    demands,
+                    action, seen[0], tuple(kwargs), serial, name, template, returns, needed, seen[1], demands
                 )
             )
             self._calls = calls

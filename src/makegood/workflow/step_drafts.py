@@ -66,16 +66,9 @@ def step_plan(draft: StepDraft, payload_limit: int = PAYLOAD_LIMIT) -> StepPlan:
     action = draft.action
     if action is not None and not draft.guards and draft.depth == 0:
         return StepPlan(
-            draft.position,
-            "action",
-            draft.name,
-            action.agent.name,
-            action.name,
-            draft.args,
-            tuple([before.position for before in draft.after]),
-            policy=action._policy,
-            payload_limit=payload_limit,
-        )
+            draft.position, "action", draft.name, action.agent.name, action.name, draft.args,
+            tuple([before.position for before in draft.after]), policy=action._policy, payload_limit=payload_limit,
+        )  # fmt: skip
     return StepPlan(
         idx=_own_index(draft),
         kind=draft.kind,

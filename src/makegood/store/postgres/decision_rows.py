@@ -201,18 +201,9 @@ class Writing:
         for answer in decision.answers:
             act = answer.act
             self._add(
-                "audit",
-                act.id,
-                id_,
-                answer.kind,
-                act.who,
-                act.why,
-                answer.verdict,
-                answer.outcome,
-                answer.state,
-                answer.change,
+                "audit", act.id, id_, answer.kind, act.who, act.why, answer.verdict, answer.outcome, answer.state, answer.change,
                 act.db_user or None,
-            )
+            )  # fmt: skip
             self.topics.add("answers")
 
     def _tell(self, made: Sequence[Notice]) -> None:

@@ -22,14 +22,8 @@ T = TypeVar("T")
 Work = Callable[[Caller], Coroutine[Any, Any, T]]
 
 _SETTINGS = (
-    "plan_cache_mode",
-    "enable_seqscan",
-    "enable_bitmapscan",
-    "enable_hashjoin",
-    "enable_mergejoin",
-    "jit",
-    "search_path",
-)
+    "plan_cache_mode", "enable_seqscan", "enable_bitmapscan", "enable_hashjoin", "enable_mergejoin", "jit", "search_path",
+)  # fmt: skip
 _AS_USUAL = ";".join((*(f"reset {name}" for name in _SETTINGS), "set lock_timeout = '10s'"))
 _IDLE = ";set idle_in_transaction_session_timeout = '60s'"
 

@@ -222,18 +222,8 @@ class SubmitColumns:
                 self._begin(d, d.first)
             elif d.holder is None:
                 self.topics.add("pending")
-            self.tasks.append(
-                (
-                    d.id,
-                    number,
-                    d.fingerprint,
-                    rows.static(d.inputs, d.returns, d.reply),
-                    d.key,
-                    d.correlation_id,
-                    d.trace,
-                )
-            )
-
+            static = rows.static(d.inputs, d.returns, d.reply)
+            self.tasks.append((d.id, number, d.fingerprint, static, d.key, d.correlation_id, d.trace))
             notice = received(d) if d.reply_to is not None else None
             self.told.append(None if notice is None else notice.state)
             if notice is not None:
@@ -277,14 +267,8 @@ class SubmitColumns:
         begun: list[Any] = []
         if self.requests:
             tasks, where, whats, bodies = columns(self.requests, 4)
-            begun = [
-                moves,
-                numbers(tasks),
-                numbers(where),
-                numbers(whats),
-                bodies,
-                *columns(list(self.kinds), 7),
-            ]
+            kinds = columns(list(self.kinds), 7)
+            begun = [moves, numbers(tasks), numbers(where), numbers(whats), bodies, *kinds]
         told = self._told() if self.notices else []
         data, spans = joined(prints + statics)
         return statement(given, by_shape, bool(begun), bool(told)), [

@@ -28,28 +28,10 @@ WAL_LIMIT = 64 * 1024 * 1024
 _FULL = 2
 _CLOSED = "it cannot be opened: give this user read and write access to the file and its folder"
 _RIGHTS = (sqlite3.SQLITE_READONLY, sqlite3.SQLITE_PERM, sqlite3.SQLITE_CANTOPEN)
-REMOTE = frozenset(
-    {
-        "nfs",
-        "nfs4",
-        "cifs",
-        "smb3",
-        "smbfs",
-        "afs",
-        "ceph",
-        "glusterfs",
-        "fuse.glusterfs",
-        "fuse.sshfs",
-        "lustre",
-        "beegfs",
-        "fuse.s3fs",
-        "fuse.rclone",
-        "fuse.davfs",
-        "davfs",
-        "ncpfs",
-        "coda",
-    }
-)
+REMOTE = frozenset((
+    "nfs", "nfs4", "cifs", "smb3", "smbfs", "afs", "ceph", "glusterfs", "fuse.glusterfs", "fuse.sshfs", "lustre", "beegfs",
+    "fuse.s3fs", "fuse.rclone", "fuse.davfs", "davfs", "ncpfs", "coda",
+))  # fmt: skip
 """File systems on which several machines may change a file: SQLite's locks are not safe there."""
 _ESCAPED = re.compile(r"\\([0-7]{3})")
 
