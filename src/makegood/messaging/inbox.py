@@ -238,16 +238,9 @@ class _Reader:
         )
         level = logging.ERROR if dead else logging.WARNING
         what = "goes to the dead letters" if dead else "is redelivered"
-        log.log(
-            level,
-            "message %s of %s, delivery %d, %s: %s",
-            message.id,
-            self.inbox.where,
-            message.tries,
-            what,
-            error,
-            exc_info=fault if self._is_new(fault) else None,
-        )
+        said = message.id, self.inbox.where, message.tries, what, error
+        trace = fault if self._is_new(fault) else None
+        log.log(level, "message %s of %s, delivery %d, %s: %s", *said, exc_info=trace)
         wait = self.inbox._pause(message.tries) * self._rng.uniform(0.5, 1.5)
         await self._give_back(message, wait, error, dead=dead)
 

@@ -206,13 +206,11 @@ async def judge(tx: WriteTransaction, floors: Floors, grace: float, limit: int) 
     locked = {row["id"] for row in await _locked(tx, _LOCK, {row["task"] for row in overdue})}
     keys = sorted(tuple(row)[:3] for row in overdue if row["task"] in locked)
     found: list[Row] = await tx.rows(JUDGE, *columns(keys, 3), grace) if keys else []
-    await leave(
-        tx,
-        [
-            rows.silent(key, kind, failures, died=died, node=node)
-            for *key, kind, failures, died, node in map(tuple, found)
-        ],
-    )
+    silent = [
+        rows.silent(key, kind, failures, died=died, node=node)
+        for *key, kind, failures, died, node in map(tuple, found)
+    ]
+    await leave(tx, silent)
     tx.idle = not found
     order = {tuple(row)[:3]: n for n, row in enumerate(overdue)}
     judged = [(row["task"], row["idx"], row["attempt"], row["failures"]) for row in found]

@@ -324,20 +324,9 @@ class Writing:
                 r.task
             )
         else:
-            self.local_others.append(
-                (
-                    *key,
-                    r.doing,
-                    agent,
-                    r.action,
-                    r.priority,
-                    isolate,
-                    now,
-                    self.node,
-                    r.within,
-                    now + r.within,
-                )
-            )
+            self.local_others.append((
+                *key, r.doing, agent, r.action, r.priority, isolate, now, self.node, r.within, now + r.within,
+            ))  # fmt: skip
 
     def _rare(self, decision: Decision) -> None:
         """Collect the changes that most Decisions do not make."""

@@ -144,14 +144,8 @@ def _late(tx: WriteTransaction, replies: Sequence[IncomingReply]) -> list[Row]:
     Returns the messages for those of their tasks that have not ended.
     """
     states: dict[int, str] = dict(tx.among(_TASKS, [reply.task for reply in replies]))
-    tx.many(
-        EVENT,
-        [
-            (r.task, tx.now, r.node, rows.moves([]), rows.note([r.message]))
-            for r in replies
-            if r.task in states
-        ],
-    )
+    known = [r for r in replies if r.task in states]
+    tx.many(EVENT, [(r.task, tx.now, r.node, rows.moves([]), rows.note([r.message])) for r in known])
     tx.do(refusals.refused, [refusals.late(r.node, r.task, r.message) for r in replies])
     left: list[Row] = []
     for reply in replies:

@@ -118,13 +118,11 @@ def judge(tx: WriteTransaction, term: Grant, grace: float, limit: int) -> Judged
     tx.many(_STEP_FAILED, counted)
     tx.many(_TASK_FAILED, [key[:1] for key in counted])
     sums = [(*row[:3], row[5] + row[6]) for row in found]
-    leave(
-        tx,
-        [
-            rows.silent(row[:3], row[3], failures, died=bool(row[4]), node=row[7])
-            for row, (*_, failures) in zip(found, sums, strict=True)
-        ],
-    )
+    silent = [
+        rows.silent(row[:3], row[3], failures, died=bool(row[4]), node=row[7])
+        for row, (*_, failures) in zip(found, sums, strict=True)
+    ]
+    leave(tx, silent)
     return Judged(sums, full=len(found) >= limit)
 
 
