@@ -19,7 +19,7 @@ from makegood.model.breaker import SHUT
 from makegood.model.decision import Decision, Move
 from makegood.model.messages import ACTS, Act, Alert, Answer, Request, TaskMessage
 from makegood.model.plan import StepPlan, Template
-from makegood.model.states import CONTROL_MOVES, STEP_MOVES, Goal
+from makegood.model.states import CONTROL_MOVES, ENDED, STEP_MOVES, Goal
 from makegood.model.task import ReplyTo, Step
 from makegood.payload.codec import UNREADABLE
 from makegood.store.records import Anew
@@ -499,6 +499,19 @@ def silent(
     return task, TaskMessage(
         "expired", idx=idx, doing=doing, attempt=attempt, failures=failures, died=died, node=node or 0
     )
+
+
+def late(
+    replies: Iterable[tuple[int, TaskMessage]], states: Mapping[int, str]
+) -> list[tuple[int, TaskMessage]]:
+    """Return the messages about late replies (task, reply) that say that something was done, for tasks that
+    have not ended. ``states``: those of the tasks that exist.
+    """
+    return [
+        (task, TaskMessage("late", idx=m.idx, doing=m.doing, attempt=m.attempt, value=m.value))
+        for task, m in replies
+        if m.kind == "done" and task in states and states[task] not in ENDED
+    ]
 
 
 def restored(done: Anew, act: Act) -> str:

@@ -4,7 +4,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from makegood.model.messages import TaskMessage
-from makegood.model.states import ENDED
 from makegood.payload.codec import UNREADABLE
 from makegood.store import refusals, rows
 from makegood.store.postgres.connection import Connection
@@ -193,14 +192,7 @@ async def late(tx: WriteTransaction, node: int, replies: Sequence[IncomingReply]
     await tx.run(_LATE, [r.task for r in left], node, rows.moves([]), notes)
     await refusals.refused(tx, [refusals.late(node, r.task, r.message) for r in left])
     states = {row["id"]: row["state"] for row in await tx.rows(_STATES, [r.task for r in left])}
-    await leave(
-        tx,
-        [
-            (r.task, TaskMessage("late", idx=m.idx, doing=m.doing, attempt=m.attempt, value=m.value))
-            for r in left
-            if (m := r.message).kind == "done" and r.task in states and states[r.task] not in ENDED
-        ],
-    )
+    await leave(tx, rows.late([(r.task, r.message) for r in left], states))
     return verdicts
 
 

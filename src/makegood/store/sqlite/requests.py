@@ -4,7 +4,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from makegood.model.messages import TaskMessage
-from makegood.model.states import ENDED
 from makegood.payload.codec import UNREADABLE
 from makegood.store import refusals, rows
 from makegood.store.records import TaskMessages
@@ -147,13 +146,8 @@ def _late(tx: WriteTransaction, replies: Sequence[IncomingReply]) -> list[Row]:
     known = [r for r in replies if r.task in states]
     tx.many(EVENT, [(r.task, tx.now, r.node, rows.moves([]), rows.note([r.message])) for r in known])
     tx.do(refusals.refused, [refusals.late(r.node, r.task, r.message) for r in replies])
-    left: list[Row] = []
-    for reply in replies:
-        m = reply.message
-        if m.kind == "done" and reply.task in states and states[reply.task] not in ENDED:
-            kept = TaskMessage("late", idx=m.idx, doing=m.doing, attempt=m.attempt, value=m.value)
-            left.append((reply.task, "late", tx.now, rows.message(kept)))
-    return left
+    left = rows.late([(r.task, r.message) for r in replies], states)
+    return [(task, m.kind, tx.now, rows.message(m)) for task, m in left]
 
 
 def extend(tx: WriteTransaction, node: int, key: tuple[int, int, int], seconds: float) -> bool:
