@@ -100,10 +100,8 @@ class Loop:
         """
         with self._lock:
             loop = None if self.forked else self._loop
-            self._loop, self._pid = (
-                None,
-                0,
-            )  # first: a call that is cancelled asks whether its loop is still this one
+            # First: a call that is cancelled asks whether its loop is still this one.
+            self._loop, self._pid = None, 0
             if loop is not None:
                 asyncio.run_coroutine_threadsafe(_end(), loop)
 

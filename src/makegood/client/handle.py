@@ -225,10 +225,8 @@ class TaskHandle(Generic[R_co]):
                 raise ConfigError(f"inputs: the arguments of {step} by name")
             if workflow is not None:
                 raise ConfigError("workflow= plans all steps with the workflow's inputs: leave out step=")
-            value, idx = (
-                encode(dict(inputs), what=f"the arguments of {step}", around=1),
-                await self._step(step),
-            )
+            value = encode(dict(inputs), what=f"the arguments of {step}", around=1)
+            idx = await self._step(step)
         return await self._act("resubmit", who, why, timeout, dry_run=dry_run, idx=idx, value=value)
 
     async def settle(

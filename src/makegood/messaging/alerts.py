@@ -134,9 +134,8 @@ class Teller(Actor):
                     message_id, body = event(alert, what, self._store.identity)
                     await webhook.post(message_id, body, kind="application/cloudevents+json")
         except DeliveryError as fault:
-            wait = min(FIRST_PAUSE * 2.0 ** min(telling.tries, 30), LONGEST_PAUSE) * self._rng.uniform(
-                0.9, 1.1
-            )
+            wait = min(FIRST_PAUSE * 2.0 ** min(telling.tries, 30), LONGEST_PAUSE)
+            wait *= self._rng.uniform(0.9, 1.1)
             log.warning("alert %d was not delivered, once more in %.0f s: %s", alert.id, wait, fault)
             return wait
         except UNREADABLE:  # it can be sent neither now nor later

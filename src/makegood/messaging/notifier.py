@@ -250,11 +250,8 @@ class Notifier(Actor):
 
         Raises ``ConfigError`` when they name a host without a secret.
         """
-        hosts, timeout, poll = (
-            Hosts((options.webhook_hosts or "").split()),
-            options.number("webhook_timeout"),
-            options._poll_seconds,
-        )
+        hosts = Hosts((options.webhook_hosts or "").split())
+        timeout, poll = options.number("webhook_timeout"), options._poll_seconds
         poster: Poster = NoPoster()
         if hosts:
             poster = HTTPPoster(

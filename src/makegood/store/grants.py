@@ -138,10 +138,8 @@ def policies(kind: str, address: str = "") -> dict[str, list[Policy]]:
         own = f"agent = {literal(address)}"
         step = _OWN_STEP.replace("@app", literal(app)).replace("@agent", literal(agent))
         this_step = step.replace("@more", f" and s.idx = ({_JSON} ->> 'idx')::integer")
-        one_of_the_task, of_an_event = (
-            step.replace("@more", ""),
-            step.replace("@more", "").replace("inbox.", "event."),
-        )
+        one_of_the_task = step.replace("@more", "")
+        of_an_event = one_of_the_task.replace("inbox.", "event.")
         made = {
             "request": [("all", own, own)],
             "rate": [("all", own, own)],

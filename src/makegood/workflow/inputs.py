@@ -63,9 +63,8 @@ class WorkflowInputs:
             )
         name, what = self.describe(n)
         data = encode(value, limit=self._limit, what=what)
-        sure = (
-            self._sure.get((n, type(value))) if self._named_all else True
-        )  # of *args nobody knows which is which
+        # Of *args nobody knows which is which.
+        sure = self._sure.get((n, type(value))) if self._named_all else True
         if sure is None:
             sure = self._sure[n, type(value)] = certain(self.annotation(name), type(value))
         if not sure:

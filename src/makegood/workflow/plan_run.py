@@ -126,9 +126,8 @@ class Planning:
         if self._thread == get_ident():
             self._leave_trail()
             return promised(self._seen[len(self._inputs) + number])
-        call = self._trail.called(
-            number
-        )  # another thread asks, or too late: the promise has a name, and fits nowhere
+        # Another thread asks, or too late: the promise has a name, and fits nowhere.
+        call = self._trail.called(number)
         scope = Scope(f"workflow {self._where}", None)
         return Promised(Origin(self, call.step, 0, number, number), call.returns, scope)
 

@@ -134,9 +134,8 @@ class Templates:
         """Return a condition as the plan keeps it."""
         if not isinstance(condition, PromiseCondition):
             condition = as_condition(condition, "mg.when")
-            assert isinstance(
-                condition, PromiseCondition
-            )  # all_of and any_of have left out what is known now
+            # all_of and any_of have left out what is known now.
+            assert isinstance(condition, PromiseCondition)
         if condition.op in ("all", "any", "not"):
             return PlanCondition(condition.op, parts=tuple(map(self._condition, condition.values)))
         if condition.op != "true":

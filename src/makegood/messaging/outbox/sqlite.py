@@ -96,9 +96,8 @@ class SQLiteOutbox:
         entered(self._path)
         if not self._path.exists():
             raise ConfigError(f"{self.where}: there is no such file")
-        if not may_write(
-            self._path
-        ):  # entries could not be removed, and SQLite would leave a log that is not the application's
+        # Entries could not be removed, and SQLite would leave a log that is not the application's.
+        if not may_write(self._path):
             raise StoreUnavailableError(f"{self.where} cannot be used now: {denied(self._path)}")
         try:
             uri = f"{self._path.absolute().as_uri()}?mode=rw"

@@ -277,12 +277,8 @@ async def put(caller: Caller, message: Outgoing, room: Room, now: float) -> Sent
     """Send a message in a caller's transaction."""
     await _may(caller, _MAY_PUT)
     queue_records.checked([message])
-    queue, body, head, size = (
-        message.queue,
-        _base64(message.body),
-        queue_records.headers(message),
-        len(message.body),
-    )
+    queue, body, size = message.queue, _base64(message.body), len(message.body)
+    head = queue_records.headers(message)
     weighed = room.depths.wants(queue, size, room.most_bytes, now)
     given = {
         "queue": queue, "id": message.id, "body": body, "kind": message.kind, "correlation_id": message.correlation_id,

@@ -103,10 +103,9 @@ def _pending(tx: WriteTransaction, limit: int, ageing: Ageing) -> list[Row]:
         known = tx.rows(PENDING_AGED, (limit,))
 
         def aged(row: Row) -> float:
-            sound = are_numbers(row[_PRIORITY], row[-1])
-            return (
-                rank(row[_PRIORITY], row[-1], step * 1e6) if sound else 0.0
-            )  # this task is put to error next
+            if not are_numbers(row[_PRIORITY], row[-1]):
+                return 0.0  # this task is put to error next
+            return rank(row[_PRIORITY], row[-1], step * 1e6)
 
         known.sort(key=aged)
         found = [row[:-1] for row in known[:limit]]

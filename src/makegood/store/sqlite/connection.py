@@ -135,9 +135,8 @@ def set_up(connection: sqlite3.Connection, path: Path, *, busy: float, still: bo
 
     Raises ``ConfigError`` if the file cannot meet these requirements.
     """
-    connection.execute(
-        "select count(*) from sqlite_master"
-    ).fetchall()  # fails here if the file is not a database
+    # Fails here if the file is not a database.
+    connection.execute("select count(*) from sqlite_master").fetchall()
     try:
         connection.execute("select x.value from json_each('[]') x").fetchall()
     except sqlite3.OperationalError as failure:

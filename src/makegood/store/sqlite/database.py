@@ -70,9 +70,8 @@ class Database:
         loop = asyncio.get_running_loop()
         self.writer = self._line("writer", loop, busy=0.0, bell=bell, announce=announce)
         self.reader = self._line("reader", loop, busy=_BUSY, bell=None, announce=None)
-        await self.reader.ask(
-            data_version
-        )  # connect now, not at the first use: the writer would wait for the lock
+        # Connect now, not at the first use: the writer would wait for the lock.
+        await self.reader.ask(data_version)
 
     def _line(
         self,
@@ -189,9 +188,8 @@ class Database:
         def act(tx: WriteTransaction) -> T:
             return at_once(work(SharedTx(tx)))
 
-        act.__name__ = getattr(
-            work, "func", work
-        ).__name__  # the name that shows when transactions are watched
+        # The name that shows when transactions are watched.
+        act.__name__ = getattr(work, "func", work).__name__
         return await self.write(act)
 
     async def looked(self, work: ReadWork[T]) -> T:
