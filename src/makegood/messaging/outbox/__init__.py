@@ -18,30 +18,26 @@ from makegood.messaging.outbox.protocol import Entry, Outbox, TakenEntries
 
 __all__ = ["Entry", "Outbox", "TakenEntries", "ddl", "open_outbox"]
 
-_SQLITE = """\
+_TABLE = """\
 create table if not exists makegood_outbox (
-    seq integer primary key autoincrement,
+    seq {seq},
     key text not null,
     queue text not null,
     payload text not null,
     reply_to text,
     correlation_id text,
-    created_at text not null default current_timestamp,
+    created_at {created},
     error text,
     unique (queue, key)
-);"""
-_POSTGRES = """\
-create table if not exists makegood_outbox (
-    seq bigint generated always as identity primary key,
-    key text not null,
-    queue text not null,
-    payload text not null,
-    reply_to text,
-    correlation_id text,
-    created_at timestamptz not null default clock_timestamp(),
-    error text,
-    unique (queue, key)
-) with (autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 1000);"""
+){options};"""
+_SQLITE = _TABLE.format(
+    seq="integer primary key autoincrement", created="text not null default current_timestamp", options=""
+)
+_POSTGRES = _TABLE.format(
+    seq="bigint generated always as identity primary key",
+    created="timestamptz not null default clock_timestamp()",
+    options=" with (autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 1000)",
+)
 
 
 def _scheme(url: str) -> str:
