@@ -98,11 +98,9 @@ def entry(text: str, what: str) -> AllowedHost:
             f"{what}: {text!r} is not a host: write hooks.example.com, *.example.com or 10.1.0.0/16, each with :PORT if only that port "
             "is meant"
         )
-    return (
-        AllowedHost(written, at, below=f".{name}")
-        if host.startswith("*.")
-        else AllowedHost(written, at, name=name)
-    )
+    if host.startswith("*."):
+        return AllowedHost(written, at, below=f".{name}")
+    return AllowedHost(written, at, name=name)
 
 
 def closest(entries: Iterable[AllowedHost], host: str, port: int | None = None) -> AllowedHost | None:

@@ -76,11 +76,9 @@ def _node(row: Sequence[Any]) -> str | None:
 
 def _alert(row: Sequence[Any]) -> str | None:
     number, kind = row
-    return (
-        None
-        if kind in _KINDS
-        else f"alert {number} is of a kind that this version does not know: {kind!r:.40}"
-    )
+    if kind in _KINDS:
+        return None
+    return f"alert {number} is of a kind that this version does not know: {kind!r:.40}"
 
 
 _TABLES: Final[Sequence[tuple[Sql, int, Callable[[Sequence[Any]], str | None]]]] = (

@@ -71,8 +71,8 @@ class App:
                 f"app {self.name} has an agent {name!r} already: use that one, or name this one otherwise"
             )
         made = Agent(name, self._shared, concurrency=concurrency, rate=rate, breaker=breaker)
-        agent = self.agents[name] = made
-        return agent
+        self.agents[name] = made
+        return made
 
     @overload
     def workflow(self, fn: Callable[P, R], /) -> Workflow[P, R]: ...

@@ -14,8 +14,6 @@ from makegood.workflow.annotation_paths import variously_written
 from makegood.workflow.promise import Promise, PromiseCondition, Promised, Scope, as_condition, promised
 from makegood.workflow.step_drafts import Flow
 
-__all__ = ["PLAN_PAYLOADS", "Templates"]
-
 _PLAIN = (str, int, bool, NoneType)
 
 

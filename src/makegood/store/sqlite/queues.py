@@ -161,13 +161,10 @@ def receive(
         if task is not None:
             behind.add(task)
     tx.do(kill, worn, taken=False)
-    order = {seq: n for n, seq in enumerate(given)}
-    until = tx.now + lease
-    taken = (
-        {row[0]: queue_records.received(row) for row in tx.among(_TAKE, given, taker, until)} if given else {}
-    )
+    leased = tx.among(_TAKE, given, taker, tx.now + lease)
+    taken = {row[0]: queue_records.received(row) for row in leased}
     rest = 0.0 if len(found) == limit else _rest(tx, queue)
-    return Handed([taken[seq] for seq in order], rest if given or worn else _later(rest), len(worn))
+    return Handed([taken[seq] for seq in given], rest if given or worn else _later(rest), len(worn))
 
 
 def _later(rest: float | None) -> float | None:

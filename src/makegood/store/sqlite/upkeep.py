@@ -107,10 +107,7 @@ def pass_by(tx: WriteTransaction) -> None:
 
 def identity(connection: sqlite3.Connection) -> Identity:
     """Return the store's id and generation."""
-    store_id, generation = connection.execute(
-        "select store_id, generation from makegood_generation"
-    ).fetchone()
-    return Identity(store_id, generation)
+    return Identity(*connection.execute("select store_id, generation from makegood_generation").fetchone())
 
 
 def register(tx: WriteTransaction, info: NodeInfo) -> tuple[int, int]:
