@@ -40,7 +40,11 @@ select r.task, r.idx, r.attempt, r.complete_by, c.now - $1::float8 as until from
     order by complete_by limit $2
 ) r on true
 """  # noqa: S608 - our own text
-_LOCK = "select id, state from makegood.task where id = any ($1::bigint[]) order by id for no key update"
+_THESE, _IN_ORDER = (
+    "select id, state from makegood.task where id = any ($1::bigint[])",
+    "order by id for no key update",
+)
+_LOCK = f"{_THESE} {_IN_ORDER}"
 # An excused silence does not count as a failure, unless the process died (and was not stopped cleanly).
 JUDGE = """
 with gone as (
@@ -89,19 +93,14 @@ where holder.id is not null and not {_LIVES}
 """  # noqa: S608 - our own text
 _GONE = f"select holder.id from unnest($1::bigint[]) as holder (id) where not {_LIVES} order by id"  # noqa: S608 - our own text
 HELD_BY = "select id from makegood.task where locked_by = any ($1::bigint[]) limit $2"
-_LOCK_HELD = """
-select id, state from makegood.task where id = any ($1::bigint[]) and coalesce(locked_by, 0) = any ($2::bigint[])
-order by id for no key update
-"""
+_LOCK_HELD = f"{_THESE} and coalesce(locked_by, 0) = any ($2::bigint[]) {_IN_ORDER}"
 DEAF = f"""
 select distinct task from (
     select task from makegood.inbox where kind = 'expired' and at < {_CLOCK} - $1::float8 order by at limit 10 * $2::int
 ) i
 where (select t.locked_by from makegood.task t where t.id = i.task) is not null limit $2
 """  # noqa: S608 - our own text
-_LOCK_LOCKED = """
-select id, state from makegood.task where id = any ($1::bigint[]) and coalesce(locked_by, 0) <> 0 order by id for no key update
-"""
+_LOCK_LOCKED = f"{_THESE} and coalesce(locked_by, 0) <> 0 {_IN_ORDER}"
 # A task can have killed its Scheduler only if the dead process was running an attempt of it. The request
 # shows this or, if its silence was judged before, the message that nobody has read.
 _FREE = """
@@ -128,18 +127,15 @@ select t.id, t.complete_by, c.now as until from {_CLOCK} as c (now) left join la
     order by complete_by limit $1
 ) t on true
 """  # noqa: S608 - our own text
-_LOCK_PAST = """
-select id from makegood.task
-where id = any ($1::bigint[]) and coalesce(complete_by, 'infinity') < extract(epoch from clock_timestamp())::float8 and goal = 'forward'
+_LOCK_PAST = f"""{_THESE}
+    and coalesce(complete_by, 'infinity') < extract(epoch from clock_timestamp())::float8 and goal = 'forward'
     and not task_expired and ended_at is null
-order by id for no key update
-"""
+{_IN_ORDER}"""
 _TOLD = "update makegood.task set task_expired = true where id = any ($1::bigint[])"
 LATE_UNDO = f"select id from makegood.task where undo_by < {_CLOCK} order by undo_by limit $1"  # noqa: S608 - our own text
-_LOCK_LATE = """
-select id from makegood.task where id = any ($1::bigint[]) and coalesce(undo_by, 'infinity') < extract(epoch from clock_timestamp())::float8
-order by id for no key update
-"""
+_LOCK_LATE = (
+    f"{_THESE} and coalesce(undo_by, 'infinity') < extract(epoch from clock_timestamp())::float8 {_IN_ORDER}"
+)
 _UNDO_TOLD = "update makegood.task set undo_by = null where id = any ($1::bigint[])"
 
 # One step through the index of waiting requests for each agent, then the oldest request of each priority.
