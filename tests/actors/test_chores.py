@@ -111,7 +111,7 @@ async def test_a_minute_s_figures_are_what_processes_did_since_the_last_look(
     (found,) = await store.oversight.minutes()
     assert (found.processed, found.undone, found.errors, found.steps) == (5, 0, 2, 12)
     assert found.seen == pytest.approx(60.0, abs=2.0)
-    assert found.p50 == pytest.approx(0.00178, abs=0.0001)
+    assert found.p50 == pytest.approx(0.00139, abs=0.0001)
     await leader.minute()
     assert len(await store.oversight.minutes()) == 1
 

@@ -1,9 +1,15 @@
 """The quickstart does what it says: its program is taken from the page and run."""
 
+import json
+import os
 import re
+import shlex
 import subprocess
 import sys
+import time
 from pathlib import Path
+
+from tests.doors.conftest import BARE
 
 PAGE = Path(__file__).resolve().parents[2] / "docs/start/quickstart.md"
 
@@ -20,3 +26,69 @@ def test_trip_is_booked_and_taken_back(tmp_path: Path) -> None:
     assert run.returncode == 0, run.stdout + run.stderr
     key = re.compile(r"key [0-9a-z-]+/")  # it differs from run to run
     assert key.sub("key /", run.stdout) == key.sub("key /", shown)
+
+
+def test_agents_that_are_killed_in_the_middle_delay_a_trip(tmp_path: Path) -> None:
+    """The page's commands, with the pause that it asks for (shorter), and settings that shorten its intervals."""
+    page = PAGE.read_text(encoding="utf-8")
+    (program,) = re.findall(r"^```python\n(.*?)^```", page, re.MULTILINE | re.DOTALL)
+    first, last = (re.search(rf"`({line})`", page) for line in ("import time", r"time\.sleep\(8\)"))
+    assert first is not None
+    assert last is not None
+    slow = last[1].replace("8", "3")
+    booking = "def book_flight(trip: Trip) -> str:\n"
+    assert booking in program
+    text = first[1] + "\n" + program.replace(booking, booking + f"    {slow}\n")
+    (tmp_path / "trip.py").write_text(text.replace('complete_within="10s"', 'complete_within="5s"'))
+    migrate, scheduler, agent, supervisor = re.findall(
+        r"^makegood (?:store|scheduler|agent|super).*$", page, re.MULTILINE
+    )[:4]
+    submit = re.findall(r"^makegood task submit .*$", page, re.MULTILINE)[0]
+    kill = re.search(r"`pkill -9 -f '(makegood agent)'`", page)
+    assert kill is not None
+    path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+    environ = {
+        **BARE,
+        "PATH": path,
+        "MAKEGOOD_SUPERVISE_EVERY": "500ms",
+        "MAKEGOOD_LATE_AFTER": "200ms",
+        "MAKEGOOD_LEASE": "1s",
+    }
+
+    def started(line: str) -> subprocess.Popen[bytes]:
+        return subprocess.Popen(
+            shlex.split(line), cwd=tmp_path, env=environ, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+        )
+
+    def typed(line: str) -> str:
+        ran = subprocess.run(
+            ["bash", "-c", line],
+            cwd=tmp_path,
+            env=environ,
+            capture_output=True,
+            text=True,
+            timeout=90,
+            check=False,
+        )
+        assert ran.returncode == 0, ran.stdout + ran.stderr
+        return ran.stdout
+
+    typed(migrate)
+    running = [started(line) for line in (scheduler, agent, supervisor)]
+    try:
+        task = typed(submit).strip()
+        until = time.monotonic() + 60
+        while "book_flight" not in (said := typed(f"makegood task show {task}")) or "running" not in said:
+            assert time.monotonic() < until, said
+            time.sleep(0.1)
+        running[1].kill()  # the page kills by its name; another test's agents have it too
+        running[1].wait()
+        running[1] = started(agent)
+        assert "processed" in typed(f"makegood task watch {task} --timeout 1m")
+        history = json.loads(typed(f"makegood task show {task} --json"))
+        (flight,) = [step for step in history["steps"] if step["name"] == "book_flight"]
+        assert (flight["attempt"], flight["round"]) == (2, 1)
+    finally:
+        for process in running:
+            process.kill()
+            process.wait()
