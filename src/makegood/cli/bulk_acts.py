@@ -33,24 +33,45 @@ PAUSE = 10.0
 _CODES = {"applied": exits.DONE, "noop": exits.DONE, "refused": exits.REFUSED, "waiting": exits.TIMED_OUT}
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Bulk:
-    """An act on all tasks that match."""
+@dataclass(frozen=True, slots=True)
+class RequestedAct:
+    """What an act was asked to do, and to which tasks: those named, or all that match a filter."""
 
     kind: BulkKind
-    wanted: Filter
+    end: str
+    """The state that counts as success with ``wait``."""
+    task_ids: tuple[str, ...]
+    chosen: Filter | None
     limit: int | None
+    dry_run: bool
+    yes: bool
     why: str
     who: str | None
-    timeout: float
-    """Seconds to wait for answers, and for the end of each task."""
     wait: bool
     """Whether to wait for the end of each task."""
-    end: str
-    """The state that counts as success."""
+    timeout: float
+    """Seconds to wait for answers, and for the end of each task."""
+    corrects: bool = False
+    """The act is a resubmission with other inputs."""
+
+    def __post_init__(self) -> None:
+        """Refuse what cannot be meant."""
+        if self.task_ids and self.chosen is not None:
+            raise click.UsageError("name tasks by ID, or choose them with a filter, not both")
+        if not self.task_ids and self.chosen is None:
+            raise click.UsageError('name tasks by ID, or choose them: --filter "state=error older=1h"')
+        if self.task_ids and ((self.dry_run and not self.corrects) or self.limit is not None):
+            also = ", --dry-run also with --input" if self.kind == "resubmit" else ""
+            raise click.UsageError(f"--dry-run and --limit go with a filter{also}")
+
+    @property
+    def wanted(self) -> Filter:
+        """The filter, of an act on all tasks that match one."""
+        assert self.chosen is not None
+        return self.chosen
 
 
-async def preview(cli: Cli, bulk: Bulk) -> tuple[int, list[TaskView]]:
+async def preview(cli: Cli, bulk: RequestedAct) -> tuple[int, list[TaskView]]:
     """Return how many tasks match, and the first of them.
 
     Raises ``TaskNotFoundError`` when no task at all has a name in the filter.
@@ -63,14 +84,14 @@ async def preview(cli: Cli, bulk: Bulk) -> tuple[int, list[TaskView]]:
         return count, await client.find(replace(bulk.wanted, limit=min(SAMPLE, count))) if count else []
 
 
-def show(cli: Cli, bulk: Bulk, count: int, sample: Sequence[TaskView], *, dry: bool) -> None:
+def show(cli: Cli, bulk: RequestedAct, count: int, sample: Sequence[TaskView]) -> None:
     """Show the count and a sample: as the result of a dry run, else on stderr, before the confirmation."""
-    if dry and cli.json:
+    if bulk.dry_run and cli.json:
         cli.out.document(
             {"act": bulk.kind, "count": count, "sample": [as_json.task(view) for view in sample]}
         )
         return
-    write = cli.out.text if dry else cli.note
+    write = cli.out.text if bulk.dry_run else cli.note
     write(f"{bulk.kind}: {counted(count, 'task')}{':' if sample else ''}")
     for view in sample:
         key = f"  key {view.key}" if view.key else ""
@@ -81,20 +102,7 @@ def show(cli: Cli, bulk: Bulk, count: int, sample: Sequence[TaskView], *, dry: b
         write(f"  ... and {count - len(sample)} more")
 
 
-def confirmed(cli: Cli, question: str) -> bool:
-    """Ask. Raises ``click.UsageError`` where nobody can answer."""
-    try:
-        return click.confirm(question, err=True)
-    except click.Abort as nobody:
-        raise click.UsageError(
-            "cannot ask for confirmation here: pass --yes. Nothing was changed"
-        ) from nobody
-    finally:
-        if not sys.stdin.isatty():
-            cli.note("")
-
-
-async def carry_out(cli: Cli, bulk: Bulk, count: int) -> int:
+async def carry_out(cli: Cli, bulk: RequestedAct, count: int) -> int:
     """Do it, with a line for each task; returns the exit code."""
     shown: list[dict[str, Any]] = []
     codes: list[int] = []
@@ -111,10 +119,8 @@ async def carry_out(cli: Cli, bulk: Bulk, count: int) -> int:
             if not cli.json and not bulk.wait:
                 cli.out.text(line(shown[-1]))
 
-        act = {"cancel": client.cancel_all, "undo": client.undo_all, "resubmit": client.resubmit_all}[
-            bulk.kind
-        ]
-        done = await act(
+        act = {"cancel": client.cancel_all, "undo": client.undo_all, "resubmit": client.resubmit_all}
+        done = await act[bulk.kind](
             bulk.wanted, why=bulk.why, who=bulk.who, limit=bulk.limit, timeout=bulk.timeout, progress=tell
         )
         if bulk.wait:
@@ -135,7 +141,7 @@ async def carry_out(cli: Cli, bulk: Bulk, count: int) -> int:
 
 
 async def _ended(
-    cli: Cli, client: Client, bulk: Bulk, acted: Acted, *, code: int, shape: dict[str, Any]
+    cli: Cli, client: Client, bulk: RequestedAct, acted: Acted, *, code: int, shape: dict[str, Any]
 ) -> tuple[int, dict[str, Any], str]:
     """Wait for the end of one task.
 

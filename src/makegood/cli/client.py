@@ -46,19 +46,16 @@ async def looking(cli: Cli) -> AsyncIterator[Client]:
 
 def looked(cli: Cli, read: Callable[[Client], Awaitable[T]]) -> T:
     """Return what ``read`` finds on a store that may be impossible to write now."""
-
-    async def run() -> T:
-        async with looking(cli) as client:
-            return await read(client)
-
-    return asyncio.run(run())
+    return asyncio.run(_within(looking(cli), read))
 
 
 def carried_out(cli: Cli, work: Callable[[Client], Awaitable[T]]) -> T:
     """Do some work with a client; return its result."""
+    return asyncio.run(_within(connect(cli), work))
 
-    async def run() -> T:
-        async with connect(cli) as client:
-            return await work(client)
 
-    return asyncio.run(run())
+async def _within(
+    opened: contextlib.AbstractAsyncContextManager[Client], work: Callable[[Client], Awaitable[T]]
+) -> T:
+    async with opened as client:
+        return await work(client)

@@ -5,8 +5,8 @@ between a group and its command.
 """
 
 import sys
-from collections.abc import Callable, Mapping, Sequence
-from functools import cached_property
+from collections.abc import Callable, Mapping
+from functools import cached_property, partial
 from typing import Any, TypeVar
 
 import click
@@ -15,8 +15,8 @@ from makegood.base.durations import seconds
 from makegood.base.old_names import OLD, report
 from makegood.base.terminal_text import visible
 from makegood.cli.command import Command, SharedOption, Whole
-from makegood.cli.render.output import Output
-from makegood.cli.settings import KNOWN, CliSettings, duration, load
+from makegood.cli.render.output import Output, masked
+from makegood.cli.settings import COLORS, KNOWN, CliSettings, duration, load
 from makegood.errors import ConfigError
 
 Decorated = TypeVar("Decorated", bound=Callable[..., Any])
@@ -41,6 +41,11 @@ class Cli:
         """All settings, read once: flag, then MAKEGOOD_*, then file, then default. Raises ``ConfigError``."""
         return load(self.flags)
 
+    @property
+    def store(self) -> str:
+        """The URL of the store, without its secrets."""
+        return masked(self.settings.store)
+
     @cached_property
     def out(self) -> Output:
         """Where results go."""
@@ -49,6 +54,18 @@ class Cli:
     def note(self, text: str) -> None:
         """Print a note on stderr: for people, not a result."""
         print(visible(text), file=sys.stderr, flush=True)
+
+    def confirmed(self, question: str) -> bool:
+        """Ask. Raises ``click.UsageError`` where nobody can answer."""
+        try:
+            return click.confirm(question, err=True)
+        except click.Abort as nobody:
+            raise click.UsageError(
+                "cannot ask for confirmation here: pass --yes. Nothing was changed"
+            ) from nobody
+        finally:
+            if not sys.stdin.isatty():
+                self.note("")
 
 
 pass_cli = click.make_pass_decorator(Cli)
@@ -115,33 +132,6 @@ def _remember(ctx: click.Context, param: click.Parameter, value: object) -> None
         cli.flags[param.name] = value
 
 
-_SHARED: Sequence[tuple[str, Mapping[str, Any]]] = (
-    (
-        "--store",
-        {
-            "metavar": "URL",
-            "help": "sqlite:///file.db or postgresql://user@host/database; else MAKEGOOD_STORE, else sqlite:///makegood.db.",
-        },
-    ),
-    (
-        "--require-tls/--no-require-tls",
-        {
-            "default": None,
-            "help": "Refuse to connect to PostgreSQL on another machine without TLS; else MAKEGOOD_REQUIRE_TLS.",
-        },
-    ),
-    ("--json", {"is_flag": True, "help": "Write JSON to stdout."}),
-    (
-        "--color",
-        {
-            "type": click.Choice(["auto", "always", "never"]),
-            "help": "Colour and tables: auto asks the terminal and NO_COLOR.",
-        },
-    ),
-    ("--debug", {"is_flag": True, "help": "Show the traceback of an error."}),
-)
-
-
 def given(*options: Callable[[Any], Any]) -> Callable[[Decorated], Decorated]:
     """Give a command several arguments and options, in this order."""
 
@@ -153,11 +143,24 @@ def given(*options: Callable[[Any], Any]) -> Callable[[Decorated], Decorated]:
     return decorate
 
 
+_shared = partial(click.option, cls=SharedOption, expose_value=False, callback=_remember)
+
 common = given(
-    *(
-        click.option(name, cls=SharedOption, expose_value=False, callback=_remember, **more)
-        for name, more in _SHARED
-    )
+    _shared(
+        "--store",
+        metavar="URL",
+        help="sqlite:///file.db or postgresql://user@host/database; else MAKEGOOD_STORE, else sqlite:///makegood.db.",
+    ),
+    _shared(
+        "--require-tls/--no-require-tls",
+        default=None,
+        help="Refuse to connect to PostgreSQL on another machine without TLS; else MAKEGOOD_REQUIRE_TLS.",
+    ),
+    _shared("--json", is_flag=True, help="Write JSON to stdout."),
+    _shared(
+        "--color", type=click.Choice(COLORS), help="Colour and tables: auto asks the terminal and NO_COLOR."
+    ),
+    _shared("--debug", is_flag=True, help="Show the traceback of an error."),
 )
 """Gives a command the options that every command has."""
 

@@ -7,9 +7,8 @@ from typing import Any
 
 import msgspec
 
-from makegood.cli.import_app import place_of
-from makegood.errors import ConfigError, DefinitionError, MakegoodError
-from makegood.model.plan import Plan
+from makegood.cli.import_app import naming
+from makegood.errors import ConfigError
 from makegood.payload.codec import decode, encode
 from makegood.store.views import TaskDetail
 from makegood.workflow.app import App
@@ -34,7 +33,8 @@ def check(
             raise ConfigError(
                 f"--check: app {app.name!r} declares no workflow {task.app}.{task.workflow}, which this task is one of"
             )
-        return workflow, _planned(workflow, inputs) if isinstance(inputs, list) else inputs
+        with naming(workflow, "nothing was changed"):
+            return workflow, workflow._plan_from(inputs) if isinstance(inputs, list) else inputs
     view = next((view for view in found.steps if view.name == step), None)
     if view is not None and view.kind == "action" and isinstance(inputs, dict):
         annotations = app._find_action(view.agent, view.action)._fitted().annotations
@@ -42,17 +42,6 @@ def check(
             what = f"the argument {name} of {step}"
             decode(encode(inputs[name], what=what), annotations[name], what)
     return None, inputs
-
-
-def _planned(workflow: Workflow[..., Any], inputs: list[Any]) -> Plan[Any]:
-    try:
-        return workflow._plan_from(inputs)
-    except MakegoodError:
-        raise
-    except Exception as wrong:
-        raise DefinitionError(
-            f"{workflow.address} raised {type(wrong).__name__}: {wrong} ({place_of(wrong)}); nothing was changed"
-        ) from wrong
 
 
 def told(change: bytes | None) -> str:

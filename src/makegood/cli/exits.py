@@ -2,21 +2,7 @@
 
 from collections.abc import Iterable
 
-from makegood.errors import (
-    ActRefusedError,
-    AlertNotFoundError,
-    BulkNotFoundError,
-    ConfigError,
-    KeyConflict,
-    MakegoodError,
-    PayloadError,
-    SchemaMismatchError,
-    StoreUnavailableError,
-    TaskInError,
-    TaskNotFoundError,
-    TaskUndone,
-    WaitExpiredError,
-)
+from makegood import errors
 
 DONE = 0
 FAILED = 1
@@ -30,25 +16,25 @@ UNREACHABLE = 8
 MIGRATION_NEEDED = 9
 INTERRUPTED = 130
 
-_CODES: tuple[tuple[type[MakegoodError], int], ...] = (
-    (TaskNotFoundError, NOT_FOUND),
-    (AlertNotFoundError, NOT_FOUND),
-    (BulkNotFoundError, NOT_FOUND),
-    (ActRefusedError, REFUSED),
-    (KeyConflict, REFUSED),
-    (ConfigError, USAGE),
-    (PayloadError, USAGE),
-    (TaskUndone, UNDONE),
-    (TaskInError, IN_ERROR),
-    (WaitExpiredError, TIMED_OUT),
-    (StoreUnavailableError, UNREACHABLE),
-    (SchemaMismatchError, MIGRATION_NEEDED),
+_CODES: tuple[tuple[type[errors.MakegoodError], int], ...] = (
+    (errors.TaskNotFoundError, NOT_FOUND),
+    (errors.AlertNotFoundError, NOT_FOUND),
+    (errors.BulkNotFoundError, NOT_FOUND),
+    (errors.ActRefusedError, REFUSED),
+    (errors.KeyConflict, REFUSED),
+    (errors.ConfigError, USAGE),
+    (errors.PayloadError, USAGE),
+    (errors.TaskUndone, UNDONE),
+    (errors.TaskInError, IN_ERROR),
+    (errors.WaitExpiredError, TIMED_OUT),
+    (errors.StoreUnavailableError, UNREACHABLE),
+    (errors.SchemaMismatchError, MIGRATION_NEEDED),
 )
 
 _OUTCOMES = {"processed": DONE, "undone": UNDONE, "error": IN_ERROR}
 
 
-def code_of(error: MakegoodError) -> int:
+def code_of(error: errors.MakegoodError) -> int:
     """Return the exit code of an error: 1 for all that has no code of its own."""
     return next((code for kind, code in _CODES if isinstance(error, kind)), FAILED)
 

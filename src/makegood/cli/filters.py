@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 
 import click
 
-from makegood.cli.context import Seconds
+from makegood.cli.context import given, lasting
 from makegood.client.client import Client
 from makegood.errors import ConfigError
 from makegood.store import filters
@@ -31,15 +31,13 @@ def filter_options(command: Command) -> Command:
 
     @functools.wraps(command)
     def choosing(*args: Any, **options: Any) -> Any:
-        given = {name: options.pop(name) for name in (*_NAMES, "filter_")}
-        return command(*args, chosen=chosen(given), **options)
+        values = {name: options.pop(name) for name in (*_NAMES, "filter_")}
+        return command(*args, chosen=chosen(values), **options)
 
-    for option in reversed(_OPTIONS):
-        choosing = option(choosing)
-    return choosing  # type: ignore[return-value]  # the same, with fewer parameters of its own
+    return _options(choosing)  # type: ignore[return-value]  # the same, with fewer parameters of its own
 
 
-_OPTIONS = (
+_options = given(
     click.option(
         "--filter",
         "filter_",
@@ -55,20 +53,16 @@ _OPTIONS = (
     click.option("--app", metavar="APP", help="Only tasks of this app."),
     click.option("--workflow", metavar="WORKFLOW", help="Only tasks of this workflow."),
     click.option("--key", metavar="KEY", help="Only tasks with this key."),
-    click.option(
-        "--older", type=Seconds(), metavar="DURATION", help="Only tasks submitted longer ago than this."
-    ),
-    click.option(
-        "--since", type=Seconds(), metavar="DURATION", help="Only tasks submitted within this time."
-    ),
+    lasting("--older", text="Only tasks submitted longer ago than this."),
+    lasting("--since", text="Only tasks submitted within this time."),
 )
 
 
-def chosen(given: Mapping[str, Any]) -> Filter | None:
+def chosen(options: Mapping[str, Any]) -> Filter | None:
     """Return the filter that options make, None when none was given. Raises ``click.UsageError``."""
-    values = {name: value for name, value in given.items() if value and name != "filter_"}
+    values = {name: value for name, value in options.items() if value and name != "filter_"}
     try:
-        found = filters.parsed(given.get("filter_") or "")
+        found = filters.parsed(options.get("filter_") or "")
     except ConfigError as wrong:
         raise click.UsageError(f"--filter: {wrong}") from wrong
     for name, value in found.items():

@@ -32,21 +32,14 @@ def clock(skew: float, round_trip: float) -> Finding:
     apart, side = abs(skew), "ahead of" if skew > 0 else "behind"
     known = f" (known to {shown(round_trip / 2)})"
     if apart - round_trip / 2 < SKEW:
-        return Finding(
-            "clock",
-            "ok",
-            f"the store's clock and this machine's agree within {shown(max(apart, round_trip / 2))}",
-        )
-    what = f"the store's clock is {shown(apart)} {side} this machine's{known}"
-    if apart < FAR:
-        what += ": makegood judges nothing by it, but times in logs and in the store do not match"
-    else:
-        what += (
-            ": makegood judges nothing by it, but signed webhooks and other services' tokens will be refused"
-        )
-    return Finding(
-        "clock", "warning", what, "let both machines follow a time server (chrony, systemd-timesyncd)"
-    )
+        within = shown(max(apart, round_trip / 2))
+        return Finding("clock", "ok", f"the store's clock and this machine's agree within {within}")
+    but = "times in logs and in the store do not match"
+    if apart >= FAR:
+        but = "signed webhooks and other services' tokens will be refused"
+    what = f"the store's clock is {shown(apart)} {side} this machine's{known}: makegood judges nothing by it, but {but}"
+    remedy = "let both machines follow a time server (chrony, systemd-timesyncd)"
+    return Finding("clock", "warning", what, remedy)
 
 
 def latency(check: str, seconds: Sequence[float], most: float, remedy: str) -> Finding:
@@ -106,9 +99,8 @@ def processes(alive: Sequence[NodeView], dead: Sequence[NodeView], figures: Task
     if dead:
         first = ", ".join(f"{view.info.name} (pid {view.info.pid} on {view.info.host})" for view in dead[:3])
         what = f"{len(dead)} died within the last hour: {first}"
-        found.append(
-            Finding("processes", "note", what, "ask what restarts them (systemd, Kubernetes) for the reason")
-        )
+        remedy = "ask what restarts them (systemd, Kubernetes) for the reason"
+        found.append(Finding("processes", "note", what, remedy))
     return found
 
 
@@ -123,12 +115,8 @@ def orphaned(tasks: Sequence[int], most: int, *, scheduled: bool) -> Finding:
     named = ", ".join(ids.show(task) for task in tasks[:3]) + (", ..." if len(tasks) > 3 else "")
     what = f"{count} under way without a request, a timer or a live scheduler: {named}"
     if not scheduled:
-        return Finding(
-            "orphans",
-            "warning",
-            what,
-            "a leading supervisor frees them and a scheduler takes them: start both",
-        )
+        remedy = "a leading supervisor frees them and a scheduler takes them: start both"
+        return Finding("orphans", "warning", what, remedy)
     remedy = "check again in a minute; if they are still there, `makegood task cancel ID` has each undone. Please report it"
     return Finding("orphans", "error", what, remedy)
 

@@ -8,34 +8,34 @@ import ast
 import pkgutil
 import sys
 import traceback
+from collections.abc import Iterator
+from contextlib import contextmanager
 from importlib import import_module
 from pathlib import Path
 from types import ModuleType
-from typing import Any
+from typing import Any, TypeVar
 
 import click
 
 from makegood.cli.render.output import with_article
-from makegood.errors import MakegoodError
+from makegood.errors import DefinitionError, MakegoodError
 from makegood.workflow.app import App
 from makegood.workflow.workflow import Workflow
+
+T = TypeVar("T")
 
 
 def load_app(text: str) -> App:
     """Return the App that ``text`` names, such as ``orders:shop``."""
-    found = _load(text, App, "an App")
-    assert isinstance(found, App)
-    return found
+    return _load(text, App, "an App")
 
 
 def load_workflow(text: str) -> Workflow[..., Any]:
     """Return the workflow that ``text`` names, such as ``orders:place_order``."""
-    found = _load(text, Workflow, "a workflow")
-    assert isinstance(found, Workflow)
-    return found
+    return _load(text, Workflow, "a workflow")
 
 
-def _load(text: str, kind: type, what: str) -> object:
+def _load(text: str, kind: type[T], what: str) -> T:
     name, colon, attribute = text.partition(":")
     if "/" in attribute or "@" in attribute:  # parts of a URL, which may hold a password, are not shown
         raise click.BadParameter("a URL is not a module: write module:attribute, such as orders:shop")
@@ -129,6 +129,19 @@ def _at(error: BaseException) -> str:
     """
     place = place_of(error)
     return "" if place.startswith(str(import_module.__code__.co_filename)) else f" ({place})"
+
+
+@contextmanager
+def naming(workflow: Workflow[..., Any], then: str) -> Iterator[None]:
+    """Name the workflow whose function raises an error, the place in it, and what ``then`` holds."""
+    try:
+        yield
+    except MakegoodError:
+        raise
+    except Exception as wrong:
+        raise DefinitionError(
+            f"{workflow.address} raised {type(wrong).__name__}: {wrong} ({place_of(wrong)}); {then}"
+        ) from wrong
 
 
 def place_of(error: BaseException) -> str:

@@ -23,11 +23,8 @@ def set_up_logs(cli: Cli) -> None:
     stream.setFormatter(JsonLines() if cli.settings.log_format == "json" else TextLines())
     logging.basicConfig(level=cli.settings.log_level.upper(), handlers=[stream])
     if cli.settings.log_level != "debug":
-        for chatty in (
-            "httpx",
-            "httpx2",
-            "uvicorn",
-        ):  # a line for each request that an action makes would drown all others
+        # A line for each request that an action makes would drown all others.
+        for chatty in ("httpx", "httpx2", "uvicorn"):
             logging.getLogger(chatty).setLevel(logging.WARNING)
 
 

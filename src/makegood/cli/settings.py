@@ -175,10 +175,6 @@ def _users(value: object, name: str) -> dict[str, User]:
     return users_of(value, name)
 
 
-def _role(value: object, name: str) -> Role:
-    return role_of(value, name)
-
-
 def _addresses(value: object, name: str) -> tuple[str, ...]:
     """Return addresses and networks, which blanks or commas separate."""
     found = tuple(_text(value, name).replace(",", " ").split())
@@ -247,7 +243,7 @@ KNOWN: Mapping[str, Callable[[object, str], object]] = {
     "console_users": _users,
     "console_proxies": _addresses,
     "console_user_header": _text,
-    "console_role": _role,
+    "console_role": role_of,
     "console_base": _text,
     "console_secret": _secret,
     "console_trace_url": _text,

@@ -8,7 +8,6 @@ were met.
 import asyncio
 import sys
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
@@ -19,6 +18,7 @@ from msgspec.structs import replace
 from makegood.base import ids
 from makegood.base.counts import counted
 from makegood.cli import bulk_acts, corrected_inputs, exits, next_commands, no_scheduler
+from makegood.cli.bulk_acts import RequestedAct
 from makegood.cli.client import connect, looking
 from makegood.cli.command import Whole
 from makegood.cli.commands.task import read, utf8
@@ -32,8 +32,7 @@ from makegood.client.undo_preview import listed
 from makegood.errors import ActRefusedError, MakegoodError, TaskNotFoundError, WaitExpiredError
 from makegood.model.messages import Answer
 from makegood.payload.codec import UNREADABLE, shallow
-from makegood.store.oversight_records import BulkKind
-from makegood.store.views import Filter, TaskDetail
+from makegood.store.views import TaskDetail
 
 Act = Callable[[TaskHandle[Any]], Awaitable[Answer]]
 
@@ -43,7 +42,7 @@ timeout_option = lasting(
 )
 
 
-def on_tasks(function: Callable[..., None], *, corrects: bool = False) -> Callable[..., None]:
+def on_tasks(function: Callable[..., int], *, corrects: bool = False) -> Callable[..., int]:
     """Give an act the arguments and options that all three share: which tasks, why, and what to wait for.
 
     ``corrects``: it has --input as well.
@@ -64,21 +63,20 @@ def on_tasks(function: Callable[..., None], *, corrects: bool = False) -> Callab
 
 @command()
 @on_tasks
-def cancel(cli: Cli, /, **options: Any) -> None:
+def cancel(cli: Cli, /, **options: Any) -> int:
     """Stop tasks and undo what they did: those named by ID, or all that match a filter."""
-    _on(cli, RequestedAct("cancel", "undone", **options), TaskHandle.cancel)
+    return _on(cli, RequestedAct("cancel", "undone", **options), TaskHandle.cancel)
 
 
 @command()
 @on_tasks
 @flag("--preview", text="Only list what would be undone, in order.")
-def undo(cli: Cli, /, *, preview: bool, **options: Any) -> None:
+def undo(cli: Cli, /, *, preview: bool, **options: Any) -> int:
     """Undo tasks in error, or processed ones; stuck undos are tried again."""
     asked = RequestedAct("undo", "undone", **options)
     if preview:
-        asyncio.run(_preview(cli, asked))
-        return
-    _on(cli, asked, TaskHandle.undo)
+        return asyncio.run(_preview(cli, asked))
+    return _on(cli, asked, TaskHandle.undo)
 
 
 @command()
@@ -95,7 +93,7 @@ def undo(cli: Cli, /, *, preview: bool, **options: Any) -> None:
     metavar="APP",
     help="With --input: your code, such as orders:shop, which checks the new values and plans again the steps that follow from them.",
 )
-def resubmit(cli: Cli, /, *, step: str | None, text: str | None, check: str | None, **options: Any) -> None:
+def resubmit(cli: Cli, /, *, step: str | None, text: str | None, check: str | None, **options: Any) -> int:
     """Start tasks in error, or undone ones, again: what failed or was undone runs in a new round.
 
     With --input the command first shows which arguments change; at a terminal it then asks for confirmation.
@@ -106,8 +104,7 @@ def resubmit(cli: Cli, /, *, step: str | None, text: str | None, check: str | No
     if text is None and check is not None:
         raise click.UsageError("--check goes with --input: it is the code that plans with it")
     if text is None:
-        _on(cli, asked, TaskHandle.resubmit)
-        return
+        return _on(cli, asked, TaskHandle.resubmit)
     if len(asked.task_ids) != 1:
         raise click.UsageError("--input is for one task: name it by its ID")
     inputs = _inputs(text)
@@ -134,12 +131,12 @@ def resubmit(cli: Cli, /, *, step: str | None, text: str | None, check: str | No
         if not cli.json:
             for line in corrected_inputs.lines(answer.change):
                 cli.note(line)
-        if not asked.yes and sys.stdin.isatty() and not bulk_acts.confirmed(cli, f"resubmit task {task.id}?"):
+        if not asked.yes and sys.stdin.isatty() and not cli.confirmed(f"resubmit task {task.id}?"):
             cli.note("nothing was done")
             raise click.exceptions.Exit(exits.DONE)
         return await resubmit()
 
-    _on(cli, asked, corrected)
+    return _on(cli, asked, corrected)
 
 
 def _inputs(text: str) -> Any:
@@ -162,13 +159,13 @@ def _inputs(text: str) -> Any:
 @timeout_option
 def extend(
     cli: Cli, /, *, task_ids: tuple[str, ...], by: float, why: str, who: str | None, timeout: float
-) -> None:
+) -> int:
     """Move the deadlines of tasks that go forward. Their steps keep theirs."""
 
     def act(task: TaskHandle[Any]) -> Awaitable[Answer]:
         return task.extend(by, why=why, who=who, timeout=timeout)
 
-    _carry_out(cli, task_ids, act, wait=None, wanted="")
+    return asyncio.run(_each(cli, task_ids, act))
 
 
 @command()
@@ -196,7 +193,7 @@ def settle(
     why: str,
     who: str | None,
     timeout: float,
-) -> None:
+) -> int:
     """State how a step of a task in error really ended: one of --done, --not-done, --undone."""
     if (done is not None) + not_done + undone != 1:
         raise click.UsageError("say how it ended: one of --done VALUE, --not-done, --undone")
@@ -214,84 +211,47 @@ def settle(
     def act(task: TaskHandle[Any]) -> Awaitable[Answer]:
         return task.settle(step, outcome=outcome, value=value, why=why, who=who, timeout=timeout)
 
-    _carry_out(cli, (task_id,), act, wait=None, wanted="")
+    return asyncio.run(_each(cli, (task_id,), act))
 
 
-@dataclass(frozen=True, slots=True)
-class RequestedAct:
-    """What an act was asked to do, and to which tasks."""
-
-    kind: BulkKind
-    end: str
-    """The state that counts as success with ``wait``."""
-    task_ids: tuple[str, ...]
-    chosen: Filter | None
-    limit: int | None
-    dry_run: bool
-    yes: bool
-    why: str
-    who: str | None
-    wait: bool
-    timeout: float
-    corrects: bool = False
-    """The act is a resubmission with other inputs."""
-
-    def __post_init__(self) -> None:
-        """Refuse what cannot be meant."""
-        if self.task_ids and self.chosen is not None:
-            raise click.UsageError("name tasks by ID, or choose them with a filter, not both")
-        if not self.task_ids and self.chosen is None:
-            raise click.UsageError('name tasks by ID, or choose them: --filter "state=error older=1h"')
-        if self.task_ids and ((self.dry_run and not self.corrects) or self.limit is not None):
-            also = ", --dry-run also with --input" if self.kind == "resubmit" else ""
-            raise click.UsageError(f"--dry-run and --limit go with a filter{also}")
-
-
-def _on(cli: Cli, asked: RequestedAct, act: Callable[..., Awaitable[Answer]]) -> None:
-    """Do an act on the tasks that were asked for."""
+def _on(cli: Cli, asked: RequestedAct, act: Callable[..., Awaitable[Answer]]) -> int:
+    """Do an act on the tasks that were asked for; returns the exit code."""
     if asked.chosen is not None:
-        _on_all(cli, asked, asked.chosen)
-        return
+        return _on_all(cli, asked)
 
     def one(task: TaskHandle[Any]) -> Awaitable[Answer]:
         return act(task, why=asked.why, who=asked.who, timeout=asked.timeout)
 
     wait = asked.timeout if asked.wait and not asked.dry_run else None
-    _carry_out(cli, asked.task_ids, one, wait=wait, wanted=asked.end, dry=asked.dry_run)
+    return asyncio.run(_each(cli, asked.task_ids, one, wait=wait, wanted=asked.end, dry=asked.dry_run))
 
 
-def _on_all(cli: Cli, asked: RequestedAct, chosen: Filter) -> None:
+def _on_all(cli: Cli, asked: RequestedAct) -> int:
     """Do an act on all tasks that match: count, show, ask, do."""
-    many = bulk_acts.Bulk(
-        kind=asked.kind, wanted=chosen, limit=asked.limit, why=asked.why, who=asked.who, timeout=asked.timeout,
-        wait=asked.wait, end=asked.end,
-    )  # fmt: skip
-    count, sample = asyncio.run(bulk_acts.preview(cli, many))
+    count, sample = asyncio.run(bulk_acts.preview(cli, asked))
     if asked.dry_run or not asked.yes:
-        bulk_acts.show(cli, many, count, sample, dry=asked.dry_run)
+        bulk_acts.show(cli, asked, count, sample)
     if asked.dry_run:
-        return
-    if count and not asked.yes and not bulk_acts.confirmed(cli, f"{many.kind} {counted(count, 'task')}?"):
+        return exits.DONE
+    if count and not asked.yes and not cli.confirmed(f"{asked.kind} {counted(count, 'task')}?"):
         cli.note("nothing was done")
-        return
-    code = asyncio.run(bulk_acts.carry_out(cli, many, count))
-    click.get_current_context().exit(code)
-
-
-def _carry_out(
-    cli: Cli, task_ids: Sequence[str], act: Act, *, wait: float | None, wanted: str, dry: bool = False
-) -> None:
-    """Do an act on each task, one after the other.
-
-    ``wait``: then wait this long for the end; ``wanted`` counts as success. ``dry``: the act changes nothing.
-    """
-    code = asyncio.run(_each(cli, task_ids, act, wait=wait, wanted=wanted, dry=dry))
-    click.get_current_context().exit(code)
+        return exits.DONE
+    return asyncio.run(bulk_acts.carry_out(cli, asked, count))
 
 
 async def _each(
-    cli: Cli, task_ids: Sequence[str], act: Act, *, wait: float | None, wanted: str, dry: bool
+    cli: Cli,
+    task_ids: Sequence[str],
+    act: Act,
+    *,
+    wait: float | None = None,
+    wanted: str = "",
+    dry: bool = False,
 ) -> int:
+    """Do an act on each task, one after the other; returns the exit code.
+
+    ``wait``: then wait this long for the end; ``wanted`` counts as success. ``dry``: the act changes nothing.
+    """
     codes: list[int] = []
     shown: list[dict[str, Any]] = []
     async with connect(cli) as client:
@@ -356,8 +316,8 @@ async def _one(
     return code, shape, None if code == exits.DONE else found
 
 
-async def _preview(cli: Cli, asked: RequestedAct) -> None:
-    """Show what an undo of each task would deal with, in order."""
+async def _preview(cli: Cli, asked: RequestedAct) -> int:
+    """Show what an undo of each task would deal with, in order; returns the exit code."""
     documents = []
     async with looking(cli) as client:
         task_ids = list(asked.task_ids)
@@ -391,3 +351,4 @@ async def _preview(cli: Cli, asked: RequestedAct) -> None:
             )
     if cli.json:
         cli.out.document(documents)
+    return exits.DONE

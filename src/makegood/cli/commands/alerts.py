@@ -53,7 +53,7 @@ def alerts(
     test: bool,
     timeout: float,
     limit: int,
-) -> None:
+) -> int:
     """Show what needs an operator: open alerts first, then acknowledged ones, each newest first.
 
     An alert closes by itself when its cause has gone; --all shows closed alerts as well.
@@ -69,9 +69,9 @@ def alerts(
             f"alert {others[0]}: pass --ack to acknowledge it, or --task ID to list the alerts of a task"
         )
     if ack:
-        click.get_current_context().exit(asyncio.run(_acknowledge(cli, (*ack, *others), who, why)))
+        return asyncio.run(_acknowledge(cli, (*ack, *others), who, why))
     if test:
-        click.get_current_context().exit(asyncio.run(_test(cli, who, timeout)))
+        return asyncio.run(_test(cli, who, timeout))
     found = _look(cli, task_id, lambda client: client.alerts(task_id, ended=everything, limit=limit))
     rows = (
         (
@@ -85,6 +85,7 @@ def alerts(
         cli.note(
             "`makegood task show ID` lists what you can do about a task; `makegood alerts --ack ID` shows others that you work on it"
         )
+    return exits.DONE
 
 
 def _look(cli: Cli, task_id: str | None, read: Callable[[Client], Awaitable[list[View]]]) -> list[View]:
@@ -168,14 +169,12 @@ async def _test(cli: Cli, asks: str | None, limit: float) -> int:
     many = "one process that runs" if len(tellers) == 1 else f"one of {len(tellers)} processes"
     by = f"by {many}" if tellers else "by this command: no process runs that would"
     hook = _posted(view, limit, alone=not tellers, known=cli.settings.options.alert_webhook is not None)
-    if cli.json:
-        cli.out.document(
-            {**as_json.alert(view), "logged": view.logged > 0, "told": view.told > 0, "tries": view.tries}
-        )
-    else:
-        cli.out.text(f"row      alert {view.id}: see `makegood alerts`")
-        cli.out.text(f"log      {f'written {by}' if view.logged else 'not written: no process answers'}")
-        cli.out.text(f"webhook  {hook}")
+    cli.out.result(
+        {**as_json.alert(view), "logged": view.logged > 0, "told": view.told > 0, "tries": view.tries},
+        f"row      alert {view.id}: see `makegood alerts`",
+        f"log      {f'written {by}' if view.logged else 'not written: no process answers'}",
+        f"webhook  {hook}",
+    )
     return exits.DONE if view.logged and (view.told or hook == _NOT_SET) else exits.FAILED
 
 

@@ -21,7 +21,6 @@ from makegood.cli.client import looking
 from makegood.cli.command import Whole
 from makegood.cli.context import Cli, command
 from makegood.cli.import_app import load_app
-from makegood.cli.render.output import masked
 from makegood.cli.stored_arguments import RESULT, Fault, Find, Stored
 from makegood.client.client import Client
 from makegood.declare.action import Action
@@ -98,7 +97,7 @@ class Stranded:
 @command()
 @click.argument("app", metavar="APP")
 @click.option("--limit", type=Whole(1), default=10_000, show_default=True, help="Check at most N open tasks.")
-def check(cli: Cli, /, *, app: str, limit: int) -> None:
+def check(cli: Cli, /, *, app: str, limit: int) -> int:
     """List what APP declares and check it, and (when a store is named by --store, MAKEGOOD_STORE or a file)
     that the steps of its open tasks can run on it. Exit 1 when something is found.
     """
@@ -124,7 +123,7 @@ def check(cli: Cli, /, *, app: str, limit: int) -> None:
                 "workflows": sorted(loaded.workflows),
                 "inboxes": sorted(loaded.inboxes),
                 "problems": problems,
-                "store": masked(cli.settings.store) if looked is not None else None,
+                "store": cli.store if looked is not None else None,
                 "tasks": looked,
                 "more": looked == limit,
                 "stranded": stranded,
@@ -148,7 +147,7 @@ def check(cli: Cli, /, *, app: str, limit: int) -> None:
         )
         for sentence in (*problems, *(each.sentence() for each in stranded)):
             cli.out.text(sentence)
-    click.get_current_context().exit(exits.FAILED if problems or stranded else exits.DONE)
+    return exits.FAILED if problems or stranded else exits.DONE
 
 
 def declared(app: App) -> Iterator[tuple[str, str, str]]:

@@ -11,7 +11,6 @@ from makegood.cli import event_loop
 from makegood.cli.console_settings import console_options
 from makegood.cli.context import Cli, command, flag, setting
 from makegood.cli.logs_and_telemetry import set_up_logs
-from makegood.cli.render.output import masked
 from makegood.cli.settings import LEVELS
 from makegood.console import needed
 from makegood.console.options import DEFAULT
@@ -46,7 +45,7 @@ def console(cli: Cli, /, *, insecure: bool, name: str | None, role: str) -> None
     server = needed("makegood.console.server").ConsoleServer(
         cli.settings.store, console_options(cli.settings)
     )
-    store = masked(cli.settings.store)
+    store = cli.store
 
     async def serve() -> None:
         stop = asyncio.Event()

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import click
 
+from makegood.cli import exits
 from makegood.cli.command import Whole
 from makegood.cli.context import Cli, command, flag
 from makegood.errors import ConfigError
@@ -35,7 +36,7 @@ from makegood.store import open_store
 )
 @flag("--postgres", text="On a private PostgreSQL, started for the demo.")
 @flag("--keep", text="Keep the folder with the store, the books and the logs.")
-def demo(cli: Cli, /, *, postgres: bool, keep: bool, **options: int | None) -> None:
+def demo(cli: Cli, /, *, postgres: bool, keep: bool, **options: int | None) -> int:
     """Run the order system: a shop, the submission process, schedulers, agents, supervisors, the services
     and the console, each a process of its own. In a terminal you kill them by button on a page, the stage;
     it needs `makegood[console]`. Without the stage, some are killed by a plan. At the end the services' own
@@ -59,7 +60,7 @@ def demo(cli: Cli, /, *, postgres: bool, keep: bool, **options: int | None) -> N
     if folder not in sys.path:
         sys.path.insert(0, folder)
     code = import_module("orders.demo").main(arguments)
-    click.get_current_context().exit(code if isinstance(code, int) else 0)
+    return code if isinstance(code, int) else exits.DONE
 
 
 def examples() -> Path:

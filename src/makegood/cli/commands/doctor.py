@@ -7,9 +7,8 @@ import asyncio
 import time
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import asdict
-from typing import Any
+from typing import Any, TypeVar
 
-import click
 from msgspec.structs import asdict as fields_of
 
 from makegood.cli import exits, findings
@@ -22,6 +21,10 @@ from makegood.store import Store, open_store
 from makegood.store.views import Finding
 from makegood.supervisor.supervisor import LEASE
 
+T = TypeVar("T")
+
+_SLOW_READ = "is the database far away, or its machine busy? Put the processes near it"
+_SLOW_COMMIT = "a faster disk, or a nearer standby; many tasks at once share each commit"
 _TIMES = 5
 _ORPHANS = 100
 _BROKEN = 20
@@ -29,13 +32,11 @@ _WEIGHTS = ("ok", "note", "warning", "error")
 _STYLE = {"ok": STYLES["done"], "note": "blue", "warning": "yellow", "error": STYLES["error"]}
 _SECRETS = ("alert_secret", "console_secret", "webhook_secret", "webhook_secrets")
 _URLS = ("store", "alert_webhook")
-_SLOW_READ = "is the database far away, or its machine busy? Put the processes near it"
-_SLOW_COMMIT = "a faster disk, or a nearer standby; many tasks at once share each commit"
 
 
 @command()
 @flag("--strict", text="Exit 1 for warnings as well.")
-def doctor(cli: Cli, /, *, strict: bool) -> None:
+def doctor(cli: Cli, /, *, strict: bool) -> int:
     """Examine store, clocks, leases, processes and settings; each finding comes with its remedy.
 
     Exit 0: no error; 1: an error (with --strict: or a warning); 2: --store is not a valid URL, or
@@ -48,20 +49,20 @@ def doctor(cli: Cli, /, *, strict: bool) -> None:
     if cli.json:
         cli.out.document(
             {
-                "store": masked(cli.settings.store),
+                "store": cli.store,
                 "findings": [fields_of(finding) for finding in found],
                 "settings": settings_of(cli),
                 "code": code,
             }
         )
     else:
-        cli.out.text(f"store  {masked(cli.settings.store)}")
+        cli.out.text(f"store  {cli.store}")
         cli.out.text()
         cli.out.lines(line for finding in found for line in lines_of(finding))
         cli.out.text()
         rows = [(row["name"], _written(row["value"]), row["origin"]) for row in settings_of(cli)]
         cli.out.table(("setting", "value", "from"), rows, empty="")
-    click.get_current_context().exit(code)
+    return code
 
 
 def lines_of(finding: Finding) -> list[Line]:
@@ -110,10 +111,7 @@ async def examined(url: str) -> tuple[list[Finding], int]:
         if any(finding.check == "pooling" and finding.severity == "error" for finding in found):
             return found, exits.DONE
 
-        async def schema() -> list[Finding]:
-            return [findings.schema(await store.admin.schema())]
-
-        found += await _allowed("schema", schema())
+        found += await _allowed("schema", store.admin.schema(), lambda told: [findings.schema(told)])
         if found[-1].severity == "error":
             return found, exits.MIGRATION_NEEDED
         await store.open()
@@ -128,12 +126,14 @@ async def examined(url: str) -> tuple[list[Finding], int]:
     return found, exits.DONE
 
 
-async def _allowed(check: str, look: Awaitable[Sequence[Finding]]) -> Sequence[Finding]:
-    """Return the findings of a check, or that this connection's role may not make it: the other checks
-    continue.
+async def _allowed(
+    check: str, look: Awaitable[T], judge: Callable[[T], Sequence[Finding]]
+) -> Sequence[Finding]:
+    """Return what ``judge`` makes of a look at the store, or that this connection's role may not take it: the
+    other checks continue.
     """
     try:
-        return await look
+        return judge(await look)
     except MakegoodError as fault:
         if "permission denied" not in str(fault):
             raise
@@ -150,19 +150,16 @@ async def _measured(store: Store) -> list[Finding]:
         best = min(best, (took, told - (wall + took / 2)))
     took, skew = best
 
-    async def read() -> list[Finding]:
-        taken = await _timed(lambda: store.leases.read(LEASE))
-        return [findings.latency("read", taken, findings.SLOW_READ, _SLOW_READ)]
+    def read(seconds: list[float]) -> list[Finding]:
+        return [findings.latency("read", seconds, findings.SLOW_READ, _SLOW_READ)]
 
-    async def commit() -> list[Finding]:
-        return [
-            findings.latency("commit", await _timed(store.admin.touch), findings.SLOW_COMMIT, _SLOW_COMMIT)
-        ]
+    def commit(seconds: list[float]) -> list[Finding]:
+        return [findings.latency("commit", seconds, findings.SLOW_COMMIT, _SLOW_COMMIT)]
 
     return [
         findings.clock(skew, took),
-        *await _allowed("read", read()),
-        *await _allowed("commit", commit()),
+        *await _allowed("read", _timed(lambda: store.leases.read(LEASE)), read),
+        *await _allowed("commit", _timed(store.admin.touch), commit),
     ]
 
 
@@ -182,20 +179,12 @@ async def _timed(ask: Callable[[], Awaitable[object]]) -> list[float]:
 
 async def _running(store: Store) -> list[Finding]:
     """Check which processes run, which of them lead, and which work no process does."""
-
-    async def processes() -> list[Finding]:
-        return await _processes(store)
-
-    async def rows() -> list[Finding]:
-        return [*findings.broken(await store.admin.broken(_BROKEN), _BROKEN)]
-
-    async def queues() -> list[Finding]:
-        return [*findings.unread(await store.queues.views())]
-
-    found: list[Finding] = []
-    for check, look in (("processes", processes), ("rows", rows), ("queues", queues)):
-        found += await _allowed(check, look())
-    return [*found, findings.generation(store.identity)]
+    return [
+        *await _allowed("processes", _processes(store), list),
+        *await _allowed("rows", store.admin.broken(_BROKEN), lambda rows: findings.broken(rows, _BROKEN)),
+        *await _allowed("queues", store.queues.views(), findings.unread),
+        findings.generation(store.identity),
+    ]
 
 
 async def _processes(store: Store) -> list[Finding]:

@@ -90,10 +90,7 @@ async def _stepped_down(cli: Cli, why: str, who: str | None) -> None:
     async with connect(cli) as client:
         view = await client.store.leases.read(LEASE)
         asked = await client.step_down(epoch=0 if view is None else view.epoch, why=why, who=who)
-    if cli.json:
-        cli.out.document({"asked": asked})
-    else:
-        cli.out.text(f"{asked} is asked to step down: it does so after its present pass")
+    cli.out.result({"asked": asked}, f"{asked} is asked to step down: it does so after its present pass")
 
 
 @asynccontextmanager
@@ -193,25 +190,11 @@ class Led(Command):
 @click.option(
     "--me", metavar="NAME", help="This candidate's name. [default: host, process and a random part]"
 )
-@click.option(
-    "--ttl",
-    type=Seconds(least=0.1),
-    default="15s",
-    show_default=True,
-    help="How long a lease lasts if it is not renewed.",
-)
-@click.option(
-    "--wind-down",
-    cls=Renamed,
-    type=Seconds(),
-    help="Between SIGTERM and SIGKILL for the command. [default: ttl / 5]",
-)
+@lasting("--ttl", type=Seconds(least=0.1), default="15s", text="How long a lease lasts if it is not renewed.")
+@lasting("--wind-down", cls=Renamed, text="Between SIGTERM and SIGKILL for the command. [default: ttl / 5]")
 @lasting("--wait", text="Give up when not leading within this time (exit code 7).")
-@click.option(
-    "--keep-lease",
-    cls=Renamed,
-    type=Seconds(),
-    help="Keep the lease at least this long, even if the command ends earlier.",
+@lasting(
+    "--keep-lease", cls=Renamed, text="Keep the lease at least this long, even if the command ends earlier."
 )
 @flag("--once", text="When the term is lost, do not contend again (exit code 4).")
 def run(
@@ -239,16 +222,9 @@ def run(
     """
     seconds = ttl / 5 if wind_down is None else wind_down
     _verify(cli.settings.store, ttl, seconds)
-    runner = _Runner(
-        cli, name, LedCommand(command, wind_down=seconds, clock=SystemClock()), keep_lease=keep_lease or 0.0
-    )
-    return asyncio.run(
-        runner.run(
-            {"me": me, "ttl": ttl, "wind_down": seconds, "renew": ttl / 4, "timeout": ttl / 4},
-            wait,
-            once=once,
-        )
-    )
+    led = LedCommand(command, wind_down=seconds, clock=SystemClock())
+    options = {"me": me, "ttl": ttl, "wind_down": seconds, "renew": ttl / 4, "timeout": ttl / 4}
+    return asyncio.run(_Runner(cli, name, led, keep_lease=keep_lease or 0.0).run(options, wait, once=once))
 
 
 def _verify(store: str, ttl: float, wind_down: float) -> None:

@@ -16,7 +16,6 @@ from makegood.base.counts import counted
 from makegood.base.durations import shown
 from makegood.base.terminal_text import visible_json
 from makegood.cli import exits
-from makegood.cli.bulk_acts import confirmed
 from makegood.cli.client import carried_out, looked
 from makegood.cli.command import Whole
 from makegood.cli.commands.task import read
@@ -56,7 +55,7 @@ BATCH = 100
 @lasting(
     "--remember", default="7d", text="With --id: how long the id is known once the message was acknowledged."
 )
-def send(cli: Cli, /, *, name: str, value: str, headers: tuple[str, ...], **options: Any) -> None:
+def send(cli: Cli, /, *, name: str, value: str, headers: tuple[str, ...], **options: Any) -> int:
     """Put a message into queue NAME: a JSON value, @FILE to read it from a file, or - from stdin. Writes its
     id.
 
@@ -70,11 +69,9 @@ def send(cli: Cli, /, *, name: str, value: str, headers: tuple[str, ...], **opti
     if not sent.created:
         other = ", with another value" if sent.conflict else ""
         cli.note(f"makegood: queue {name} knows a message {sent.id} already{other}: nothing was sent")
-    if cli.json:
-        cli.out.document({"id": sent.id, "created": sent.created, "conflict": sent.conflict, "queue": name})
-    elif not sent.conflict:
-        cli.out.text(sent.id)
-    click.get_current_context().exit(exits.REFUSED if sent.conflict else exits.DONE)
+    made = {"id": sent.id, "created": sent.created, "conflict": sent.conflict, "queue": name}
+    cli.out.result(made, *(() if sent.conflict else (sent.id,)))
+    return exits.REFUSED if sent.conflict else exits.DONE
 
 
 def _json(value: str) -> msgspec.Raw:
@@ -105,17 +102,16 @@ def _json(value: str) -> msgspec.Raw:
     "--tries", type=Whole(1), default=TRIES, show_default=True, metavar="N",
     help="Deliveries before a message becomes a dead letter.",
 )  # fmt: skip
-def receive(cli: Cli, /, *, name: str, lease: float, tries: int, **options: Any) -> None:
+def receive(cli: Cli, /, *, name: str, lease: float, tries: int, **options: Any) -> int:
     """Receive the messages that wait in queue NAME, and write each in a line; with --json as an object.
 
     Each message is acknowledged once it is written, and leaves the queue then. A message that could not be
     written, because the reader has stopped, returns to the queue. Without --follow or --timeout the command
     receives what waits now, and ends.
     """
-    code = carried_out(
+    return carried_out(
         cli, lambda client: _receive(cli, client.queue(name, lease=lease, tries=tries), **options)
     )
-    click.get_current_context().exit(code)
 
 
 async def _receive(
@@ -165,7 +161,7 @@ def one_line(body: bytes) -> str:
 @command()
 @click.argument("name", metavar="NAME")
 @click.argument("receipts", metavar="RECEIPT...", nargs=-1, required=True)
-def ack(cli: Cli, /, *, name: str, receipts: tuple[str, ...]) -> None:
+def ack(cli: Cli, /, *, name: str, receipts: tuple[str, ...]) -> int:
     """Acknowledge messages that `queue receive NAME --no-ack` wrote, by their receipts. Exit 4 if one was
     redelivered since.
     """
@@ -182,7 +178,7 @@ def ack(cli: Cli, /, *, name: str, receipts: tuple[str, ...]) -> None:
     for text, held in zip(receipts, said, strict=True):
         if not held:
             cli.note(f"makegood: {text} is no longer valid: its message was acknowledged, or redelivered")
-    click.get_current_context().exit(exits.DONE if all(said) else exits.REFUSED)
+    return exits.DONE if all(said) else exits.REFUSED
 
 
 # -- list, replay, drop --------------------------------------------------------------------------------------
@@ -239,7 +235,7 @@ def _which(chosen: tuple[str, ...], *, everything: bool, what: str) -> None:
         raise click.UsageError(f"say which: {what}..., or --all")
 
 
-def _of_many(what: str, all_of_them: str) -> Callable[[Callable[..., None]], Callable[..., None]]:
+def _of_many(what: str, all_of_them: str) -> Callable[[Callable[..., int]], Callable[..., int]]:
     """Make a function an operator's act on named items, or on all: it takes ``chosen`` and ``everything``."""
     named = click.argument("chosen", metavar=f"[{what}]...", nargs=-1)
     every = flag("--all", "everything", text=all_of_them)
@@ -254,9 +250,9 @@ def _of_many(what: str, all_of_them: str) -> Callable[[Callable[..., None]], Cal
     help="With one ID: what replaces the message's value; the audit keeps both.",
 )
 @_of_many("ID", "All dead letters of the queue.")
-def replay(cli: Cli, /, **options: Any) -> None:
+def replay(cli: Cli, /, **options: Any) -> int:
     """Return dead letters of queue NAME to it, and close their alerts."""
-    _revive(cli, **options, drop=False)
+    return _revive(cli, **options, drop=False)
 
 
 @command()
@@ -264,33 +260,32 @@ def replay(cli: Cli, /, **options: Any) -> None:
 @flag("--waiting", text="Waiting messages that no receiver has, instead of dead letters.")
 @flag("--yes", "-y", text="With --all --waiting: do not ask.")
 @_of_many("ID", "All dead letters of the queue; with --waiting, all waiting messages.")
-def drop(cli: Cli, /, *, waiting: bool, yes: bool, **options: Any) -> None:
+def drop(cli: Cli, /, *, waiting: bool, yes: bool, **options: Any) -> int:
     """Remove dead letters of queue NAME for good, and end their alerts; with --waiting messages that nobody
     has received.
 
     --all --waiting shows how many messages wait, and asks for confirmation.
     """
     if waiting:
-        _drop_waiting(cli, **options, yes=yes)
-    else:
-        _revive(cli, **options, drop=True)
+        return _drop_waiting(cli, **options, yes=yes)
+    return _revive(cli, **options, drop=True)
 
 
 def _drop_waiting(
     cli: Cli, *, name: str, chosen: tuple[str, ...], everything: bool, yes: bool, who: str | None, why: str
-) -> None:
+) -> int:
     _which(chosen, everything=everything, what="ID")
     if everything and not yes:
         queues = looked(cli, lambda client: client.queues())
         there = sum(view.waiting + view.delayed for view in queues if view.queue == name)
-        if there and not confirmed(
-            cli, f"drop {counted(there, 'message')} that wait{'s' * (there == 1)} in queue {name}?"
+        if there and not cli.confirmed(
+            f"drop {counted(there, 'message')} that wait{'s' * (there == 1)} in queue {name}?"
         ):
             cli.note("nothing was done")
-            return
+            return exits.DONE
     which = None if everything else chosen
     found = carried_out(cli, lambda client: client.drop_messages(name, which, waiting=True, who=who, why=why))
-    _said(cli, found, chosen, f"message that waits in queue {name}", drop=True)
+    return _said(cli, found, chosen, f"message that waits in queue {name}", drop=True)
 
 
 def _revive(
@@ -303,7 +298,7 @@ def _revive(
     who: str | None,
     why: str,
     value: str | None = None,
-) -> None:
+) -> int:
     _which(chosen, everything=everything, what="ID")
     if value is not None and len(chosen) != 1:
         raise click.UsageError("--value is for one message: name it by its ID")
@@ -315,22 +310,19 @@ def _revive(
             return await client.drop_messages(name, which, who=who, why=why)
         return await client.replay_messages(name, which, value=body, who=who, why=why)
 
-    _said(cli, carried_out(cli, run), chosen, f"dead letter in queue {name}", drop=drop)
+    return _said(cli, carried_out(cli, run), chosen, f"dead letter in queue {name}", drop=drop)
 
 
-def _said(cli: Cli, found: list[str], chosen: Sequence[str], what: str, *, drop: bool) -> None:
-    """Write the outcome for each chosen item; exit 3 when one of them did not exist."""
+def _said(cli: Cli, found: list[str], chosen: Sequence[str], what: str, *, drop: bool) -> int:
+    """Write the outcome for each chosen item; return the exit code: 3 when one of them did not exist."""
     missing = [one for one in chosen if one not in found]
-    if cli.json:
-        cli.out.document({"dropped" if drop else "again": found, "missing": missing})
-    else:
-        for one in found:
-            cli.out.text(f"{one} {'dropped' if drop else 'goes again'}")
-        if not found and not chosen:
-            cli.note(f"no {what}")
+    lines = [f"{one} {'dropped' if drop else 'goes again'}" for one in found]
+    cli.out.result({"dropped" if drop else "again": found, "missing": missing}, *lines)
+    if not found and not chosen and not cli.json:
+        cli.note(f"no {what}")
     for one in missing:
         cli.note(f"makegood: there is no {what} with the id {one}")
-    click.get_current_context().exit(exits.NOT_FOUND if missing else exits.DONE)
+    return exits.NOT_FOUND if missing else exits.DONE
 
 
 # -- notices -------------------------------------------------------------------------------------------------
@@ -355,23 +347,23 @@ def notices_list(cli: Cli, /, *, dead: bool, limit: int) -> None:
 
 @command("retry")
 @_of_many("TASK", "For all tasks.")
-def notices_retry(cli: Cli, /, **options: Any) -> None:
+def notices_retry(cli: Cli, /, **options: Any) -> int:
     """Send the abandoned notifications of these tasks again, and close their alerts."""
-    _resend(cli, **options, drop=False)
+    return _resend(cli, **options, drop=False)
 
 
 @command("drop")
 @_of_many("TASK", "For all tasks.")
-def notices_drop(cli: Cli, /, **options: Any) -> None:
+def notices_drop(cli: Cli, /, **options: Any) -> int:
     """Drop the unsent notifications of these tasks, with --all the abandoned ones, and close their
     alerts.
     """
-    _resend(cli, **options, drop=True)
+    return _resend(cli, **options, drop=True)
 
 
 def _resend(
     cli: Cli, *, chosen: tuple[str, ...], everything: bool, drop: bool, who: str | None, why: str
-) -> None:
+) -> int:
     _which(chosen, everything=everything, what="TASK")
 
     async def run(client: Client) -> list[str]:
@@ -381,4 +373,4 @@ def _resend(
         return [found for task in chosen for found in await verb(task, who=who, why=why)]
 
     what = "unsent notice" if drop and not everything else "notice that was given up"
-    _said(cli, carried_out(cli, run), chosen, what, drop=drop)
+    return _said(cli, carried_out(cli, run), chosen, what, drop=drop)

@@ -6,7 +6,6 @@ token that they were sent before.
 """
 
 import asyncio
-import sys
 
 import click
 from msgspec import structs
@@ -14,7 +13,6 @@ from msgspec import structs
 from makegood.base.counts import counted
 from makegood.cli.client import connect
 from makegood.cli.context import Cli, by_operator, command, flag
-from makegood.cli.render.output import masked
 from makegood.errors import ActRefusedError
 from makegood.store.records import Anew
 from makegood.store.views import NodeView
@@ -30,20 +28,23 @@ def restored(cli: Cli, /, *, yes: bool, why: str, who: str | None) -> None:
     All makegood processes must be stopped. Run it once after each restore, before they are started again.
     """
     found = asyncio.run(_restored(cli, who, why, asked=not yes))
-    if cli.json:
-        cli.out.document({"store": masked(cli.settings.store), **structs.asdict(found)})
-        return
-    cli.out.text(
+    cli.out.result(
+        {"store": cli.store, **structs.asdict(found)},
         f"generation {found.generation} began: {counted(found.freed, 'task')} freed, "
-        f"{counted(found.doubtful, 'request')} in doubt; now start the processes"
+        f"{counted(found.doubtful, 'request')} in doubt; now start the processes",
     )
 
 
 async def _restored(cli: Cli, who: str | None, why: str, *, asked: bool) -> Anew:
     async with connect(cli) as client:
         refuse_while_alive(await client.store.nodes.views())
-        if asked and not _confirmed(cli, client.store.identity.generation):
-            raise click.Abort
+        if asked:
+            cli.note(
+                f"{cli.store} is at generation {client.store.identity.generation}. Continue only if you have just restored it from a "
+                "backup: running tasks are restarted, and requests that no agent had claimed count as in doubt"
+            )
+            if not cli.confirmed("was it restored from a backup?"):
+                raise click.Abort
         refuse_while_alive(await client.store.nodes.views())
         return await client.store.admin.begin_anew(client.acts.new(who, why))
 
@@ -59,19 +60,3 @@ def refuse_while_alive(views: list[NodeView]) -> None:
             f"on {first.info.host}): they remember what the restored store does not know. Stop them all; the backup itself may "
             f"show some as alive for {last:.0f} s more, see `makegood agents`"
         )
-
-
-def _confirmed(cli: Cli, generation: int) -> bool:
-    cli.note(
-        f"{masked(cli.settings.store)} is at generation {generation}. Continue only if you have just restored it from a backup: running tasks "
-        "are restarted, and requests that no agent had claimed count as in doubt"
-    )
-    try:
-        return click.confirm("was it restored from a backup?", err=True)
-    except click.Abort as nobody:
-        raise click.UsageError(
-            "cannot ask for confirmation here: pass --yes. Nothing was changed"
-        ) from nobody
-    finally:
-        if not sys.stdin.isatty():
-            cli.note("")

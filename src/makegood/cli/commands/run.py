@@ -15,7 +15,7 @@ from makegood.base.durations import shown
 from makegood.base.host_port import with_tls
 from makegood.cli import event_loop
 from makegood.cli.client import looking
-from makegood.cli.commands.store import set_up
+from makegood.cli.commands.store import set_up, with_store
 from makegood.cli.console_settings import console_options
 from makegood.cli.context import Cli, command, flag, given, setting
 from makegood.cli.import_app import load_app
@@ -25,7 +25,6 @@ from makegood.cli.settings import LEVELS
 from makegood.console.options import ConsoleOptions
 from makegood.messaging.outbox import ddl as outbox_ddl
 from makegood.node.node import Node
-from makegood.store import open_store
 from makegood.supervisor.supervisor import LEASE, Pass
 from makegood.workflow.app import App
 
@@ -67,7 +66,9 @@ def run(cli: Cli, /, *, app: str) -> None:
     empty store.
     """
     loaded = load_app(app)
-    asyncio.run(_set_up_when_empty(cli))
+    # A store that is only old is left to `makegood store migrate`.
+    for name in with_store(cli, lambda store: set_up(cli, store, empty=True)):
+        cli.note(f"applied {name} to {cli.store}")
     roles = ("scheduler", "agent", "supervisor", *(("inbox",) if loaded.inboxes else ()))
     shown = None if cli.settings.console is None else console_options(cli.settings)
     _serve(cli, loaded, roles, None, console=shown)
@@ -149,17 +150,14 @@ def supervisor(cli: Cli, /, *, once: bool) -> None:
         return
     set_up_logs(cli)
     found = asyncio.run(_supervise_once(cli))
-    if cli.json:
-        cli.out.document(
-            {"led": found is not None, **(dataclasses.asdict(found) if found is not None else {})}
-        )
-    elif found is None:
-        cli.out.text("another supervisor leads: nothing to do")
+    if found is None:
+        cli.out.result({"led": False}, "another supervisor leads: nothing to do")
     else:
-        cli.out.text(
+        cli.out.result(
+            {"led": True, **dataclasses.asdict(found)},
             f"judged {counted(found.judged, 'attempt')}, freed {counted(found.released, 'task')} of dead and "
             f"{found.deaf} of deaf Schedulers, {counted(found.expired, 'task')} past the deadline, "
-            f"{counted(found.starved, 'request')} that no agent takes"
+            f"{counted(found.starved, 'request')} that no agent takes",
         )
 
 
@@ -175,16 +173,6 @@ async def _supervise_once(cli: Cli) -> Pass | None:
         cli.note(f"makegood: {view.holder} leads; waiting up to {shown(wait)} for its lease")
     node = Node(None, cli.settings.store, roles=("supervisor",), options=cli.settings.options)
     return await node.supervise_once(wait)
-
-
-async def _set_up_when_empty(cli: Cli) -> None:
-    """Set up an empty store. One that is only old is left to `makegood store migrate`."""
-    store = open_store(cli.settings.store)
-    try:
-        for name in await set_up(cli, store, empty=True):
-            cli.note(f"applied {name} to {masked(cli.settings.store)}")
-    finally:
-        await store.close()
 
 
 def _serve(
@@ -211,7 +199,7 @@ def _serve(
     )
     names = list(agents or (app.agents if app is not None else ()))
     what = {
-        "name": node.name, "roles": list(node.roles), "store": masked(cli.settings.store),
+        "name": node.name, "roles": list(node.roles), "store": cli.store,
         "app": None if app is None else app.name, "agents": names,
     }  # fmt: skip
 

@@ -14,7 +14,6 @@ from makegood.base.durations import seconds
 from makegood.cli import exits
 from makegood.cli.client import looking
 from makegood.cli.context import Cli, command, flag
-from makegood.cli.render.output import masked
 from makegood.cli.settings import duration
 from makegood.client.client import Client
 from makegood.errors import ConfigError, StoreError
@@ -50,7 +49,7 @@ async def set_up(cli: Cli, store: Store, *, empty: bool = False) -> list[str]:
         return []
     if found.version == 0 and found.others:
         cli.note(
-            f"makegood: {masked(cli.settings.store)} holds other tables ({listed(found.others)}); makegood's are put beside "
+            f"makegood: {cli.store} holds other tables ({listed(found.others)}); makegood's are put beside "
             "them, their names begin with makegood_"
         )
     return await store.admin.migrate()
@@ -62,11 +61,6 @@ def listed(names: Sequence[str]) -> str:
     return ", ".join(names[:5]) + more
 
 
-def shape_of(cli: Cli, found: SchemaStatus) -> dict[str, object]:
-    """Return a store's schema as ``--json`` shows it."""
-    return {"store": masked(cli.settings.store), **structs.asdict(found)}
-
-
 @command()
 @flag("--plan", text="Only list what would be applied.")
 @flag("--sql", text="Only print the SQL that would be applied.")
@@ -76,48 +70,39 @@ def migrate(cli: Cli, /, *, plan: bool, sql: bool) -> None:
         raise click.UsageError("--plan or --sql, not both")
     if not plan and not sql:
         applied = with_store(cli, lambda store: set_up(cli, store))
-        if cli.json:
-            cli.out.document({"store": masked(cli.settings.store), "applied": applied})
-        else:
-            cli.out.text(
-                f"applied {', '.join(applied)}" if applied else "nothing to apply: the schema is up to date"
-            )
+        text = f"applied {', '.join(applied)}" if applied else "nothing to apply: the schema is up to date"
+        cli.out.result({"store": cli.store, "applied": applied}, text)
         return
     found = with_store(cli, lambda store: store.admin.schema())
     dialect: Dialect = "sqlite" if found.dialect == "sqlite" else "postgres"
-    if (
-        found.version > found.needed
-    ):  # nothing is missing there, and yet it is not up to date: as `migrate` itself says
-        verify(dialect, found.version, masked(cli.settings.store))
+    if found.version > found.needed:  # Nothing is missing there, and yet it is not up to date.
+        verify(dialect, found.version, cli.store)
     text = script(dialect, found.version) if sql else ""
-    if cli.json:
-        cli.out.document({**shape_of(cli, found), **({"sql": text} if sql else {})})
-    elif sql:
+    if sql and not cli.json:
         sys.stdout.write(text)
-    elif found.missing:
-        for name in found.missing:
-            cli.out.text(name)
-    else:
+        return
+    shape = {"store": cli.store, **structs.asdict(found), **({"sql": text} if sql else {})}
+    cli.out.result(shape, *found.missing)
+    if not found.missing and not cli.json:
         cli.note("nothing to apply: the schema is up to date")
 
 
 @command()
-def status(cli: Cli) -> None:
+def status(cli: Cli) -> int:
     """Show schema version, missing migrations and row counts; exit 9 when the schema is older or newer than
     needed.
     """
     found = with_store(cli, lambda store: store.admin.schema())
     if cli.json:
-        cli.out.document(shape_of(cli, found))
+        cli.out.document({"store": cli.store, **structs.asdict(found)})
     else:
         _tell(cli, found)
-    if found.version != found.needed:
-        click.get_current_context().exit(exits.MIGRATION_NEEDED)
+    return exits.DONE if found.version == found.needed else exits.MIGRATION_NEEDED
 
 
 def _tell(cli: Cli, found: SchemaStatus) -> None:
     """Print a store's address and the state of its schema."""
-    cli.out.text(f"store    {masked(cli.settings.store)}")
+    cli.out.text(f"store    {cli.store}")
     state = "up to date" if not found.missing else f"needs {found.needed}: run `makegood store migrate`"
     if found.version > found.needed:
         state = f"newer than this makegood, which knows version {found.needed}: install the newer makegood here as well"
@@ -135,32 +120,25 @@ _BROKEN = 100
 
 
 @command()
-def check(cli: Cli) -> None:
+def check(cli: Cli) -> int:
     """Verify integrity and durability settings, and read every unfinished row; exit 1 when something is
     found, 9 when a migration is missing.
     """
 
-    async def look() -> list[str]:
-        store = open_store(cli.settings.store)
+    async def look(store: Store) -> list[str]:
+        await store.open(looking=True)
+        findings = await store.admin.check()
         try:
-            await store.open(looking=True)
-            findings = await store.admin.check()
-            try:
-                return findings + await store.admin.broken(_BROKEN)
-            except StoreError:
-                if not findings:  # which say why nothing can be read
-                    raise
-                return findings
-        finally:
-            await store.close()
+            return findings + await store.admin.broken(_BROKEN)
+        except StoreError:
+            if not findings:  # which say why nothing can be read
+                raise
+            return findings
 
-    findings = asyncio.run(look())
-    if cli.json:
-        cli.out.document({"store": masked(cli.settings.store), "findings": findings})
-    else:
-        for line in findings or ["nothing found: the store is intact"]:
-            cli.out.text(line)
-    click.get_current_context().exit(exits.FAILED if findings else exits.DONE)
+    findings = with_store(cli, look)
+    lines = findings or ["nothing found: the store is intact"]
+    cli.out.result({"store": cli.store, "findings": findings}, *lines)
+    return exits.FAILED if findings else exits.DONE
 
 
 @command()
@@ -186,7 +164,7 @@ def grants(cli: Cli, /, *, roles: tuple[str, ...], agents: tuple[str, ...], pref
     """
     if not cli.settings.store.startswith(("postgresql:", "postgres:")):
         raise ConfigError(
-            f"{masked(cli.settings.store)} has no roles: on SQLite the rights on the file and its folder are the roles, and all processes "
+            f"{cli.store} has no roles: on SQLite the rights on the file and its folder are the roles, and all processes "
             "that may write the file may do everything in it. Give both to one user (chmod 600, 700), or name a "
             "PostgreSQL store: --store postgresql://..."
         )
@@ -196,7 +174,7 @@ def grants(cli: Cli, /, *, roles: tuple[str, ...], agents: tuple[str, ...], pref
             {"role": name, "kind": kind, "agent": agent or None}
             for name, kind, agent in wanted(prefix, roles, agents)
         ]
-        cli.out.document({"store": masked(cli.settings.store), "roles": made, "sql": sql})
+        cli.out.document({"store": cli.store, "roles": made, "sql": sql})
         return
     sys.stdout.write(sql)
     if not agents and not roles:
@@ -239,10 +217,8 @@ def prune(cli: Cli, /, *, older: str, dry_run: bool) -> None:
                     cli.note(f"{removed:,} so far")
 
     removed, kept = asyncio.run(sweep())
-    if cli.json:
-        cli.out.document(
-            {"store": masked(cli.settings.store), "removed": removed, "kept": kept, "dry_run": dry_run}
-        )
-        return
     said = "would be removed" if dry_run else "removed"
-    cli.out.text(f"{counted(removed, 'task')} {said}" + (f", {kept:,} kept: not settled yet" if kept else ""))
+    cli.out.result(
+        {"store": cli.store, "removed": removed, "kept": kept, "dry_run": dry_run},
+        f"{counted(removed, 'task')} {said}" + (f", {kept:,} kept: not settled yet" if kept else ""),
+    )

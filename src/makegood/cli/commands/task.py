@@ -18,19 +18,19 @@ from makegood.base.counts import counted
 from makegood.base.durations import shown
 from makegood.base.terminal_text import visible_json
 from makegood.cli import exits, next_commands, no_scheduler
-from makegood.cli.client import connect, looking
+from makegood.cli.client import connect, looked, looking
 from makegood.cli.command import Whole
 from makegood.cli.context import Cli, at_most, command, flag, lasting
 from makegood.cli.corrected_inputs import told
 from makegood.cli.filters import filter_options, unknown_names
-from makegood.cli.import_app import load_workflow, place_of
+from makegood.cli.import_app import load_workflow, naming
 from makegood.cli.render.ladder import event_lines, ladder
 from makegood.cli.render.output import date_time, recent
 from makegood.client import as_json
 from makegood.client.client import Client
 from makegood.client.handle import TaskHandle
 from makegood.client.remedies import reasons
-from makegood.errors import DefinitionError, MakegoodError, PayloadError, WaitExpiredError
+from makegood.errors import PayloadError, WaitExpiredError
 from makegood.model import notices
 from makegood.model.messages import shown_kind
 from makegood.model.states import AT_REST
@@ -71,7 +71,7 @@ def submit(
     wait: bool,
     timeout: float | None,
     **options: Any,
-) -> None:
+) -> int:
     """Submit a task. WORKFLOW is module:workflow, such as orders:place_order.
 
     One INPUT per parameter of the workflow, each a JSON value ('{"id": "o-1"}', 3, true), @FILE to read it
@@ -80,16 +80,9 @@ def submit(
     """
     loaded = load_workflow(workflow)
     values = read_inputs(loaded, inputs, named=named)
-    try:
+    with naming(loaded, "nothing was submitted"):
         plan = loaded.plan(**values)
-    except MakegoodError:
-        raise
-    except Exception as wrong:
-        raise DefinitionError(
-            f"{loaded.address} raised {type(wrong).__name__}: {wrong} ({place_of(wrong)}); nothing was submitted"
-        ) from wrong
-    code = asyncio.run(_submit(cli, plan, wait=wait, timeout=timeout, options=options))
-    click.get_current_context().exit(code)
+    return asyncio.run(_submit(cli, plan, wait=wait, timeout=timeout, options=options))
 
 
 async def _submit(
@@ -107,10 +100,7 @@ async def _submit(
         if not task.created:
             cli.note(f"task {task.id} has this key already, with the same inputs")
         if not wait:
-            if cli.json:
-                cli.out.document(made)
-            else:
-                cli.out.text(task.id)
+            cli.out.result(made, task.id)
             return exits.DONE
         if task.created and not cli.json:
             cli.note(f"task {task.id} submitted")
@@ -240,20 +230,16 @@ def list_(cli: Cli, /, *, chosen: Filter | None, before: str | None, limit: int)
     """List tasks, newest first."""
     wanted = replace(chosen or Filter(), before=None if before is None else ids.parse(before), limit=limit)
 
-    async def find() -> tuple[list[TaskView], dict[int, TaskDetail], float]:
-        async with looking(cli) as client:
-            views = await client.find(wanted)
-            for line in [] if views else await unknown_names(client, wanted):
-                cli.note(line)
-            backward = [view.id for view in views if view.state in ("error", "undoing") and not cli.json]
-            seen = [(task, await client.store.tasks.detail(task)) for task in backward]
-            return (
-                views,
-                {task: detail for task, detail in seen if detail is not None},
-                await client.store.now(),
-            )
+    async def find(client: Client) -> tuple[list[TaskView], dict[int, TaskDetail], float]:
+        views = await client.find(wanted)
+        for line in [] if views else await unknown_names(client, wanted):
+            cli.note(line)
+        backward = [view.id for view in views if view.state in ("error", "undoing") and not cli.json]
+        seen = [(task, await client.store.tasks.detail(task)) for task in backward]
+        details = {task: detail for task, detail in seen if detail is not None}
+        return views, details, await client.store.now()
 
-    found, details, now = asyncio.run(find())
+    found, details, now = looked(cli, find)
     if cli.json:
         cli.out.document([as_json.task(view) for view in found])
         return
@@ -262,7 +248,9 @@ def list_(cli: Cli, /, *, chosen: Filter | None, before: str | None, limit: int)
             ids.show(view.id), f"{view.app}.{view.workflow}", view.state,
             recent(view.created, now) if cli.out.fancy else date_time(view.created),
             shown((now if view.ended is None else view.ended) - view.created),
-            view.key, view.failure_count or None, _why(view, details.get(view.id)),
+            view.key, view.failure_count or None,
+            # Of a task that goes, or went, backward the cause includes the problem of its undo.
+            reasons(details[view.id]) if view.id in details else view.cause,
         )
         for view in found
     ]  # fmt: skip
@@ -272,37 +260,27 @@ def list_(cli: Cli, /, *, chosen: Filter | None, before: str | None, limit: int)
     cli.out.table(heads, rows, empty=empty, folds=False)
 
 
-def _why(view: TaskView, found: TaskDetail | None) -> str:
-    """Return the cause as the list shows it.
-
-    For a task that goes, or went, backward it includes the problem of its undo.
-    """
-    return view.cause if found is None else reasons(found)
-
-
 @command()
 @click.argument("task_id", metavar="ID")
 def show(cli: Cli, /, *, task_id: str) -> None:
     """Show a task with its inputs, steps and alerts."""
 
-    async def look() -> None:
-        async with looking(cli) as client:
-            task = client.task(task_id)
-            found = (
-                await client.store.tasks.detail(task.number, asked=True) or await task.status()
-            )  # raises for none
-            alerts = await client.store.alerts.views(task=task.number)
-            corrected = [act for act in reversed(await client.audit(task.number)) if act.change is not None]
-            if cli.json:
-                more = {
-                    "asked": [no_scheduler.asked_shape(found, one) for one in found.asked],
-                    "corrected": [as_json.audit(act) for act in corrected],
-                    "alerts": [*map(as_json.alert, alerts)],
-                }
-                cli.out.document({**as_json.detail(found), **more, **next_commands.shape(cli, found)})
-                return
-            nodes = {view.id: view.info.name for view in await client.store.nodes.views()}
-            now = await client.store.now()
+    async def look(client: Client) -> None:
+        task = client.task(task_id)
+        found = await client.store.tasks.detail(task.number, asked=True)
+        found = found or await task.status()  # which raises: there is none
+        alerts = await client.store.alerts.views(task=task.number)
+        corrected = [act for act in reversed(await client.audit(task.number)) if act.change is not None]
+        if cli.json:
+            more = {
+                "asked": [no_scheduler.asked_shape(found, one) for one in found.asked],
+                "corrected": [as_json.audit(act) for act in corrected],
+                "alerts": [*map(as_json.alert, alerts)],
+            }
+            cli.out.document({**as_json.detail(found), **more, **next_commands.shape(cli, found)})
+            return
+        nodes = {view.id: view.info.name for view in await client.store.nodes.views()}
+        now = await client.store.now()
         cli.out.drawing(ladder(found, now=now, nodes=nodes, unicode=cli.out.unicode))
         for what in found.unreadable:
             cli.out.text(f"{'unreadable':<14}{what}")
@@ -319,7 +297,7 @@ def show(cli: Cli, /, *, task_id: str) -> None:
         for line in next_commands.lines(cli, found):
             cli.out.text(line)
 
-    asyncio.run(look())
+    looked(cli, look)
 
 
 def _facts(found: TaskDetail) -> list[tuple[str, str]]:
@@ -347,21 +325,20 @@ def _facts(found: TaskDetail) -> list[tuple[str, str]]:
 def history(cli: Cli, /, *, task_id: str, follow: bool) -> None:
     """Show each transition with its time, and the replies that came too late."""
 
-    async def tell() -> None:
-        async with looking(cli) as client:
-            task = client.task(task_id)
-            if follow:
-                await no_scheduler.warn_of(cli, client, task)
-            events = [] if follow else [event async for event in task.events(follow=False)]
-            if not follow and cli.json:
-                cli.out.document([as_json.event(event) for event in events])
-                return
-            for event in events:
-                cli.out.drawing(event_lines(event, unicode=cli.out.unicode))
-            if follow:
-                await _stream(cli, task)
+    async def tell(client: Client) -> None:
+        task = client.task(task_id)
+        if follow:
+            await no_scheduler.warn_of(cli, client, task)
+            await _stream(cli, task)
+            return
+        events = [event async for event in task.events(follow=False)]
+        if cli.json:
+            cli.out.document([as_json.event(event) for event in events])
+            return
+        for event in events:
+            cli.out.drawing(event_lines(event, unicode=cli.out.unicode))
 
-    asyncio.run(tell())
+    looked(cli, tell)
 
 
 # -- watch ---------------------------------------------------------------------------------------------------
@@ -370,14 +347,13 @@ def history(cli: Cli, /, *, task_id: str, follow: bool) -> None:
 @command()
 @click.argument("task_id", metavar="ID")
 @timeout_option
-def watch(cli: Cli, /, *, task_id: str, timeout: float | None) -> None:
+def watch(cli: Cli, /, *, task_id: str, timeout: float | None) -> int:
     """Follow a task until it is at rest; exit with its outcome: 0 processed, 5 undone, 6 in error.
 
     At a terminal it is drawn as a ladder of its steps; in a pipe each move is a line, with --json an object.
     Ctrl-C ends only the watching.
     """
-    code = asyncio.run(_watch(cli, task_id, timeout))
-    click.get_current_context().exit(code)
+    return asyncio.run(_watch(cli, task_id, timeout))
 
 
 async def _watch(cli: Cli, task_id: str, limit: float | None) -> int:
@@ -394,10 +370,7 @@ async def _watch(cli: Cli, task_id: str, limit: float | None) -> int:
             expired = (
                 f"task {task.id} did not come to rest within {limit:g} s; the task continues, watch it again"
             )
-            raise WaitExpiredError(
-                await no_scheduler.late(client, expired),
-                task_id=task.id,
-            ) from None
+            raise WaitExpiredError(await no_scheduler.late(client, expired), task_id=task.id) from None
         found = await task.status()
     if cli.json:
         cli.out.record({"event": "end", **as_json.detail(found)})

@@ -12,6 +12,8 @@ green or cyan, steps that are taken back magenta, and those that need somebody r
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import groupby
+from operator import attrgetter
 
 from makegood.base import ids
 from makegood.base.durations import shown
@@ -121,16 +123,11 @@ def _notes(step: StepView, nodes: Mapping[int, str]) -> list[str]:
 def fold(rungs: Sequence[Rung]) -> list[Rung]:
     """Return the rungs with each run of three or more quiet steps of one state drawn as one."""
     folded: list[Rung] = []
-    run: list[Rung] = []
-    for each in [*rungs, None]:
-        if run and (each is None or each.state != run[0].state or each.state not in QUIET):
-            same = f"{run[0].name} to {run[-1].name}"
-            folded += (
-                run if len(run) < 3 else [Rung(run[0].mark, same, f"{len(run)} steps", run[0].state, "")]
-            )
-            run = []
-        if each is not None:
-            run.append(each)
+    for state, alike in groupby(rungs, key=attrgetter("state")):
+        run = list(alike)
+        if state in QUIET and len(run) > 2:
+            run = [Rung(run[0].mark, f"{run[0].name} to {run[-1].name}", f"{len(run)} steps", state, "")]
+        folded += run
     return folded
 
 

@@ -57,6 +57,14 @@ class Output:
         """Write a line of text."""
         print(visible(value), flush=True)
 
+    def result(self, document: object, *lines: str) -> None:
+        """Write the one JSON document of a command, or the same as lines of text."""
+        if self.json:
+            self.document(document)
+        else:
+            for line in lines:
+                self.text(line)
+
     def value(self, value: bytes) -> None:
         """Write a value, which is JSON, on a line of its own."""
         print(_on_stdout(value.decode()), flush=True)
