@@ -12,7 +12,6 @@ there is no answer at all.
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from types import TracebackType
 from typing import Literal, Protocol, Self
 
 
@@ -122,9 +121,7 @@ class OpenLeases(LeaseStore, Protocol):
     async def __aenter__(self) -> Self:
         """Return the store."""
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         """Close the store."""
 
 

@@ -16,7 +16,6 @@ import threading
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Coroutine, Iterator
 from concurrent.futures import CancelledError
 from functools import partial
-from types import TracebackType
 from typing import Any, Protocol, Self, TypeVar
 
 from makegood.base.durations import Duration
@@ -129,9 +128,8 @@ class _Hold:
                 await self._done.wait()
             finally:
                 self.seen.lost.set()
-                while (
-                    not self._done.is_set()
-                ):  # The work continues in its thread: nothing is released before it stops.
+                # The work continues in its thread: nothing is released before it stops.
+                while not self._done.is_set():
                     with contextlib.suppress(asyncio.CancelledError):
                         await self._done.wait()
 
@@ -171,9 +169,7 @@ class SyncElection:
         self._made, self._left = self._make(), False
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         """End what runs in other threads: first their terms, then their calls. Then close the lease store and
         the loop.
         """
@@ -258,10 +254,8 @@ class SyncElection:
             for term in terms:
                 try:
                     lead(term)
-                except (
-                    LeadershipLostError
-                ) as over:  # Raised by ``check``: the work has stopped, as it should.
-                    if over.epoch != term.epoch:
+                except LeadershipLostError as over:
+                    if over.epoch != term.epoch:  # Its own means that the work has stopped, as it should.
                         raise
 
     def stop(self) -> None:
@@ -301,9 +295,8 @@ class SyncElection:
 
         def told(*_: object) -> None:
             signal.signal(signal.SIGTERM, signal.SIG_DFL)
-            threading.Thread(
-                target=self.stop, daemon=True
-            ).start()  # This thread may be in the middle of anything.
+            # This thread may be in the middle of anything.
+            threading.Thread(target=self.stop, daemon=True).start()
 
         signal.signal(signal.SIGTERM, told)
         try:

@@ -6,7 +6,6 @@ answered, as when a cable is cut or a firewall drops a connection's state: that 
 
 import asyncio
 import contextlib
-from types import TracebackType
 from typing import Literal, Self
 
 Swallow = Literal["nothing", "requests", "replies", "everything"]
@@ -38,9 +37,7 @@ class Forwarder:
         self.port = self._server.sockets[0].getsockname()[1]
         return self
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         """Stop listening and break every connection."""
         assert self._server is not None
         self._server.close()

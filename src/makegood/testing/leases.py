@@ -19,13 +19,13 @@ A case fails with ``AssertionError``. A case that needs what your world cannot d
 import asyncio
 import secrets
 from abc import ABC, abstractmethod
-from collections.abc import Awaitable, Callable
-from contextlib import AbstractAsyncContextManager
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-from makegood.election.protocol import Grant, LeaseStore, OpenLeases
+from makegood.election.protocol import Grant, LeaseStore, LeaseView, OpenLeases
 from makegood.errors import StoreUnavailableError
 
 
@@ -109,12 +109,28 @@ async def take(store: LeaseStore, name: str, holder: str, ttl: float, nonce: str
     return await store.acquire(name, holder, nonce or f"{holder}-{secrets.token_hex(8)}", ttl)
 
 
-async def taken(store: LeaseStore, name: str, holder: str, ttl: float) -> Grant:
+async def taken(store: LeaseStore, name: str, holder: str, ttl: float, nonce: str = "") -> Grant:
     """Take a lease that must be free."""
-    grant = await take(store, name, holder, ttl)
+    grant = await take(store, name, holder, ttl, nonce)
     assert grant is not None, f"a free lease was not given to {holder}"
     assert (grant.name, grant.holder, grant.ttl) == (name, holder, ttl), f"the grant says {grant}"
     return grant
+
+
+async def read(
+    store: LeaseStore, name: str, wanted: str = "a lease that was taken is on record"
+) -> LeaseView:
+    """Read a lease that somebody took."""
+    seen = await store.read(name)
+    assert seen is not None, wanted
+    return seen
+
+
+@asynccontextmanager
+async def _two(world: LeaseWorld) -> AsyncIterator[tuple[OpenLeases, OpenLeases, str]]:
+    """Open two stores on the place, for one unused name."""
+    async with world.open() as store, world.open() as other:
+        yield store, other, world.name()
 
 
 async def ran_out(world: LeaseWorld, store: LeaseStore, name: str, ttl: float) -> None:
@@ -135,21 +151,18 @@ async def _free(world: LeaseWorld) -> None:
         assert await store.past_terms(name) == []
         grant = await taken(store, name, "a", world.ttl)
         assert grant.epoch == 1, f"the first epoch is 1, not {grant.epoch}"
-        seen = await store.read(name)
-        assert seen is not None, "a lease that is held can be read"
+        seen = await read(store, name, "a lease that is held can be read")
         assert (seen.name, seen.holder, seen.epoch, seen.ttl) == (name, "a", 1, world.ttl), f"{seen}"
         assert 0 < seen.remaining <= world.ttl * 1.05, f"{seen.remaining} s are left of {world.ttl}"
         await store.release(grant)
 
 
 async def _held(world: LeaseWorld) -> None:
-    async with world.open() as store, world.open() as other:
-        name = world.name()
+    async with _two(world) as (store, other, name):
         grant = await taken(store, name, "a", world.ttl)
         assert await take(other, name, "b", world.ttl) is None, "a held lease was given to another"
         assert await take(other, name, "a", world.ttl) is None, "the holder's name alone opened a held lease"
-        seen = await other.read(name)
-        assert seen is not None
+        seen = await read(other, name)
         assert (seen.holder, seen.epoch) == ("a", grant.epoch)
         await store.release(grant)
 
@@ -182,39 +195,33 @@ async def _race(world: LeaseWorld) -> None:
 
 
 async def _repeat(world: LeaseWorld) -> None:
-    async with world.open() as store, world.open() as other:
-        name = world.name()
-        first = await take(store, name, "a", world.ttl, "nonce-a-1")
-        assert first is not None
+    async with _two(world) as (store, other, name):
+        first = await taken(store, name, "a", world.ttl, "nonce-a-1")
         again = await take(other, name, "a", world.ttl, "nonce-a-1")
         assert again == first, f"the same nonce gave {again} after {first}"
         await store.release(first)
 
 
 async def _repeat_extends(world: LeaseWorld) -> None:
-    async with world.open() as store, world.open() as other:
-        name = world.name()
+    async with _two(world) as (store, other, name):
         await take(store, name, "a", world.ttl, "nonce-a-1")
         assert await take(other, name, "b", world.ttl) is None
         await world.elapse(world.ttl * 0.6)
         assert await take(store, name, "a", world.ttl, "nonce-a-1") is not None
         await world.elapse(world.ttl * 0.6)
-        assert await take(other, name, "b", world.ttl) is None, (
-            "a repeated take did not give the full ttl anew"
-        )
+        other_one = await take(other, name, "b", world.ttl)
+        assert other_one is None, "a repeated take did not give the full ttl anew"
 
 
 async def _expires(world: LeaseWorld) -> None:
-    async with world.open() as store, world.open() as other:
-        name = world.name()
+    async with _two(world) as (store, other, name):
         grant = await taken(store, name, "a", world.ttl)
         if world.observed:
             assert await take(other, name, "b", world.ttl) is None
         await world.elapse(world.ttl * 0.7)
         assert await take(other, name, "b", world.ttl) is None, "taken before its time was up"
         await world.elapse(world.ttl * 0.35 + world.slack)
-        seen = await other.read(name)
-        assert seen is not None
+        seen = await read(other, name)
         assert seen.holder is None or seen.remaining <= 0, f"shown as held after it ran out: {seen}"
         next_one = await take(other, name, "b", world.ttl)
         assert next_one is not None, "not taken soon after its time was up"
@@ -222,22 +229,19 @@ async def _expires(world: LeaseWorld) -> None:
 
 
 async def _renews(world: LeaseWorld) -> None:
-    async with world.open() as store, world.open() as other:
-        name = world.name()
+    async with _two(world) as (store, other, name):
         grant = await taken(store, name, "a", world.ttl)
         for _ in range(3):
             assert await take(other, name, "b", world.ttl) is None
             await world.elapse(world.ttl * 0.6)
             assert await store.renew(grant), "a lease that is held was not renewed"
         assert await take(other, name, "b", world.ttl) is None, "a renewed lease was given away"
-        seen = await store.read(name)
-        assert seen is not None
+        seen = await read(store, name)
         assert seen.epoch == grant.epoch, "a renewal changed the epoch"
 
 
 async def _late_renewal(world: LeaseWorld) -> None:
-    async with world.open() as store, world.open() as other:
-        name = world.name()
+    async with _two(world) as (store, other, name):
         grant = await taken(store, name, "a", world.ttl)
         await ran_out(world, other, name, world.ttl)
         assert not await store.renew(grant), "a lease that had expired was renewed"
@@ -245,31 +249,28 @@ async def _late_renewal(world: LeaseWorld) -> None:
 
 
 async def _superseded(world: LeaseWorld) -> None:
-    async with world.open() as store, world.open() as other:
-        name = world.name()
+    async with _two(world) as (store, other, name):
         old = await taken(store, name, "a", world.ttl)
         await ran_out(world, other, name, world.ttl)
         new = await taken(other, name, "b", world.ttl)
         assert not await store.renew(old), "a superseded grant was renewed"
         await store.release(old)
-        seen = await other.read(name)
-        assert seen is not None
+        seen = await read(other, name)
         assert (seen.holder, seen.epoch) == ("b", new.epoch), f"a superseded grant released another's: {seen}"
         assert await other.renew(new), "a superseded grant's release had an effect"
         await other.release(new)
 
 
 async def _release(world: LeaseWorld) -> None:
-    async with world.open() as store, world.open() as other:
-        name, last = world.name(), 0
+    async with _two(world) as (store, other, name):
+        last = 0
         for holder in ("a", "b", "a", "c"):
             grant = await taken(store, name, holder, world.ttl)
             assert grant.epoch == last + 1, f"epoch {grant.epoch} after {last}: it must rise by one"
             last = grant.epoch
             await store.release(grant)
             await store.release(grant)
-            seen = await other.read(name)
-            assert seen is not None, "a released lease is still on record"
+            seen = await read(other, name, "a released lease is still on record")
             assert (seen.holder, seen.epoch) == (None, last), f"after the release {seen}"
             assert not await store.renew(grant), "a released grant was renewed"
 
@@ -287,30 +288,26 @@ async def _release_by_nonce(world: LeaseWorld) -> None:
 async def _released_nonce(world: LeaseWorld) -> None:
     async with world.open() as store:
         name = world.name()
-        first = await take(store, name, "a", world.ttl, "nonce-a-1")
-        assert first is not None
+        first = await taken(store, name, "a", world.ttl, "nonce-a-1")
         await store.release(first)
-        again = await take(store, name, "a", world.ttl, "nonce-a-1")
-        assert again is not None
+        again = await taken(store, name, "a", world.ttl, "nonce-a-1")
         assert again.epoch == first.epoch + 1, "a released grant came back under its old epoch"
         await store.release(again)
 
 
 async def _holders_ttl(world: LeaseWorld) -> None:
-    async with world.open() as store, world.open() as other:
-        name, short = world.name(), world.ttl
+    async with _two(world) as (store, other, name):
+        short = world.ttl
         await taken(store, name, "a", short * 3)
         assert await take(other, name, "b", short) is None
         await world.elapse(short * 1.5 + world.slack)
         assert await take(other, name, "b", short) is None, "the reader's ttl ruled, not the holder's"
-        seen = await other.read(name)
-        assert seen is not None
+        seen = await read(other, name)
         assert seen.ttl == short * 3, f"the record says ttl {seen.ttl}, the holder said {short * 3}"
 
 
 async def _history(world: LeaseWorld) -> None:
-    async with world.open() as store, world.open() as other:
-        name = world.name()
+    async with _two(world) as (store, other, name):
         one = await taken(store, name, "a", world.ttl)
         await store.release(one)
         await taken(store, name, "b", world.ttl)
@@ -339,15 +336,13 @@ async def _restart(world: LeaseWorld) -> None:
         await store.release(before)
         await world.restart()
     async with world.open() as store:
-        seen = await store.read(name)
-        assert seen is not None, "the record did not survive a restart"
+        await read(store, name, "the record did not survive a restart")
         after = await taken(store, name, "b", world.ttl)
         assert after.epoch > before.epoch, f"epoch {after.epoch} after {before.epoch} and a restart"
 
 
 async def _recycle(world: LeaseWorld) -> None:
-    async with world.open() as store, world.open() as other:
-        name = world.name()
+    async with _two(world) as (store, other, name):
         grant = await taken(store, name, "a", world.ttl * 3)
         await world.recycle()
         assert await answered(lambda: take(other, name, "b", world.ttl)) is None, "lost with the connection"
@@ -365,8 +360,8 @@ async def answered(call: Callable[[], Awaitable[Any]]) -> Any:
 
 
 async def _cancelled(world: LeaseWorld) -> None:
-    async with world.open() as store, world.open() as other:
-        name, long = world.name(), min(world.ttl * 10, world.longest)
+    async with _two(world) as (store, other, name):
+        long = min(world.ttl * 10, world.longest)
         for n in range(world.rounds):
             nonce = f"cancelled-{n}"
             going = asyncio.ensure_future(store.acquire(name, "a", nonce, long))

@@ -18,7 +18,7 @@ import contextlib
 import json
 import logging
 import socket
-from collections.abc import Mapping, Sequence
+from collections.abc import Coroutine, Mapping, Sequence
 from typing import Any, cast, get_args
 
 from makegood.base.accepted_connections import AT_A_TIME, Connections, queue_more
@@ -152,9 +152,8 @@ class TcpTransport:
         tasks = list(self._tasks)
         for task in tasks:
             task.cancel()
-        await asyncio.gather(
-            *tasks, *self._serving, return_exceptions=True
-        )  # these end with their connections
+        # Those that serve end with their connections.
+        await asyncio.gather(*tasks, *self._serving, return_exceptions=True)
         self._unsent.clear()
 
     async def send(self, to: str, message: Message) -> None:
@@ -162,9 +161,7 @@ class TcpTransport:
         queue = self._unsent.get(to)
         if queue is None:
             queue = self._unsent[to] = asyncio.Queue(MOST_UNSENT)
-            task = asyncio.get_running_loop().create_task(self._deliver(to, queue), name=f"messages to {to}")
-            self._tasks.add(task)
-            task.add_done_callback(self._tasks.discard)
+            self._begin(self._deliver(to, queue), f"messages to {to}")
         if queue.full():
             queue.get_nowait()
         queue.put_nowait(encode(self._me, message))
@@ -199,9 +196,8 @@ class TcpTransport:
     async def _connected(self, to: str) -> asyncio.StreamWriter:
         reader, writer = await asyncio.open_connection(*self._addresses[to], limit=LIMIT)
         writer.transport.set_write_buffer_limits(high=LIMIT)
-        if hasattr(
-            socket, "TCP_USER_TIMEOUT"
-        ):  # Otherwise the kernel retries for minutes, and then old news arrives.
+        # Otherwise the kernel retries for minutes, and then old news arrives.
+        if hasattr(socket, "TCP_USER_TIMEOUT"):
             limit = int(_UNHEARD * self._timeout * 1000)
             writer.get_extra_info("socket").setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, limit)
 
@@ -214,10 +210,13 @@ class TcpTransport:
                     pass
             writer.transport.abort()
 
-        task = asyncio.get_running_loop().create_task(watched(), name=f"end of the messages to {to}")
+        self._begin(watched(), f"end of the messages to {to}")
+        return writer
+
+    def _begin(self, work: Coroutine[Any, Any, None], name: str) -> None:
+        task = asyncio.get_running_loop().create_task(work, name=name)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
-        return writer
 
     # -- in ----------------------------------------------------------------------------------------
 
@@ -245,13 +244,8 @@ class TcpTransport:
             self.refused += 1
             more = self._sparing.due(asyncio.get_running_loop().time())
             if more is not None:
-                log.warning(
-                    "%s refuses a message from %s: %s%s",
-                    self._me,
-                    writer.get_extra_info("peername"),
-                    wrong,
-                    more,
-                )
+                who = writer.get_extra_info("peername")
+                log.warning("%s refuses a message from %s: %s%s", self._me, who, wrong, more)
         finally:
             self._serving.discard(task)
             self._incoming.leave(transport)

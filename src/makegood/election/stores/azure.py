@@ -12,6 +12,7 @@ process's own clock judges, counted from before its last request.
 The SDK's own retries and time-outs (minutes, where a lease lasts seconds) are switched off.
 """
 
+import contextlib
 import math
 import uuid
 import zlib
@@ -25,14 +26,7 @@ from typing import Any
 from urllib.parse import quote, unquote, urlsplit
 
 from azure.core import MatchConditions
-from azure.core.exceptions import (
-    AzureError,
-    ClientAuthenticationError,
-    HttpResponseError,
-    ResourceExistsError,
-    ResourceModifiedError,
-    ResourceNotFoundError,
-)
+from azure.core import exceptions as failed
 from azure.storage.blob import BlobProperties
 from azure.storage.blob.aio import BlobClient, BlobLeaseClient, ContainerClient
 
@@ -122,7 +116,7 @@ class AzureLeases(RemoteLeases):
         key = _lease_id(nonce)
         try:
             await BlobLeaseClient(blob, lease_id=key).acquire(lease_duration=math.ceil(ttl))
-        except HttpResponseError as refused:
+        except failed.HttpResponseError as refused:
             if _is_held(refused):
                 return None
             self._empty.discard(name)
@@ -133,7 +127,7 @@ class AzureLeases(RemoteLeases):
             record = Record.taken(record, Grant(name, holder, nonce, 0, ttl), self._clock.wall())
             try:
                 await self._write(blob, record, found.etag, key)
-            except (ResourceModifiedError, ResourceNotFoundError):
+            except (failed.ResourceModifiedError, failed.ResourceNotFoundError):
                 return None  # The lease was broken meanwhile, and taken.
         elif (record.holder, record.ttl) != (holder, ttl):
             record = replace(record, holder=holder, ttl=ttl)
@@ -148,7 +142,7 @@ class AzureLeases(RemoteLeases):
         sent = self._sent.now()
         try:
             await BlobLeaseClient(self._blob(grant.name), lease_id=_lease_id(grant.nonce)).renew()
-        except HttpResponseError as refused:
+        except failed.HttpResponseError as refused:
             if not _is_lost(refused):
                 raise
             self._sent.over(grant.nonce)
@@ -166,8 +160,8 @@ class AzureLeases(RemoteLeases):
             if record is not None and record.nonce == grant.nonce:
                 await self._write(blob, record.freed(self._clock.wall()), found.etag, key)
             await BlobLeaseClient(blob, lease_id=key).release()
-        except HttpResponseError as refused:
-            if not _is_lost(refused) and not isinstance(refused, ResourceModifiedError):
+        except failed.HttpResponseError as refused:
+            if not _is_lost(refused) and not isinstance(refused, failed.ResourceModifiedError):
                 raise
 
     async def look(self, name: str) -> LeaseView | None:
@@ -176,7 +170,7 @@ class AzureLeases(RemoteLeases):
         """
         try:
             found = await self._blob(name).get_blob_properties()
-        except ResourceNotFoundError:
+        except failed.ResourceNotFoundError:
             return None
         record = self._record(found)
         if record is None:
@@ -191,7 +185,7 @@ class AzureLeases(RemoteLeases):
         """Read the terms in the metadata."""
         try:
             record = self._record(await self._blob(name).get_blob_properties())
-        except ResourceNotFoundError:
+        except failed.ResourceNotFoundError:
             return []
         return [] if record is None else record.past[:limit]
 
@@ -207,7 +201,7 @@ class AzureLeases(RemoteLeases):
         async def broken() -> float:
             try:
                 return float(await BlobLeaseClient(self._blob(name)).break_lease(lease_break_period=wait))
-            except HttpResponseError as refused:
+            except failed.HttpResponseError as refused:
                 if not _is_lost(refused):
                     raise
                 return 0.0
@@ -226,11 +220,10 @@ class AzureLeases(RemoteLeases):
     def meaning(self, fault: Exception) -> MakegoodError | None:
         """Separate faults that can never work from those that may pass."""
         why = str(fault).partition("\n")[0]
-        if isinstance(fault, ClientAuthenticationError):
+        barred = isinstance(fault, failed.HttpResponseError) and fault.status_code in (400, 401, 403)
+        if barred or isinstance(fault, failed.ClientAuthenticationError):
             return self.wrong(why)
-        if isinstance(fault, HttpResponseError) and fault.status_code in (400, 401, 403):
-            return self.wrong(why)
-        return self.unavailable(why) if isinstance(fault, AzureError | OSError) else None
+        return self.unavailable(why) if isinstance(fault, failed.AzureError | OSError) else None
 
     def _blob(self, name: str) -> BlobClient:
         if any(part in ("", ".", "..") for part in name.split("/")) or name.endswith("."):
@@ -247,14 +240,14 @@ class AzureLeases(RemoteLeases):
         """
         try:
             self._record(await blob.get_blob_properties())
-        except ResourceNotFoundError as missing:
+        except failed.ResourceNotFoundError as missing:
             if _code(missing) == "ContainerNotFound":
                 await self._made_container()
             try:
                 await blob.upload_blob(b"", overwrite=False)
-            except ResourceExistsError:
+            except failed.ResourceExistsError:
                 return True  # Another process created it at the same moment.
-            except HttpResponseError as leased:
+            except failed.HttpResponseError as leased:
                 if not _is_held(leased) and leased.status_code != 412:
                     raise
             return False
@@ -262,10 +255,8 @@ class AzureLeases(RemoteLeases):
 
     async def _made_container(self) -> None:
         assert self._client is not None
-        try:
+        with contextlib.suppress(failed.ResourceExistsError):
             await self._client.create_container()
-        except ResourceExistsError:
-            return
 
     def _record(self, found: BlobProperties) -> Record | None:
         """Return the record in the metadata; None: nothing yet. Raises ``ConfigError`` for a blob with
@@ -290,9 +281,8 @@ class AzureLeases(RemoteLeases):
             record = replace(record, past=record.past[:-1])
             told = b64encode(zlib.compress(record.encoded()))
         seen = {"makegood": told.decode(), "epoch": str(record.epoch), "holder": quote(record.holder or "")}
-        await blob.set_blob_metadata(
-            seen, lease=lease, etag=etag, match_condition=MatchConditions.IfNotModified
-        )
+        same = MatchConditions.IfNotModified
+        await blob.set_blob_metadata(seen, lease=lease, etag=etag, match_condition=same)
 
 
 def _lease_id(nonce: str) -> str:
@@ -300,18 +290,18 @@ def _lease_id(nonce: str) -> str:
     return str(uuid.uuid5(_NONCES, nonce))
 
 
-def _code(fault: HttpResponseError) -> str:
+def _code(fault: failed.HttpResponseError) -> str:
     code = getattr(fault, "error_code", None)
     return str(getattr(code, "value", code) or "")
 
 
-def _is_held(fault: HttpResponseError) -> bool:
+def _is_held(fault: failed.HttpResponseError) -> bool:
     return fault.status_code == 409 and _code(fault).startswith("Lease")
 
 
-def _is_lost(fault: HttpResponseError) -> bool:
+def _is_lost(fault: failed.HttpResponseError) -> bool:
     """Whether the lease is not, or no longer, ours."""
-    return isinstance(fault, ResourceNotFoundError) or _code(fault).startswith("Lease")
+    return isinstance(fault, failed.ResourceNotFoundError) or _code(fault).startswith("Lease")
 
 
 def _token() -> Any:

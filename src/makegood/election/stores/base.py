@@ -1,7 +1,6 @@
 """What all lease stores have in common: ``async with`` closes them, and a ttl is a number of seconds."""
 
 import math
-from types import TracebackType
 from typing import Self
 
 from makegood.errors import ConfigError
@@ -28,8 +27,6 @@ class Closing:
         """Return the store; it connects when it is first used."""
         return self
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         """Close the store."""
         await self.close()

@@ -109,10 +109,9 @@ class ObservedLeases(RemoteLeases):
             wanted = self._wanted(name, found, Grant(name, holder, nonce, 0, ttl))
             if wanted is None:
                 return None
-            if await self._written(
-                wanted, Grant(name, holder, nonce, wanted.epoch, ttl), found and found[1], sent
-            ):
-                return Grant(name, holder, nonce, wanted.epoch, ttl)
+            grant = Grant(name, holder, nonce, wanted.epoch, ttl)
+            if await self._written(wanted, grant, found and found[1], sent):
+                return grant
         return None  # Others were quicker each time.
 
     async def extend(self, grant: Grant) -> bool:

@@ -21,10 +21,9 @@ from makegood.base.clock import Clock
 from makegood.base.durations import Duration
 from makegood.base.urls import masked
 from makegood.election.protocol import Grant, LeaseView, PastTerm
-from makegood.election.stores.calls import RemoteLeases
 from makegood.election.stores.compare_and_set import Record
-from makegood.election.stores.http import FAULTS, Http
-from makegood.errors import ConfigError, MakegoodError
+from makegood.election.stores.http import Http, HttpLeases
+from makegood.errors import ConfigError
 
 PREFIX = "makegood/election"
 
@@ -53,7 +52,7 @@ class _Kept:
     """The etcd lease of the held key; "0": there is none."""
 
 
-class EtcdLeases(RemoteLeases):
+class EtcdLeases(HttpLeases):
     """A lease store on an etcd cluster.
 
     ``servers``: such as ``http://host:2379``; ``login``: user and password; ``clock``: for dates that people
@@ -89,11 +88,8 @@ class EtcdLeases(RemoteLeases):
                 continue  # It ran out at this very moment.
             record = Record.taken(kept.record, Grant(name, holder, nonce, 0, ttl), self._clock.wall())
             lease = str((await self._ask("lease/grant", {"TTL": math.ceil(ttl)}))["ID"])
-            puts = [
-                self._put(name, "held", nonce.encode(), lease),
-                self._put(name, "record", record.encoded()),
-            ]
-            if await self._changed(name, kept, puts):
+            held = self._put(name, "held", nonce.encode(), lease)
+            if await self._changed(name, kept, [held, self._put(name, "record", record.encoded())]):
                 return Grant(name, holder, nonce, record.epoch, ttl)
             await self._ask("lease/revoke", {"ID": lease})
         return None  # Others were quicker each time.
@@ -137,18 +133,10 @@ class EtcdLeases(RemoteLeases):
         record = (await self._kept(name)).record
         return [] if record is None else record.past[:limit]
 
-    async def disconnect(self) -> None:
-        """Close the connections."""
-        await self._http.drop()
-
-    def meaning(self, fault: Exception) -> MakegoodError | None:
-        """Any fault of the connection may pass."""
-        return self.unavailable(fault) if isinstance(fault, FAULTS) else None
-
     def broken(self) -> None:
         """Use another server next time."""
         self._token = ""
-        self.later(self._http.drop())
+        super().broken()
 
     # -- the gateway -------------------------------------------------------------------------------
 
@@ -156,9 +144,8 @@ class EtcdLeases(RemoteLeases):
         return b64encode(f"{self._prefix}/{name}/{what}".encode()).decode()
 
     def _put(self, name: str, what: str, value: bytes, lease: str = "0") -> dict[str, Any]:
-        return {
-            "requestPut": {"key": self._key(name, what), "value": b64encode(value).decode(), "lease": lease}
-        }
+        put = {"key": self._key(name, what), "value": b64encode(value).decode(), "lease": lease}
+        return {"requestPut": put}
 
     async def _kept(self, name: str) -> _Kept:
         """Read both keys at one moment, as the majority of the cluster has them."""
@@ -179,15 +166,9 @@ class EtcdLeases(RemoteLeases):
             held |= {"target": "VALUE", "value": b64encode(kept.nonce.encode()).decode()}
         else:
             held |= {"target": "CREATE", "create_revision": "0"}
-        record = {
-            "key": self._key(name, "record"),
-            "result": "EQUAL",
-            "target": "MOD",
-            "mod_revision": kept.version,
-        }
-        return bool(
-            (await self._ask("kv/txn", {"compare": [held, record], "success": puts})).get("succeeded")
-        )
+        record = {"key": self._key(name, "record"), "result": "EQUAL", "target": "MOD", "mod_revision": kept.version}  # fmt: skip
+        told = await self._ask("kv/txn", {"compare": [held, record], "success": puts})
+        return bool(told.get("succeeded"))
 
     async def _alive(self, lease: str) -> bool:
         """Restart the time of an etcd lease; False: it has run out."""
@@ -196,10 +177,8 @@ class EtcdLeases(RemoteLeases):
 
     async def _ask(self, what: str, body: dict[str, Any]) -> dict[str, Any]:
         if self._login is not None and not self._token:
-            told = await self._asked(
-                "auth/authenticate", {"name": self._login[0], "password": self._login[1]}, {}
-            )
-            self._token = told["token"]
+            user = {"name": self._login[0], "password": self._login[1]}
+            self._token = (await self._asked("auth/authenticate", user, {}))["token"]
         return await self._asked(what, body, {"authorization": self._token} if self._token else {})
 
     async def _asked(self, what: str, body: dict[str, Any], headers: dict[str, str]) -> dict[str, Any]:

@@ -4,10 +4,14 @@ import asyncio
 import contextlib
 import json
 import ssl
+from abc import ABC
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 import httpx2
+
+from makegood.election.stores.calls import RemoteLeases
+from makegood.errors import MakegoodError
 
 _CLOSE = 1.0
 
@@ -45,10 +49,9 @@ class Http:
         told = {"content-type": "application/json", **(headers or {})}
         answer = await self._client.request(method, server + path, content=content, headers=told)
         lines = answer.text.strip().splitlines()
+        last = answer.text if len(lines) < 2 else lines[-1]
         try:
-            return answer.status_code, json.loads(
-                answer.text if len(lines) < 2 else lines[-1]
-            ) if lines else {}
+            return answer.status_code, json.loads(last) if lines else {}
         except ValueError:
             return answer.status_code, {"message": answer.text[:200]}
 
@@ -60,3 +63,21 @@ class Http:
             with contextlib.suppress(TimeoutError, *FAULTS):
                 async with asyncio.timeout(_CLOSE):
                     await client.aclose()
+
+
+class HttpLeases(RemoteLeases, ABC):
+    """A lease store whose server speaks JSON over HTTP."""
+
+    _http: Http
+
+    async def disconnect(self) -> None:
+        """Close the connections."""
+        await self._http.drop()
+
+    def meaning(self, fault: Exception) -> MakegoodError | None:
+        """Any fault of the connection may pass."""
+        return self.unavailable(fault) if isinstance(fault, FAULTS) else None
+
+    def broken(self) -> None:
+        """Reconnect at the next call, to another server if there is one."""
+        self.later(self._http.drop())

@@ -22,8 +22,8 @@ from makegood.base.clock import Clock
 from makegood.base.durations import Duration
 from makegood.base.urls import masked
 from makegood.election.stores.compare_and_set import ObservedLeases, Record, Version
-from makegood.election.stores.http import FAULTS, Http
-from makegood.errors import ConfigError, MakegoodError
+from makegood.election.stores.http import Http, HttpLeases
+from makegood.errors import ConfigError
 
 ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")
 ANNOTATION = "makegood/lease"
@@ -32,7 +32,7 @@ _NAME = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
 _CONFLICT, _NOT_FOUND = 409, 404
 
 
-class KubernetesLeases(ObservedLeases):
+class KubernetesLeases(HttpLeases, ObservedLeases):
     """A lease store in a ``namespace`` behind the API server ``server``.
 
     ``token``: a file with the bearer's token; ``authority``: a file with the server's certificate authority;
@@ -49,11 +49,8 @@ class KubernetesLeases(ObservedLeases):
         authority: Path | None = None,
         timeout: Duration = 5,
     ) -> None:
-        super().__init__(
-            f"the leases in Kubernetes at {masked(server).partition('://')[2]}, namespace {namespace}",
-            clock=clock,
-            timeout=timeout,
-        )
+        where = f"the leases in Kubernetes at {masked(server).partition('://')[2]}, namespace {namespace}"
+        super().__init__(where, clock=clock, timeout=timeout)
         self._token = token
         self._path = f"/apis/coordination.k8s.io/v1/namespaces/{namespace}/leases"
         self._namespace = namespace
@@ -107,18 +104,6 @@ class KubernetesLeases(ObservedLeases):
         self._found[name] = told["metadata"]
         return told["metadata"]["resourceVersion"]
 
-    async def disconnect(self) -> None:
-        """Close the connections."""
-        await self._http.drop()
-
-    def meaning(self, fault: Exception) -> MakegoodError | None:
-        """Any fault of the connection may pass."""
-        return self.unavailable(fault) if isinstance(fault, FAULTS) else None
-
-    def broken(self) -> None:
-        """Reconnect at the next call."""
-        self.later(self._http.drop())
-
     def _spec(self, record: Record) -> dict[str, Any]:
         """Return what people see; the last holder of a free lease is in the annotation."""
         return {
@@ -134,7 +119,7 @@ class KubernetesLeases(ObservedLeases):
             except OSError as unread:
                 raise self.wrong(f"{self._token}: {unread}") from unread
         status, told = await self._http.ask(method, path, body, headers)
-        if status in (200, 201, _NOT_FOUND) or (status == _CONFLICT):
+        if status in (200, 201, _NOT_FOUND, _CONFLICT):
             return status, told
         why = f"status {status}, {told.get('message') or 'without a reason'}"
         if status in (400, 403, 405, 415, 422):  # Not 401: a token may be rotated at this moment.

@@ -65,6 +65,7 @@ create table if not exists {SCHEMA}.term (
 _DURABLE = (
     "select set_config('synchronous_commit', 'on', false) where current_setting('synchronous_commit') = 'off'"
 )
+_WRONG = (pg.InvalidCatalogNameError, pg.InsufficientPrivilegeError, pg.UndefinedObjectError)
 _GONE = (OSError, asyncpg.PostgresConnectionError, asyncpg.InterfaceError, pg.InternalClientError)
 
 
@@ -151,12 +152,7 @@ class PostgresLeases(Closing):
 
     def fence(self, grant: Grant) -> Fence:
         """Return the statement that checks the grant in a transaction on the same database."""
-        values: dict[str, str | int | float] = {
-            "name": grant.name,
-            "nonce": grant.nonce,
-            "epoch": grant.epoch,
-        }
-        return Fence("postgresql", _FENCE, values)
+        return Fence("postgresql", _FENCE, {"name": grant.name, "nonce": grant.nonce, "epoch": grant.epoch})
 
     async def close(self) -> None:
         """Close the connections."""
@@ -229,11 +225,7 @@ class PostgresLeases(Closing):
                 raise StoreUnavailableError(f"{self._where}: {str(lost) or type(lost).__name__}") from lost
             except pg.InvalidAuthorizationSpecificationError as barred:
                 raise ConfigError(f"{self._where}: {barred}") from None
-            except (
-                pg.InvalidCatalogNameError,
-                pg.InsufficientPrivilegeError,
-                pg.UndefinedObjectError,
-            ) as wrong:
+            except _WRONG as wrong:
                 raise ConfigError(f"{self._where}: {wrong}") from wrong
             except asyncpg.PostgresError as fault:
                 line.drop()
@@ -242,9 +234,9 @@ class PostgresLeases(Closing):
     async def _dialled(self, line: _Line) -> Connection:
         if line.connection is not None and not line.connection.is_closed():
             return line.connection
-        wait = f"{max(1, round(self._timeout * 500))}ms"
-        settings: dict[str, str] = {
-            "lock_timeout": wait,
+        settings = {
+            "application_name": session_name("election"),
+            "lock_timeout": f"{max(1, round(self._timeout * 500))}ms",
             "statement_timeout": f"{round(self._timeout * 1000)}ms",
         }
         try:
@@ -253,7 +245,7 @@ class PostgresLeases(Closing):
                 timeout=self._timeout,
                 statement_cache_size=0,  # Prepared statements do not survive a pooler.
                 target_session_attrs=SessionAttribute.read_write,
-                server_settings={"application_name": session_name("election"), **settings},
+                server_settings=settings,
             )
         except (ValueError, OverflowError, *_GONE, asyncpg.PostgresError) as fault:
             raise refused(

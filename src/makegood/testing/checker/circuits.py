@@ -92,15 +92,14 @@ class OpenMeansShut(Rule):
         found.canaries.clear()
 
     def _called(self, event: Event, world: HistoryState) -> None:
-        whose = world.keys.get(event["key"])
-        asked = None if whose is None else world.task(whose[0]).step(whose[1]).asked.get(event["attempt"])
-        plan = None if whose is None else world.task(whose[0]).plans.get(whose[1])
-        if whose is None or asked is None or plan is None:
+        if (whose := world.keys.get(event["key"])) is None:
             return
-        circuit = self._of(event.node, plan.agent)
-        if circuit is None:
+        task, idx = world.task(whose[0]), whose[1]
+        asked, plan = task.step(idx).asked.get(event["attempt"]), task.plans.get(idx)
+        circuit = None if plan is None else self._of(event.node, plan.agent)
+        if asked is None or plan is None or circuit is None:
             return
-        attempt = (whose[0], whose[1], event["attempt"])
+        attempt = (task.id, idx, event["attempt"])
         circuit.flying.setdefault(attempt, event)
         if circuit.event["state"] not in ("open", "half-open") or not _taken_since(asked, circuit.event):
             return
@@ -119,21 +118,17 @@ class OpenMeansShut(Rule):
         circuit.tried[attempt] = circuit.event
 
     def _of(self, node: str, agent: str) -> _Circuit | None:
-        return next(
-            (
-                found
-                for (of, address), found in self._circuits.items()
-                if of == node and address.endswith(f"/{agent}")
-            ),
-            None,
-        )
+        for (of, address), found in self._circuits.items():
+            if of == node and address.endswith(f"/{agent}"):
+                return found
+        return None
 
     def _answered(self, event: Event, world: HistoryState) -> None:
         """Follow what an answer says about its circuit: it counts as one even if the action called no
         service.
         """
-        attempt, task = (event.task, event["idx"], event["attempt"]), world.task(event.task)
-        asked, plan = task.step(event["idx"]).asked.get(event["attempt"]), task.plans.get(event["idx"])
+        attempt = (event.task, event["idx"], event["attempt"])
+        asked, plan = world.asked(event), world.task(event.task).plans.get(event["idx"])
         circuit = None if plan is None else self._of(event.node, plan.agent)
         if circuit is None or asked is None:
             return

@@ -55,9 +55,7 @@ class OneOwner(Rule):
             )
 
     def _taken(self, event: Event, world: HistoryState) -> None:
-        task = world.task(event.task)
-        asked = task.step(event["idx"]).asked.get(event["attempt"])
-        name = task.name(event["idx"])
+        asked, name = world.asked(event), world.task(event.task).name(event["idx"])
         if asked is None:
             self.wrong(
                 f"attempt {event['attempt']} of {name} was taken {when(event)}, which no commit had handed out"
@@ -142,7 +140,7 @@ class CountedOnce(Rule):
                 self.wrong(f"the lock of a task that nobody held was freed {when(event)}")
             return
         idx, attempt = event["idx"], event["attempt"]
-        name, asked = task.name(idx), task.step(idx).asked.get(attempt)
+        name, asked = task.name(idx), world.asked(event)
         if asked is None:
             self.wrong(f"attempt {attempt} of {name} was judged {when(event)}, which was never handed out")
             return
@@ -170,8 +168,7 @@ class CountedOnce(Rule):
 
     def _too_early(self, event: Event, asked: Dispatch, name: str) -> None:
         """Whoever takes a request has its whole time, in true time; an extension only adds to it."""
-        within = asked.taken.fields.get("within") if asked.taken is not None else None
-        if asked.taken is None or within is None:
+        if asked.taken is None or (within := asked.taken.fields.get("within")) is None:
             return
         had = event.at - asked.taken.at
         if had < within - EPSILON:

@@ -130,6 +130,12 @@ class TaskNow:
         """Whether the plan says that the rules do this step themselves."""
         return idx in self.plans and self.plans[idx].kind != "action"
 
+    def free(self) -> None:
+        """Nobody holds it any more; if it was under way, another Scheduler claims it."""
+        self.owner = None
+        if self.state in ("processing", "undoing"):
+            self.state = "pending"
+
     def before(self, idx: int) -> list[int]:
         """Return the steps that a step waits for; a ``gather`` waits for every item of its ``each`` as
         well.
@@ -186,6 +192,10 @@ class HistoryState:
         if number not in self.tasks:
             self.tasks[number] = TaskNow(number)
         return self.tasks[number]
+
+    def asked(self, event: Event) -> Dispatch | None:
+        """Return the hand-out that an event is about; None if no commit had handed it out."""
+        return self.task(event.task).step(event["idx"]).asked.get(event["attempt"])
 
     def standing(self, task: int, idx: int) -> dict[int, int]:
         """Return how many effects of a step are in place, by round, as far as services reported."""
@@ -258,11 +268,9 @@ def _claimed(world: HistoryState, event: Event) -> None:
 
 
 def _accepted(world: HistoryState, event: Event) -> None:
-    task = world.task(event.task)
-    found = task.step(event["idx"]).asked.get(event["attempt"])
-    if found is not None:
+    if (found := world.asked(event)) is not None:
         found.answered = found.answered or event
-        task.fresh[event["idx"]] = event["reply"]
+        world.task(event.task).fresh[event["idx"]] = event["reply"]
 
 
 def _act(world: HistoryState, event: Event) -> None:
@@ -309,41 +317,32 @@ def _sent(world: HistoryState, event: Event) -> None:
 
 
 def _taken(world: HistoryState, event: Event) -> None:
-    found = world.task(event.task).step(event["idx"]).asked.get(event["attempt"])
-    if found is not None:
+    if (found := world.asked(event)) is not None:
         found.by, found.taken = event["by"], event
 
 
 def _given_back(world: HistoryState, event: Event) -> None:
-    found = world.task(event.task).step(event["idx"]).asked.get(event["attempt"])
-    if found is not None:
+    if (found := world.asked(event)) is not None:
         found.by, found.taken, found.local = None, None, False
 
 
 def _withdrawn(world: HistoryState, event: Event) -> None:
-    found = world.task(event.task).step(event["idx"]).asked.get(event["attempt"])
-    if found is not None:
+    if (found := world.asked(event)) is not None:
         found.withdrawn = found.withdrawn or event
 
 
 def _judged(world: HistoryState, event: Event) -> None:
-    found = world.task(event.task).step(event["idx"]).asked.get(event["attempt"])
-    if found is not None:
+    if (found := world.asked(event)) is not None:
         found.judged = found.judged or event
 
 
 def _released(world: HistoryState, event: Event) -> None:
-    task = world.task(event.task)
-    task.owner = None
-    if task.state in ("processing", "undoing"):
-        task.state = "pending"
+    world.task(event.task).free()
 
 
 def _restored(world: HistoryState, _event: Event) -> None:
     for task in world.tasks.values():
-        task.owner = None
-        if task.state in ("processing", "undoing"):
-            task.state = "pending"
+        task.free()
     for lease in world.leases.values():
         lease.held = False
 

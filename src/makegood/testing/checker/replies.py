@@ -26,8 +26,7 @@ class OneCompletion(Rule):
     def before(self, event: Event, world: HistoryState) -> None:
         """Check whether such a reply was accepted before."""
         task, idx = world.task(event.task), event["idx"]
-        asked = task.step(idx).asked.get(event["attempt"])
-        if asked is None:
+        if (asked := world.asked(event)) is None:
             return  # I3 reports it.
         self.saw()
         if asked.answered is not None:

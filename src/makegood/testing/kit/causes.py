@@ -32,10 +32,7 @@ def what_is_wrong(stage: Stage, outcome: Outcome) -> list[str]:
     """Return what is wrong with a world, the plainest finding first; empty if nothing is."""
     if stage.piled is not None:
         return [piled(stage, stage.piled)]  # The world was stopped midway: no other finding means anything.
-    told: list[str] = []
-    found_out = False
-    for service in stage.services.values():
-        told += _of_service(service, outcome)
+    told = [finding for service in stage.services.values() for finding in _of_service(service, outcome)]
     found_out = bool(told)
     for task, found in outcome.at_rest.items():
         if stage.raised is not None and found.state == "error":
@@ -189,11 +186,9 @@ def _why_gone(task: int, done: list[Heard], undone: list[Heard]) -> str:
         return "the action returned without having it done: it asked the service only in part of the cases, or kept an answer of its own."
     if undone:
         by = undone[-1]
-        whose = (
-            ""
-            if by.task == task
-            else f" of another task, {show(by.task)}, which named its answer: are the answers unique?"
-        )
+        whose = f" of another task, {show(by.task)}, which named its answer: are the answers unique?"
+        if by.task == task:
+            whose = ""
         return f"it was taken back at {by.at:.3f} s by the undo of step {by.step}{whose}"
     return "it was taken back by something that is no undo of this step."
 
@@ -206,13 +201,7 @@ def shown(stage: Stage) -> str:
         if event.kind not in _DULL and not (event.kind == "store" and event["outcome"] == "committed")
     ]
     lines = timeline(History(events=events)).splitlines()
-    cut = (
-        lines
-        if len(lines) <= _MOST_LINES
-        else [
-            *lines[: _MOST_LINES // 2],
-            f"... {len(lines) - _MOST_LINES} lines",
-            *lines[-_MOST_LINES // 2 :],
-        ]
-    )
-    return "\n".join(f"{'>>' if _TWICE.search(line) else '  '} {line}" for line in cut)
+    if len(lines) > _MOST_LINES:
+        half = _MOST_LINES // 2
+        lines[half:-half] = [f"... {len(lines) - _MOST_LINES} lines"]
+    return "\n".join(f"{'>>' if _TWICE.search(line) else '  '} {line}" for line in lines)

@@ -113,15 +113,10 @@ def crash_everywhere(
             return
         asked = settings.of(KINDS)
         proof.everywhere(started, asked or chosen, at_most)
-        if not settings.narrows:
-            proof.all_were_called()
-        if settings.seed is not None:
-            proof.say(f"it held at every point under seed {started}, with {proof.played:,} worlds")
-        _say_what_struck(proof, settings, asked, chosen)
+        held = f"it held at every point under seed {started}, with {proof.played:,} worlds"
+        _held(proof, settings, held, asked, chosen)
 
-    def decorate(test: Callable[..., Awaitable[object]]) -> Decorated:
-        return _decorated(test, prove, "crash_everywhere")
-
+    decorate = functools.partial(_decorated, prove=prove, name="crash_everywhere")
     return decorate if test is None else decorate(test)
 
 
@@ -174,49 +169,40 @@ def simulate(
         proof.attempts, proof.fails = attempts, fails
         numbers = range(settings.seeds or seeds) if settings.seed is None else (settings.seed,)
         proof.storms(numbers, asked or chosen)
-        if not settings.narrows:
-            proof.all_were_called()
-        if settings.seed is not None:
-            proof.say(
-                f"it held in a calm world and in the storm of seed {settings.seed}; no other was played"
-            )
-        _say_what_struck(proof, settings, asked, chosen)
+        held = f"it held in a calm world and in the storm of seed {settings.seed}; no other was played"
+        _held(proof, settings, held, asked, chosen)
 
-    def decorate(test: Callable[..., Awaitable[object]]) -> Decorated:
-        return _decorated(test, prove, "simulate")
-
+    decorate = functools.partial(_decorated, prove=prove, name="simulate")
     return decorate if test is None else decorate(test)
 
 
-def _say_what_struck(
-    proof: Proof, settings: PluginOptions, asked: Sequence[str], chosen: Sequence[str]
+def _held(
+    proof: Proof, settings: PluginOptions, held: str, asked: Sequence[str], chosen: Sequence[str]
 ) -> None:
-    """For a test that passed: report which of --makegood-faults it ran under, if they differ from its
-    decorator's.
+    """For a test that passed: report what it held under, ``held``, if that was one seed, and which of
+    --makegood-faults it ran under, if they differ from its decorator's.
 
-    ``asked``: the faults of the option that the decorator knows; ``chosen``: the decorator's own.
+    ``asked``: the faults of the option that the decorator knows; ``chosen``: the decorator's own. Raises
+    ``UnprovedError`` for a service that no world called, if all were played.
     """
+    if not settings.narrows:
+        proof.all_were_called()
+    if settings.seed is not None:
+        proof.say(held)
     strange = [name for name in settings.faults if name not in (*asked, "all")]
     without = [name for name in chosen if name not in asked]
     said: list[str] = []
     if settings.faults and not asked:
-        said.append(f"it held under {_listed(chosen)}, as its decorator says")
+        said.append(f"it held under {', '.join(chosen)}, as its decorator says")
     elif settings.faults and without:
-        said.append(f"it held under {_listed(asked)} alone; {_listed(without)} {_was(without)} not played")
+        were = "were" if len(without) > 1 else "was"
+        said.append(f"it held under {', '.join(asked)} alone; {', '.join(without)} {were} not played")
     if strange:
-        said.append(f"@crash_everywhere has no fault {_listed(strange)}: @simulate has")
+        said.append(f"@crash_everywhere has no fault {', '.join(strange)}: @simulate has")
     elif "all" in settings.faults and not asked:
         said.append("`all` is for @simulate: name the faults that @crash_everywhere shall play")
     if said:
         proof.say(f"{'; '.join(said)} (--makegood-faults={','.join(settings.faults)})")
-
-
-def _listed(words: Sequence[str]) -> str:
-    return ", ".join(words)
-
-
-def _was(words: Sequence[str]) -> str:
-    return "were" if len(words) > 1 else "was"
 
 
 def _counted(number: Any, told: str, otherwise: str = "") -> None:

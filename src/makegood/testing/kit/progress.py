@@ -75,9 +75,8 @@ def on_terminal(config: Any, name: str) -> Progress:
     @contextmanager
     def beside_the_dots() -> Iterator[None]:
         with nullcontext() if capture is None else capture.global_and_fixture_disabled():
-            if (
-                not begun and not reporter.showfspath
-            ):  # With `-q` pytest prints only dots, and this line now continues theirs.
+            # With `-q` pytest prints only dots, and this line now continues theirs.
+            if not begun and not reporter.showfspath:
                 reporter.write_line("")
             begun.append(name)
             reporter.ensure_newline()

@@ -19,7 +19,7 @@ from makegood.testing.kit.causes import shown, what_is_wrong
 from makegood.testing.kit.limits import failed, never_called, often, too_long
 from makegood.testing.kit.progress import Progress
 from makegood.testing.kit.stage import ATTEMPTS, Script, Stage
-from makegood.testing.kit.storms import stormy
+from makegood.testing.kit.storms import slowly, stormy
 from makegood.testing.simulator.faults import FaultPoint
 from makegood.testing.simulator.swarm import Swarm
 from makegood.testing.simulator.world import Outcome
@@ -143,15 +143,10 @@ class Proof:
         """Play it in a calm world and return it with the options that suit its length: a long world is
         checked less often.
         """
-        slow = _swarm(_LAZIEST)
-        first = self.play(seed, slow, _never)
-        if first.wrong:
-            raise self.failure(first, f"{seed}", _CALM)
-        pace = self._pace(first)
-        swarm = slow if pace == _LAZIEST else _swarm(pace)
-        calm_one = self.play(seed, swarm, plan or _never)
-        if calm_one.wrong:
-            raise self.failure(calm_one, f"{seed}", _CALM)
+        first = self._unmarred(seed, _swarm(_LAZIEST), _never)
+        lasted = first.stage.over - (first.stage.began or 0.0)
+        swarm = _swarm(min(_LAZIEST, max(_LIVELIEST, lasted / 100.0)))
+        calm_one = self._unmarred(seed, swarm, plan or _never)
         if calm_one.stage.began is None:
             raise UnprovedError(f"{self.name} submitted no task: `task = await world.submit(workflow, ...)`")
         self.ends = calm_one.stage.ends
@@ -161,9 +156,12 @@ class Proof:
             raise self.failure(calm_one, f"{seed}", _CALM)
         return calm_one, swarm
 
-    def _pace(self, first: Played) -> float:
-        lasted = first.stage.over - (first.stage.began or 0.0)
-        return min(_LAZIEST, max(_LIVELIEST, lasted / 100.0))
+    def _unmarred(self, seed: int, swarm: Swarm, plan: Callable[[Stage, FaultPoint], str | None]) -> Played:
+        """Play it in a calm world, in which nothing may go wrong."""
+        played = self.play(seed, swarm, plan)
+        if played.wrong:
+            raise self.failure(played, f"{seed}", _CALM)
+        return played
 
     def say(self, text: str) -> None:
         """Print a message to the terminal."""
@@ -196,7 +194,8 @@ class Proof:
         """
         points: list[FaultPoint] = []
         calm_one, swarm = self.calm(seed, _Listing(points))
-        strikes = [Strike(point, what) for point in points for what in _things(kinds) if what in point.able]
+        things = [what for kind in kinds for what in KINDS[kind]]
+        strikes = [Strike(point, what) for point in points for what in things if what in point.able]
         if not strikes:
             raise UnprovedError(
                 f"{self.name} reaches no fault point at which one of {', '.join(kinds)} could strike"
@@ -275,11 +274,9 @@ class Proof:
             storm = stormy(seed, faults, lasted)
             played = self.play(seed, storm)
             if played.wrong:
-                struck = (
-                    ", ".join(f"{what} {n}" for what, n in sorted(played.outcome.faults.items()))
-                    or "no fault"
-                )
-                raise self.failure(played, f"{seed}", f"a storm ({struck}){self._once_more(seed, storm)}")
+                struck = ", ".join(f"{what} {n}" for what, n in sorted(played.outcome.faults.items()))
+                where = f"a storm ({struck or 'no fault'}){self._once_more(seed, storm)}"
+                raise self.failure(played, f"{seed}", where)
         return self.played
 
 
@@ -311,14 +308,7 @@ def _never(_stage: Stage, _point: FaultPoint) -> None:
 
 
 def _swarm(pace: float) -> Swarm:
-    engine = Options(
-        heartbeat=pace, dead_after=5 * pace, supervise_every=5 * pace, lease=15 * pace, poll_every=pace
-    )
-    return Swarm(layout=APART, tasks=0, storm=0.0, client_apart=True, engine=engine)
-
-
-def _things(kinds: Sequence[str]) -> list[str]:
-    return [what for kind in kinds for what in KINDS[kind]]
+    return Swarm(layout=APART, tasks=0, storm=0.0, client_apart=True, engine=slowly(Options(), pace))
 
 
 def _spread(count: int, at_most: int | None) -> Iterator[int]:

@@ -10,7 +10,7 @@ import asyncio
 import inspect
 from collections.abc import Callable, Mapping
 from contextvars import Context
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 from makegood.base.ids import parse
@@ -92,10 +92,7 @@ class ServiceRequest:
 
     def again(self) -> "ServiceRequest":
         """Return the same request as it arrives a second time: nobody waits for its answer."""
-        return ServiceRequest(
-            self.doing, self.args, self.kwargs, self.key, self.undoes, self.token, self.scope, self.call, self.truth,
-            self.task, self.step, fences=self.fences,
-        )  # fmt: skip
+        return replace(self, trouble=None, answered=None)
 
 
 @dataclass(slots=True, repr=False)
@@ -258,12 +255,10 @@ class FakeService(Service):
             raise KilledError
         self._begin(asked)
         trouble = asked.trouble = world.strike(where, _AT_ONCE)
-        again = (
-            asked.again() if self.keys and world.strike(f"{where} again", ("service called twice",)) else None
-        )
+        twice = self.keys and world.strike(f"{where} again", ("service called twice",))
         found = self._carried_out(asked)
-        if again is not None:
-            self._sent(again, world.draw() * 3.0)
+        if twice:
+            self._sent(asked.again(), world.draw() * 3.0)
         if world.strike(f"{where} after the call", ("kill",)) == "kill":
             raise KilledError
         if trouble in _SILENT:
@@ -289,29 +284,22 @@ class FakeService(Service):
         """Carry out a request that arrived; returns the answer, or the exception that the caller gets."""
         if asked.trouble == "service fails" and self.world.draw() < 0.5:
             return ServiceError(f"{self.name}: 503")
-        if (
-            asked.token is not None
-        ):  # If the service compares no tokens, ``highest`` is the highest of its fencing probes.
+        # If the service compares no tokens, ``highest`` is the highest of its fencing probes.
+        if asked.token is not None:
             if asked.token < self.highest.get(asked.scope, asked.token):
                 self._noted(asked, asked.truth, "stale token", changed=False)
                 return StaleTokenError(f"{self.name}: it was asked with a later token")
             if asked.fences or (self.tokens and asked.doing != "probe"):
                 self.highest[asked.scope] = asked.token
-        if asked.doing == "do":
-            found = self._done(asked)
-        elif asked.doing == "undo":
-            found = self._undone(asked)
-        else:
-            found = self._found(asked)
+        found = {"do": self._done, "undo": self._undone, "probe": self._found}[asked.doing](asked)
         return ServiceError(f"{self.name}: 500") if asked.trouble == "service fails" else found
 
     def _done(self, asked: ServiceRequest) -> Any:
         told = asked.key if self.keys else None
         if told is not None and told in self.said:
             found = self.said[told]
-            self._noted(
-                asked, asked.truth, "refused" if isinstance(found, Exception) else "ok", changed=False
-            )
+            outcome = "refused" if isinstance(found, Exception) else "ok"
+            self._noted(asked, asked.truth, outcome, changed=False)
             return found
         if told is not None and self.tokens and told in self.gone:
             self._noted(asked, asked.truth, "tombstone", changed=False)
@@ -400,13 +388,10 @@ class FakeService(Service):
         )  # fmt: skip
 
     def _hear(self, asked: ServiceRequest, truth: str, outcome: str, *, changed: bool) -> None:
-        told = asked.undoes if asked.doing == "undo" else asked.key
+        now, told = self.world.loop.now, asked.undoes if asked.doing == "undo" else asked.key
         doing = "fencing probe" if asked.fences else asked.doing
-        self.heard.append(
-            Heard(
-                self.world.loop.now, asked.task, asked.step, doing, truth, told, asked.token, changed, outcome
-            )
-        )
+        heard = Heard(now, asked.task, asked.step, doing, truth, told, asked.token, changed, outcome)
+        self.heard.append(heard)
 
     def _take_back(self, key: str, task: int = 0) -> None:
         """An operator takes an effect back by hand, permanently."""

@@ -49,7 +49,7 @@ def stormy(seed: int, faults: Sequence[str], lasts: float) -> Swarm:
         skew=drawn.skew if clock else 0.0,
         drift=drawn.drift if clock else 0.0,
         client_apart=True,
-        engine=drawn.engine if longer == 1.0 else _slowly(drawn.engine, min(60.0, max(1.0, lasts / 100))),
+        engine=drawn.engine if longer == 1.0 else slowly(drawn.engine, min(60.0, max(1.0, lasts / 100))),
     )
 
 
@@ -57,8 +57,8 @@ def _only(strengths: Mapping[str, float], wanted: frozenset[str]) -> dict[str, f
     return {kind: strength for kind, strength in strengths.items() if kind in wanted}
 
 
-def _slowly(engine: Options, pace: float) -> Options:
-    """Return settings for a world in which everything takes long."""
+def slowly(engine: Options, pace: float) -> Options:
+    """Return settings for a world in which everything takes ``pace`` times as long."""
     return replace(
         engine,
         heartbeat=pace,

@@ -142,18 +142,11 @@ class Operator:
         self, task: Task, step: str, *, outcome: str = "done", value: Any = None, why: str = ""
     ) -> Answer:
         """State the outcome of a step of a task in error: "done" with its result, "failed" or "undone"."""
+        return await self._act(task, "settle", step=step, outcome=outcome, value=value, why=why)
 
+    async def _act(self, task: Task, kind: str, **options: Any) -> Answer:
         async def act(client: Client) -> Answer:
-            return await client.task(task.number).settle(
-                step, outcome=outcome, value=value, why=why, who="operator"
-            )
-
-        found: Answer = await self._stage.in_office(act)
-        return found
-
-    async def _act(self, task: Task, kind: str, *, why: str) -> Answer:
-        async def act(client: Client) -> Answer:
-            done: Answer = await getattr(client.task(task.number), kind)(why=why, who="operator")
+            done: Answer = await getattr(client.task(task.number), kind)(**options, who="operator")
             return done
 
         found: Answer = await self._stage.in_office(act)

@@ -48,9 +48,8 @@ class SharedConnection(WatchedConnection):
             if sql.startswith(_ONCE):
                 self.said.add(sql)
             return super().execute(sql, parameters)
-        return sqlite3.Connection.execute(
-            self, sql, parameters
-        )  # Not a commit: call SQLite directly, because a world executes thousands.
+        # Not a commit: call SQLite directly, because a world executes thousands.
+        return sqlite3.Connection.execute(self, sql, parameters)
 
     def close(self) -> None:
         """Roll back, as the system does for a process that closes a file."""

@@ -17,12 +17,9 @@ from makegood.node.node import Node
 from makegood.options import Options
 from makegood.store import Store
 from makegood.store.sqlite import SQLiteStore
-from makegood.testing.history import History
 from makegood.testing.simulator.clocks import SimulatedClock
 from makegood.testing.simulator.loop import SimulatedProcess
-from makegood.testing.simulator.recorder import Recorder
 from makegood.testing.simulator.stores import VERBS, InlineLine, StoreWorld, Wire, WorldBell
-from makegood.testing.simulator.swarm import Swarm
 from makegood.workflow.app import App
 
 _PAUSE = 0.5
@@ -37,14 +34,8 @@ class Home(StoreWorld, Protocol):
     true_clock: SimulatedClock
     services: Any
     crashes: list[str]
-    history: History
-    recorder: Recorder
     bells: list[WorldBell]
     line: type[InlineLine]
-
-    @property
-    def swarm(self) -> Swarm:
-        """Its options."""
 
     def left(self, member: "FleetMember") -> None:
         """Handle the end of a process that ended by itself."""
@@ -139,15 +130,8 @@ class FleetMember:
     async def _run(self, store: Store, rng: random.Random) -> None:
         world = self.world
         app = world.app if {"agent", "inbox"} & set(self.roles) else None
-        node = Node(
-            app,
-            store,
-            roles=self.roles,
-            name=self.name,
-            options=self._options(),
-            clock=self.clock,
-            rng=rng,
-        )
+        options = self._options()
+        node = Node(app, store, roles=self.roles, name=self.name, options=options, clock=self.clock, rng=rng)
         begun: list[Node] = []
 
         def met(defect: Exception) -> None:

@@ -242,7 +242,8 @@ class Recorder:
             self._note("moved", task, moves=moves, cause=causes.get(task, ""), note=note)
 
     def _requests(self, told: LoggedChanges) -> None:
-        for task, idx, attempt, doing, taken_by, complete_by, *_ in told.of("sent"):
+        for row in told.of("sent"):
+            task, idx, attempt, doing, taken_by, *_ = row
             name, _, round_ = self.steps[task, idx]
             key = ids.key(self.store_id, task, name, round_, "undo" if doing == "undo" else "do")
             local = taken_by is not None
@@ -250,20 +251,19 @@ class Recorder:
                 "sent", task, idx=idx, doing=doing, attempt=attempt, round=round_, key=key, local=local
             )
             if local:
-                self._note(
-                    "taken", task, idx=idx, doing=doing, attempt=attempt, by=self.names.get(taken_by, "?"),
-                    within=complete_by - told.now,
-                )  # fmt: skip
-        for task, idx, attempt, doing, taken_by, complete_by, before, *_ in told.of("taken"):
+                self._taken(row, told.now)
+        for row in told.of("taken"):
+            task, idx, attempt, doing, taken_by, _, before, *_ = row
             if taken_by is None:
-                self._note(
-                    "given back", task, idx=idx, doing=doing, attempt=attempt, by=self.names.get(before, "?")
-                )
+                by = self.names.get(before, "?")
+                self._note("given back", task, idx=idx, doing=doing, attempt=attempt, by=by)
             else:
-                self._note(
-                    "taken", task, idx=idx, doing=doing, attempt=attempt, by=self.names.get(taken_by, "?"),
-                    within=complete_by - told.now,
-                )  # fmt: skip
+                self._taken(row, told.now)
+
+    def _taken(self, row: Sequence[Any], now: float) -> None:
+        task, idx, attempt, doing, node, complete_by, *_ = row
+        by, within = self.names.get(node, "?"), complete_by - now
+        self._note("taken", task, idx=idx, doing=doing, attempt=attempt, by=by, within=within)
 
     def _said(self, told: LoggedChanges) -> None:
         for task, kind, step, text, *_ in told.of("alert"):

@@ -85,14 +85,5 @@ class Service:
         entry = self.books.setdefault(key, KeyState())
         changed, entry.net, entry.gone = entry.net > 0, 0, True
         self.world.history.note(
-            "effect",
-            "",
-            task,
-            service=self.name,
-            key=key,
-            doing="undo",
-            token=[],
-            net=0,
-            changed=changed,
-            outcome="ok",
-        )
+            "effect", "", task, service=self.name, key=key, doing="undo", token=[], net=0, changed=changed, outcome="ok"
+        )  # fmt: skip

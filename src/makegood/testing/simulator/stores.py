@@ -59,9 +59,6 @@ class StoreWorld(Protocol):
     def draw(self) -> float:
         """Return a random number in [0, 1)."""
 
-    def message(self, what: str, able: tuple[str, ...]) -> str | None:
-        """Return what happens to a message."""
-
     def lateness(self) -> float:
         """Return for how many seconds a slow reply is under way."""
 
@@ -290,7 +287,7 @@ class Wire(Doubled):
         for request in taken:
             room[owner := address(request.app, request.agent)] -= 1
             able = ("drop",) if owner in world.once else ("drop", "duplicate")
-            struck = world.message("request", able)
+            struck = world.strike("request", able)
             if struck == "duplicate":
                 self._again.append((now + world.draw() * 5.0, request))
             if struck != "drop":
@@ -311,7 +308,7 @@ class Wire(Doubled):
                 "reply", self._process.name, task, idx=message.idx, doing=message.doing, attempt=message.attempt,
                 reply=message.kind,
             )  # fmt: skip
-            struck = world.message("reply", ("drop", "duplicate", "delay"))
+            struck = world.strike("reply", ("drop", "duplicate", "delay"))
             if struck in ("duplicate", "delay"):
                 asyncio.get_running_loop().create_task(self._later(node, task, message))
             if struck not in ("drop", "delay"):

@@ -83,10 +83,8 @@ class Swarm:
 
 def draw(rng: random.Random) -> Swarm:
     """Draw the options of a seed."""
-    apart = random.Random()
-    apart.setstate(
-        rng.getstate()
-    )  # Later additions draw from here, so that the recorded seeds keep their meaning.
+    apart = random.Random()  # For later additions, so that the recorded seeds keep their meaning.
+    apart.setstate(rng.getstate())
     engine = Options(
         heartbeat=1.0,
         dead_after=rng.choice((3.0, 5.0)),

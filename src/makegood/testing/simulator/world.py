@@ -11,6 +11,7 @@ import asyncio
 import random
 import signal
 from abc import ABC, abstractmethod
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from contextvars import Context
 from dataclasses import dataclass, field
@@ -131,9 +132,7 @@ class SimulatedWorld(ABC):
             self._seen = seen
             report = self._judged(eye)
             findings += [str(found) for found in report.violations]
-            ends: dict[str, int] = {}
-            for found in at_rest.values():
-                ends[found.state] = ends.get(found.state, 0) + 1
+            ends = dict(Counter(found.state for found in at_rest.values()))
             return Outcome(
                 self.seed, self.swarm, self.history, findings, ends, dict(self.faults.counts), self.faults.number,
                 self.loop.now, self.loop.steps, at_rest, report,
@@ -345,10 +344,6 @@ class SimulatedWorld(ABC):
             await self.loop.create_future()
         elif struck == "stop":
             await asyncio.sleep(0)
-
-    def message(self, what: str, able: tuple[str, ...]) -> str | None:
-        """Return what happens to a message."""
-        return self.strike(what, able)
 
     def lateness(self) -> float:
         """Return for how many seconds a slow reply is under way."""
