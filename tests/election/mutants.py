@@ -4,6 +4,7 @@ import asyncio
 import contextlib
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
+from dataclasses import replace
 from functools import partial
 from typing import Any
 from unittest.mock import patch
@@ -157,7 +158,7 @@ class RenewsExpired(MemoryLeases):
     async def renew(self, grant: Grant) -> bool:
         held = self._records.get(grant.name)
         if held is not None and held.nonce == grant.nonce and held.holder is not None:
-            held.expires = self._clock.monotonic() + held.ttl
+            self._expires[grant.name] = self._clock.monotonic() + held.ttl
             return True
         return False
 
@@ -167,7 +168,7 @@ class RenewsSuperseded(MemoryLeases):
 
     async def renew(self, grant: Grant) -> bool:
         held = self._records[grant.name]
-        held.expires = self._clock.monotonic() + held.ttl
+        self._expires[grant.name] = self._clock.monotonic() + held.ttl
         return True
 
 
@@ -195,8 +196,8 @@ class NewEpochPerTry(MemoryLeases):
     async def acquire(self, name: str, holder: str, nonce: str, ttl: float) -> Grant | None:
         grant = await super().acquire(name, holder, nonce, ttl)
         if grant is not None:
-            self._records[name].epoch += 1
-            return Grant(name, holder, nonce, self._records[name].epoch, ttl)
+            self._records[name] = replace(self._records[name], epoch=grant.epoch + 1)
+            return Grant(name, holder, nonce, grant.epoch + 1, ttl)
         return None
 
 
@@ -205,7 +206,7 @@ class RefusesItsOwn(MemoryLeases):
 
     async def acquire(self, name: str, holder: str, nonce: str, ttl: float) -> Grant | None:
         held = self._records.get(name)
-        if held is not None and held.holder is not None and held.expires > self._clock.monotonic():
+        if held is not None and held.holder is not None and self._left(name) > 0:
             return None
         return await super().acquire(name, holder, nonce, ttl)
 
@@ -216,8 +217,8 @@ class ReadersTtl(MemoryLeases):
     async def acquire(self, name: str, holder: str, nonce: str, ttl: float) -> Grant | None:
         held = self._records.get(name)
         if held is not None and held.nonce != nonce:
-            held.expires += ttl - held.ttl
-            held.ttl = ttl
+            self._expires[name] += ttl - held.ttl
+            self._records[name] = replace(held, ttl=ttl)
         return await super().acquire(name, holder, nonce, ttl)
 
 
@@ -227,7 +228,7 @@ class OpensByHolder(MemoryLeases):
     async def acquire(self, name: str, holder: str, nonce: str, ttl: float) -> Grant | None:
         held = self._records.get(name)
         if held is not None and held.holder == holder:
-            held.expires = self._clock.monotonic()
+            self._expires[name] = self._clock.monotonic()
         return await super().acquire(name, holder, nonce, ttl)
 
 
@@ -236,12 +237,8 @@ class TakenEarly(MemoryLeases):
 
     async def acquire(self, name: str, holder: str, nonce: str, ttl: float) -> Grant | None:
         held = self._records.get(name)
-        if (
-            held is not None
-            and held.nonce != nonce
-            and held.expires - self._clock.monotonic() < held.ttl * 0.4
-        ):
-            held.expires = self._clock.monotonic()
+        if held is not None and held.nonce != nonce and self._left(name) < held.ttl * 0.4:
+            self._expires[name] = self._clock.monotonic()
         return await super().acquire(name, holder, nonce, ttl)
 
 
@@ -251,7 +248,7 @@ class NeverExpires(MemoryLeases):
     async def acquire(self, name: str, holder: str, nonce: str, ttl: float) -> Grant | None:
         grant = await super().acquire(name, holder, nonce, ttl)
         if grant is not None:
-            self._records[name].expires = float("inf")
+            self._expires[name] = float("inf")
         return grant
 
 

@@ -201,9 +201,7 @@ class Root(Lazy):
         self,
         args: Sequence[str] | None = None,
         prog_name: str | None = None,
-        complete_var: str | None = None,
-        standalone_mode: bool = True,  # noqa: ARG002 - click's signature; this is always the outermost
-        windows_expand_args: bool = True,
+        *rest: Any,
         **extra: Any,
     ) -> NoReturn:
         """Run a command and exit the process with its code."""
@@ -212,14 +210,8 @@ class Root(Lazy):
         if isinstance(sys.stdout, io.TextIOWrapper):  # a letter that its encoding lacks ends no command
             sys.stdout.reconfigure(errors="backslashreplace")
         try:
-            code = super().main(
-                args,
-                prog_name or "makegood",
-                complete_var,
-                standalone_mode=False,
-                windows_expand_args=windows_expand_args,
-                **extra,
-            )
+            # This is always the outermost.
+            code = super().main(args, prog_name or "makegood", *rest, **{**extra, "standalone_mode": False})
         except click.exceptions.NoArgsIsHelpError as unsaid:
             unsaid.show()
             code = unsaid.exit_code
@@ -233,11 +225,8 @@ class Root(Lazy):
             tell(cli, error, str(error))
         except Exception as defect:  # noqa: BLE001 - whatever it is, it is told in one sentence
             code = exits.FAILED
-            tell(
-                cli,
-                defect,
-                f"unexpected {type(defect).__name__}: {defect}; run it again with --debug, and report what it shows",
-            )
+            what = f"unexpected {type(defect).__name__}: {defect}"
+            tell(cli, defect, f"{what}; run it again with --debug, and report what it shows")
         sys.exit(code if isinstance(code, int) else exits.DONE)
 
     def invoke(self, ctx: click.Context) -> Any:
@@ -308,10 +297,7 @@ def _version(ctx: click.Context, _param: click.Parameter, wanted: bool) -> None:
 @click.group(
     "makegood",
     cls=Root,
-    sections={
-        "Processes": PROCESSES,
-        "Tasks and operation": OPERATING,
-    },
+    sections={"Processes": PROCESSES, "Tasks and operation": OPERATING},
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110},
     epilog="Exit codes: 0 done, 1 failed, 2 usage, 3 not found, 4 refused, 5 task undone, 6 task in error, "
     "7 timed out waiting, 8 store unreachable, 9 migration needed, 130 interrupted.",
@@ -328,31 +314,12 @@ def main() -> None:
     """
 
 
-@click.group(cls=Lazy, sections={"Commands": TASKS})
-@common
-def task() -> None:
-    """Submit, follow and operate tasks."""
+def _group(name: str, commands: Mapping[str, Place], text: str) -> Lazy:
+    return common(Lazy(name, sections={"Commands": commands}, help=text))
 
 
-@click.group(cls=Lazy, sections={"Commands": QUEUES})
-@common
-def queue() -> None:
-    """Send and receive messages; see dead letters and replay them."""
-
-
-@click.group(cls=Lazy, sections={"Commands": NOTICES})
-@common
-def notices() -> None:
-    """Show undelivered webhook notifications, and send them again."""
-
-
-@click.group(cls=Lazy, sections={"Commands": STORE})
-@common
-def store() -> None:
-    """Set up, check and prune the store."""
-
-
-@click.group(cls=Lazy, sections={"Commands": ELECTION})
-@common
-def election() -> None:
-    """Elect a leader among processes and hosts."""
+task = _group("task", TASKS, "Submit, follow and operate tasks.")
+queue = _group("queue", QUEUES, "Send and receive messages; see dead letters and replay them.")
+notices = _group("notices", NOTICES, "Show undelivered webhook notifications, and send them again.")
+store = _group("store", STORE, "Set up, check and prune the store.")
+election = _group("election", ELECTION, "Elect a leader among processes and hosts.")

@@ -105,7 +105,6 @@ def show(cli: Cli, bulk: RequestedAct, count: int, sample: Sequence[TaskView]) -
 async def carry_out(cli: Cli, bulk: RequestedAct, count: int) -> int:
     """Do it, with a line for each task; returns the exit code."""
     shown: list[dict[str, Any]] = []
-    codes: list[int] = []
     progress = _Progress(cli, count)
     async with connect(cli) as client:
         if count:
@@ -113,9 +112,7 @@ async def carry_out(cli: Cli, bulk: RequestedAct, count: int) -> int:
 
         def tell(acted: Acted) -> None:
             progress.more()
-            code = _CODES[acted.verdict]
-            codes.append(code)
-            shown.append({**_shape(bulk.kind, acted), "code": code})
+            shown.append({**_shape(bulk.kind, acted), "code": _CODES[acted.verdict]})
             if not cli.json and not bulk.wait:
                 cli.out.text(line(shown[-1]))
 
@@ -125,40 +122,37 @@ async def carry_out(cli: Cli, bulk: RequestedAct, count: int) -> int:
         )
         if bulk.wait:
             for n, acted in enumerate(done):
-                codes[n], shown[n], why = await _ended(
-                    cli, client, bulk, acted, code=codes[n], shape=shown[n]
-                )
+                more, why = await _ended(cli, client, bulk, acted)
+                shown[n] |= more
                 if not cli.json:
                     cli.out.text(f"{line(shown[n])}{why}")
-            if exits.IN_ERROR in codes:
+            if any(one["code"] == exits.IN_ERROR for one in shown):
                 cli.note(
                     "makegood: some are in error: `makegood task show ID` says what can be done about one"
                 )
     if cli.json:
         cli.out.document(shown)
     progress.end(done)
-    return exits.of_many(codes)
+    return exits.of_many(one["code"] for one in shown)
 
 
-async def _ended(
-    cli: Cli, client: Client, bulk: RequestedAct, acted: Acted, *, code: int, shape: dict[str, Any]
-) -> tuple[int, dict[str, Any], str]:
+async def _ended(cli: Cli, client: Client, bulk: RequestedAct, acted: Acted) -> tuple[dict[str, Any], str]:
     """Wait for the end of one task.
 
-    Returns the exit code, the outcome, and why it is not the hoped-for end.
+    Returns what that adds to the outcome, and why it is not the hoped-for end.
     """
     if acted.verdict not in ("applied", "noop"):
-        return code, shape, ""
+        return {}, ""
     task = client.task(acted.task)
     try:
         state = (await task.wait(bulk.timeout)).state
     except WaitExpiredError:
-        return exits.TIMED_OUT, {**shape, "code": exits.TIMED_OUT}, ""
+        return {"code": exits.TIMED_OUT}, ""
     code = exits.DONE if state == bulk.end else exits.outcome(state)
     found = await task.status()
     why = reasons(found) if code else ""
     ended = {"state": state, "cause": found.task.cause, **next_commands.outcome(cli, found), "code": code}
-    return code, shape | ended, f": {why}" if why else ""
+    return ended, f": {why}" if why else ""
 
 
 def _shape(kind: str, acted: Acted) -> dict[str, Any]:

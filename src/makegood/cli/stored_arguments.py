@@ -25,9 +25,8 @@ Find = Callable[[str, str], Action[Any, Any] | None]
 
 RESULT = "result"
 _NOT_YET = ("waiting", "ready", "running", "in_doubt", "failed")
-_OPEN = (
-    b'"\\u0000makegood'  # stands for a value that is not known, in texts that people write it does not occur
-)
+# Stands for a value that is not known; in texts that people write it does not occur.
+_OPEN = b'"\\u0000makegood'
 
 
 class Fault(NamedTuple):

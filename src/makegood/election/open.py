@@ -31,13 +31,8 @@ class Kind(NamedTuple):
 
 
 _TLS = ("ssl_ca_certs", "ssl_ca_path", "ssl_certfile", "ssl_keyfile", "ssl_cert_reqs", "ssl_check_hostname")
-_REDIS = Kind(
-    "redis",
-    "redis://user:password@host:6379/0",
-    "redis",
-    "redis",
-    takes=("db", "username", "password", *_TLS),
-)
+_OF_REDIS = ("db", "username", "password", *_TLS)
+_REDIS = Kind("redis", "redis://user:password@host:6379/0", "redis", "redis", takes=_OF_REDIS)
 _AZURE = Kind(
     "azure", "azure-blob://ACCOUNT.blob.core.windows.net/CONTAINER", "azure.storage.blob", "azure", takes=None
 )

@@ -153,15 +153,13 @@ def keep(child: "subprocess.Popen[bytes]", pipe: int, wind_down: float, deadline
         left = limit - now()
         if left <= 0 and asked:
             break
-        if left <= 0:
-            asked, stopping = True, now()
-            signalled(child.pid, signal.SIGTERM)
-            continue
         if asked:
             time.sleep(min(left, LOOK / 10))
             continue
-        later, stop = told(pipe, text, min(left, LOOK))
-        deadline = deadline if later is None else later
+        stop = left <= 0
+        if not stop:
+            later, stop = told(pipe, text, min(left, LOOK))
+            deadline = deadline if later is None else later
         if stop:
             asked, stopping = True, now()
             signalled(child.pid, signal.SIGTERM)

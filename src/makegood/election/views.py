@@ -26,16 +26,11 @@ class View:
 
 
 @dataclass(frozen=True, slots=True)
-class TermView:
-    """A term of the past, or the present one. Points in time are seconds since 1970."""
+class TermView(PastTerm):
+    """A term of the past, or the present one: ``ended`` is None for the present one, and what was not
+    ``released`` ran out. Points in time are seconds since 1970.
+    """
 
-    epoch: int
-    holder: str
-    began: float
-    ended: float | None
-    """None for the present term."""
-    released: bool
-    """Whether it was released; otherwise its lease ran out."""
     gap: float | None
     """Seconds without a leader before it; None for the first that is remembered."""
 

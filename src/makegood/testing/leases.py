@@ -19,11 +19,11 @@ A case fails with ``AssertionError``. A case that needs what your world cannot d
 import asyncio
 import secrets
 from abc import ABC, abstractmethod
-from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from collections.abc import Awaitable, Callable
+from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from typing import Any, TypeAlias
 
 from makegood.election.protocol import Grant, LeaseStore, LeaseView, OpenLeases
 from makegood.errors import StoreUnavailableError
@@ -85,12 +85,15 @@ class LeaseWorld(ABC):
         raise ImpossibleHereError("no transactions")
 
 
+Prove: TypeAlias = Callable[[LeaseWorld], Awaitable[None]]
+
+
 @dataclass(frozen=True, slots=True)
 class LeaseCase:
     """One thing to prove. ``name`` describes it; ``must`` raises ``AssertionError`` if it does not hold."""
 
     name: str
-    must: Callable[[LeaseWorld], Awaitable[None]]
+    must: Prove
 
     def __str__(self) -> str:
         return self.name
@@ -126,11 +129,14 @@ async def read(
     return seen
 
 
-@asynccontextmanager
-async def _two(world: LeaseWorld) -> AsyncIterator[tuple[OpenLeases, OpenLeases, str]]:
-    """Open two stores on the place, for one unused name."""
-    async with world.open() as store, world.open() as other:
-        yield store, other, world.name()
+def _two(case: Callable[[LeaseWorld, OpenLeases, OpenLeases, str], Awaitable[None]]) -> Prove:
+    """Give a case two stores on the place, as two processes would have them, and an unused name."""
+
+    async def must(world: LeaseWorld) -> None:
+        async with world.open() as store, world.open() as other:
+            await case(world, store, other, world.name())
+
+    return must
 
 
 async def ran_out(world: LeaseWorld, store: LeaseStore, name: str, ttl: float) -> None:
@@ -157,14 +163,13 @@ async def _free(world: LeaseWorld) -> None:
         await store.release(grant)
 
 
-async def _held(world: LeaseWorld) -> None:
-    async with _two(world) as (store, other, name):
-        grant = await taken(store, name, "a", world.ttl)
-        assert await take(other, name, "b", world.ttl) is None, "a held lease was given to another"
-        assert await take(other, name, "a", world.ttl) is None, "the holder's name alone opened a held lease"
-        seen = await read(other, name)
-        assert (seen.holder, seen.epoch) == ("a", grant.epoch)
-        await store.release(grant)
+async def _held(world: LeaseWorld, store: OpenLeases, other: OpenLeases, name: str) -> None:
+    grant = await taken(store, name, "a", world.ttl)
+    assert await take(other, name, "b", world.ttl) is None, "a held lease was given to another"
+    assert await take(other, name, "a", world.ttl) is None, "the holder's name alone opened a held lease"
+    seen = await read(other, name)
+    assert (seen.holder, seen.epoch) == ("a", grant.epoch)
+    await store.release(grant)
 
 
 async def _names(world: LeaseWorld) -> None:
@@ -194,85 +199,78 @@ async def _race(world: LeaseWorld) -> None:
             await store.close()
 
 
-async def _repeat(world: LeaseWorld) -> None:
-    async with _two(world) as (store, other, name):
-        first = await taken(store, name, "a", world.ttl, "nonce-a-1")
-        again = await take(other, name, "a", world.ttl, "nonce-a-1")
-        assert again == first, f"the same nonce gave {again} after {first}"
-        await store.release(first)
+async def _repeat(world: LeaseWorld, store: OpenLeases, other: OpenLeases, name: str) -> None:
+    first = await taken(store, name, "a", world.ttl, "nonce-a-1")
+    again = await take(other, name, "a", world.ttl, "nonce-a-1")
+    assert again == first, f"the same nonce gave {again} after {first}"
+    await store.release(first)
 
 
-async def _repeat_extends(world: LeaseWorld) -> None:
-    async with _two(world) as (store, other, name):
-        await take(store, name, "a", world.ttl, "nonce-a-1")
+async def _repeat_extends(world: LeaseWorld, store: OpenLeases, other: OpenLeases, name: str) -> None:
+    await take(store, name, "a", world.ttl, "nonce-a-1")
+    assert await take(other, name, "b", world.ttl) is None
+    await world.elapse(world.ttl * 0.6)
+    assert await take(store, name, "a", world.ttl, "nonce-a-1") is not None
+    await world.elapse(world.ttl * 0.6)
+    other_one = await take(other, name, "b", world.ttl)
+    assert other_one is None, "a repeated take did not give the full ttl anew"
+
+
+async def _expires(world: LeaseWorld, store: OpenLeases, other: OpenLeases, name: str) -> None:
+    grant = await taken(store, name, "a", world.ttl)
+    if world.observed:
+        assert await take(other, name, "b", world.ttl) is None
+    await world.elapse(world.ttl * 0.7)
+    assert await take(other, name, "b", world.ttl) is None, "taken before its time was up"
+    await world.elapse(world.ttl * 0.35 + world.slack)
+    seen = await read(other, name)
+    assert seen.holder is None or seen.remaining <= 0, f"shown as held after it ran out: {seen}"
+    next_one = await take(other, name, "b", world.ttl)
+    assert next_one is not None, "not taken soon after its time was up"
+    assert next_one.epoch > grant.epoch, f"epoch {next_one.epoch} after {grant.epoch}"
+
+
+async def _renews(world: LeaseWorld, store: OpenLeases, other: OpenLeases, name: str) -> None:
+    grant = await taken(store, name, "a", world.ttl)
+    for _ in range(3):
         assert await take(other, name, "b", world.ttl) is None
         await world.elapse(world.ttl * 0.6)
-        assert await take(store, name, "a", world.ttl, "nonce-a-1") is not None
-        await world.elapse(world.ttl * 0.6)
-        other_one = await take(other, name, "b", world.ttl)
-        assert other_one is None, "a repeated take did not give the full ttl anew"
+        assert await store.renew(grant), "a lease that is held was not renewed"
+    assert await take(other, name, "b", world.ttl) is None, "a renewed lease was given away"
+    seen = await read(store, name)
+    assert seen.epoch == grant.epoch, "a renewal changed the epoch"
 
 
-async def _expires(world: LeaseWorld) -> None:
-    async with _two(world) as (store, other, name):
-        grant = await taken(store, name, "a", world.ttl)
-        if world.observed:
-            assert await take(other, name, "b", world.ttl) is None
-        await world.elapse(world.ttl * 0.7)
-        assert await take(other, name, "b", world.ttl) is None, "taken before its time was up"
-        await world.elapse(world.ttl * 0.35 + world.slack)
-        seen = await read(other, name)
-        assert seen.holder is None or seen.remaining <= 0, f"shown as held after it ran out: {seen}"
-        next_one = await take(other, name, "b", world.ttl)
-        assert next_one is not None, "not taken soon after its time was up"
-        assert next_one.epoch > grant.epoch, f"epoch {next_one.epoch} after {grant.epoch}"
+async def _late_renewal(world: LeaseWorld, store: OpenLeases, other: OpenLeases, name: str) -> None:
+    grant = await taken(store, name, "a", world.ttl)
+    await ran_out(world, other, name, world.ttl)
+    assert not await store.renew(grant), "a lease that had expired was renewed"
+    assert await take(other, name, "b", world.ttl) is not None, "the refused renewal had an effect"
 
 
-async def _renews(world: LeaseWorld) -> None:
-    async with _two(world) as (store, other, name):
-        grant = await taken(store, name, "a", world.ttl)
-        for _ in range(3):
-            assert await take(other, name, "b", world.ttl) is None
-            await world.elapse(world.ttl * 0.6)
-            assert await store.renew(grant), "a lease that is held was not renewed"
-        assert await take(other, name, "b", world.ttl) is None, "a renewed lease was given away"
-        seen = await read(store, name)
-        assert seen.epoch == grant.epoch, "a renewal changed the epoch"
+async def _superseded(world: LeaseWorld, store: OpenLeases, other: OpenLeases, name: str) -> None:
+    old = await taken(store, name, "a", world.ttl)
+    await ran_out(world, other, name, world.ttl)
+    new = await taken(other, name, "b", world.ttl)
+    assert not await store.renew(old), "a superseded grant was renewed"
+    await store.release(old)
+    seen = await read(other, name)
+    assert (seen.holder, seen.epoch) == ("b", new.epoch), f"a superseded grant released another's: {seen}"
+    assert await other.renew(new), "a superseded grant's release had an effect"
+    await other.release(new)
 
 
-async def _late_renewal(world: LeaseWorld) -> None:
-    async with _two(world) as (store, other, name):
-        grant = await taken(store, name, "a", world.ttl)
-        await ran_out(world, other, name, world.ttl)
-        assert not await store.renew(grant), "a lease that had expired was renewed"
-        assert await take(other, name, "b", world.ttl) is not None, "the refused renewal had an effect"
-
-
-async def _superseded(world: LeaseWorld) -> None:
-    async with _two(world) as (store, other, name):
-        old = await taken(store, name, "a", world.ttl)
-        await ran_out(world, other, name, world.ttl)
-        new = await taken(other, name, "b", world.ttl)
-        assert not await store.renew(old), "a superseded grant was renewed"
-        await store.release(old)
-        seen = await read(other, name)
-        assert (seen.holder, seen.epoch) == ("b", new.epoch), f"a superseded grant released another's: {seen}"
-        assert await other.renew(new), "a superseded grant's release had an effect"
-        await other.release(new)
-
-
-async def _release(world: LeaseWorld) -> None:
-    async with _two(world) as (store, other, name):
-        last = 0
-        for holder in ("a", "b", "a", "c"):
-            grant = await taken(store, name, holder, world.ttl)
-            assert grant.epoch == last + 1, f"epoch {grant.epoch} after {last}: it must rise by one"
-            last = grant.epoch
-            await store.release(grant)
-            await store.release(grant)
-            seen = await read(other, name, "a released lease is still on record")
-            assert (seen.holder, seen.epoch) == (None, last), f"after the release {seen}"
-            assert not await store.renew(grant), "a released grant was renewed"
+async def _release(world: LeaseWorld, store: OpenLeases, other: OpenLeases, name: str) -> None:
+    last = 0
+    for holder in ("a", "b", "a", "c"):
+        grant = await taken(store, name, holder, world.ttl)
+        assert grant.epoch == last + 1, f"epoch {grant.epoch} after {last}: it must rise by one"
+        last = grant.epoch
+        await store.release(grant)
+        await store.release(grant)
+        seen = await read(other, name, "a released lease is still on record")
+        assert (seen.holder, seen.epoch) == (None, last), f"after the release {seen}"
+        assert not await store.renew(grant), "a released grant was renewed"
 
 
 async def _release_by_nonce(world: LeaseWorld) -> None:
@@ -295,38 +293,36 @@ async def _released_nonce(world: LeaseWorld) -> None:
         await store.release(again)
 
 
-async def _holders_ttl(world: LeaseWorld) -> None:
-    async with _two(world) as (store, other, name):
-        short = world.ttl
-        await taken(store, name, "a", short * 3)
-        assert await take(other, name, "b", short) is None
-        await world.elapse(short * 1.5 + world.slack)
-        assert await take(other, name, "b", short) is None, "the reader's ttl ruled, not the holder's"
-        seen = await read(other, name)
-        assert seen.ttl == short * 3, f"the record says ttl {seen.ttl}, the holder said {short * 3}"
+async def _holders_ttl(world: LeaseWorld, store: OpenLeases, other: OpenLeases, name: str) -> None:
+    short = world.ttl
+    await taken(store, name, "a", short * 3)
+    assert await take(other, name, "b", short) is None
+    await world.elapse(short * 1.5 + world.slack)
+    assert await take(other, name, "b", short) is None, "the reader's ttl ruled, not the holder's"
+    seen = await read(other, name)
+    assert seen.ttl == short * 3, f"the record says ttl {seen.ttl}, the holder said {short * 3}"
 
 
-async def _history(world: LeaseWorld) -> None:
-    async with _two(world) as (store, other, name):
-        one = await taken(store, name, "a", world.ttl)
-        await store.release(one)
-        await taken(store, name, "b", world.ttl)
-        await ran_out(world, other, name, world.ttl)
-        three = await taken(other, name, "c", world.ttl)
-        past = await other.past_terms(name)
-        assert [(t.epoch, t.holder) for t in past] == [(3, "c"), (2, "b"), (1, "a")], f"{past}"
-        assert (past[0].ended, past[0].released) == (None, False)
-        assert past[1].ended is not None
-        assert not past[1].released, "a lease that ran out was not given back"
-        assert past[2].ended is not None
-        assert past[2].released, "a lease that was given back is remembered so"
-        assert past[2].began <= past[2].ended <= past[1].began + world.slack
-        assert past[1].ended <= past[0].began + world.slack
-        assert [t.epoch for t in await other.past_terms(name, 2)] == [3, 2]
-        await other.release(three)
-        for n in range(16):
-            await store.release(await taken(store, name, f"h{n}", world.ttl))
-        assert len(await store.past_terms(name)) >= 16, "fewer than 16 terms are remembered"
+async def _history(world: LeaseWorld, store: OpenLeases, other: OpenLeases, name: str) -> None:
+    one = await taken(store, name, "a", world.ttl)
+    await store.release(one)
+    await taken(store, name, "b", world.ttl)
+    await ran_out(world, other, name, world.ttl)
+    three = await taken(other, name, "c", world.ttl)
+    past = await other.past_terms(name)
+    assert [(t.epoch, t.holder) for t in past] == [(3, "c"), (2, "b"), (1, "a")], f"{past}"
+    assert (past[0].ended, past[0].released) == (None, False)
+    assert past[1].ended is not None
+    assert not past[1].released, "a lease that ran out was not given back"
+    assert past[2].ended is not None
+    assert past[2].released, "a lease that was given back is remembered so"
+    assert past[2].began <= past[2].ended <= past[1].began + world.slack
+    assert past[1].ended <= past[0].began + world.slack
+    assert [t.epoch for t in await other.past_terms(name, 2)] == [3, 2]
+    await other.release(three)
+    for n in range(16):
+        await store.release(await taken(store, name, f"h{n}", world.ttl))
+    assert len(await store.past_terms(name)) >= 16, "fewer than 16 terms are remembered"
 
 
 async def _restart(world: LeaseWorld) -> None:
@@ -341,12 +337,11 @@ async def _restart(world: LeaseWorld) -> None:
         assert after.epoch > before.epoch, f"epoch {after.epoch} after {before.epoch} and a restart"
 
 
-async def _recycle(world: LeaseWorld) -> None:
-    async with _two(world) as (store, other, name):
-        grant = await taken(store, name, "a", world.ttl * 3)
-        await world.recycle()
-        assert await answered(lambda: take(other, name, "b", world.ttl)) is None, "lost with the connection"
-        assert await answered(lambda: store.renew(grant)), "the holder lost its lease with its connection"
+async def _recycle(world: LeaseWorld, store: OpenLeases, other: OpenLeases, name: str) -> None:
+    grant = await taken(store, name, "a", world.ttl * 3)
+    await world.recycle()
+    assert await answered(lambda: take(other, name, "b", world.ttl)) is None, "lost with the connection"
+    assert await answered(lambda: store.renew(grant)), "the holder lost its lease with its connection"
 
 
 async def answered(call: Callable[[], Awaitable[Any]]) -> Any:
@@ -359,21 +354,20 @@ async def answered(call: Callable[[], Awaitable[Any]]) -> Any:
     return await call()
 
 
-async def _cancelled(world: LeaseWorld) -> None:
-    async with _two(world) as (store, other, name):
-        long = min(world.ttl * 10, world.longest)
-        for n in range(world.rounds):
-            nonce = f"cancelled-{n}"
-            going = asyncio.ensure_future(store.acquire(name, "a", nonce, long))
-            for _ in range(n):
-                await asyncio.sleep(0)
-            going.cancel()
-            await asyncio.wait([going], timeout=world.slack)
-            assert going.done(), "a call that was cancelled did not end"
-            await answered(partial(store.release, Grant(name, "a", nonce, 0, long)))
-            next_one = await take(other, name, "b", long)
-            assert next_one is not None, f"after {n} steps a cancelled take left a held lease behind"
-            await other.release(next_one)
+async def _cancelled(world: LeaseWorld, store: OpenLeases, other: OpenLeases, name: str) -> None:
+    long = min(world.ttl * 10, world.longest)
+    for n in range(world.rounds):
+        nonce = f"cancelled-{n}"
+        going = asyncio.ensure_future(store.acquire(name, "a", nonce, long))
+        for _ in range(n):
+            await asyncio.sleep(0)
+        going.cancel()
+        await asyncio.wait([going], timeout=world.slack)
+        assert going.done(), "a call that was cancelled did not end"
+        await answered(partial(store.release, Grant(name, "a", nonce, 0, long)))
+        next_one = await take(other, name, "b", long)
+        assert next_one is not None, f"after {n} steps a cancelled take left a held lease behind"
+        await other.release(next_one)
 
 
 async def _black_hole(world: LeaseWorld) -> None:
@@ -402,23 +396,23 @@ async def _black_hole(world: LeaseWorld) -> None:
 
 LEASE_STORE_CASES: tuple[LeaseCase, ...] = (
     LeaseCase("a free lease is taken and shown", _free),
-    LeaseCase("a held lease is not given to another", _held),
+    LeaseCase("a held lease is not given to another", _two(_held)),
     LeaseCase("leases of other names do not matter", _names),
     LeaseCase("of eight racers one wins, and epochs rise", _race),
-    LeaseCase("the same nonce again gives the same grant", _repeat),
-    LeaseCase("the same nonce again gives the full ttl anew", _repeat_extends),
-    LeaseCase("not taken before the ttl, and taken soon after", _expires),
-    LeaseCase("a renewal extends a lease that is held", _renews),
-    LeaseCase("a lease that has expired is not renewed", _late_renewal),
-    LeaseCase("a superseded grant can do nothing", _superseded),
-    LeaseCase("a release hands over at once, and the epoch goes on", _release),
+    LeaseCase("the same nonce again gives the same grant", _two(_repeat)),
+    LeaseCase("the same nonce again gives the full ttl anew", _two(_repeat_extends)),
+    LeaseCase("not taken before the ttl, and taken soon after", _two(_expires)),
+    LeaseCase("a renewal extends a lease that is held", _two(_renews)),
+    LeaseCase("a lease that has expired is not renewed", _two(_late_renewal)),
+    LeaseCase("a superseded grant can do nothing", _two(_superseded)),
+    LeaseCase("a release hands over at once, and the epoch goes on", _two(_release)),
     LeaseCase("only the nonce releases", _release_by_nonce),
     LeaseCase("a released nonce has no way back to its epoch", _released_nonce),
-    LeaseCase("the holder's ttl rules, not the reader's", _holders_ttl),
-    LeaseCase("past terms are remembered", _history),
+    LeaseCase("the holder's ttl rules, not the reader's", _two(_holders_ttl)),
+    LeaseCase("past terms are remembered", _two(_history)),
     LeaseCase("epochs rise across a restart of the server", _restart),
-    LeaseCase("no lease is lost with a connection", _recycle),
-    LeaseCase("a cancelled take leaves no held lease", _cancelled),
+    LeaseCase("no lease is lost with a connection", _two(_recycle)),
+    LeaseCase("a cancelled take leaves no held lease", _two(_cancelled)),
     LeaseCase("a black hole is given up in time", _black_hole),
 )
 """What every lease store must do, a case each."""

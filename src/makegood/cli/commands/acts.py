@@ -99,11 +99,11 @@ def resubmit(cli: Cli, /, *, step: str | None, text: str | None, check: str | No
     With --input the command first shows which arguments change; at a terminal it then asks for confirmation.
     """
     asked = RequestedAct("resubmit", "processed", corrects=text is not None, **options)
-    if text is None and step is not None:
-        raise click.UsageError("--step says whose arguments --input replaces: give both")
-    if text is None and check is not None:
-        raise click.UsageError("--check goes with --input: it is the code that plans with it")
     if text is None:
+        if step is not None:
+            raise click.UsageError("--step says whose arguments --input replaces: give both")
+        if check is not None:
+            raise click.UsageError("--check goes with --input: it is the code that plans with it")
         return _on(cli, asked, TaskHandle.resubmit)
     if len(asked.task_ids) != 1:
         raise click.UsageError("--input is for one task: name it by its ID")
@@ -161,10 +161,7 @@ def extend(
     cli: Cli, /, *, task_ids: tuple[str, ...], by: float, why: str, who: str | None, timeout: float
 ) -> int:
     """Move the deadlines of tasks that go forward. Their steps keep theirs."""
-
-    def act(task: TaskHandle[Any]) -> Awaitable[Answer]:
-        return task.extend(by, why=why, who=who, timeout=timeout)
-
+    act = partial(TaskHandle.extend, more=by, why=why, who=who, timeout=timeout)
     return asyncio.run(_each(cli, task_ids, act))
 
 
@@ -172,11 +169,7 @@ def extend(
 @click.argument("task_id", metavar="ID")
 @click.option("--step", required=True, metavar="NAME", help="The step, by its name in `task show`.")
 @click.option("--done", metavar="VALUE", help="It happened; VALUE is its result, as JSON.")
-@flag(
-    "--not-done",
-    "--failed",
-    text="It certainly did not happen, and nothing of it can still arrive.",
-)
+@flag("--not-done", "--failed", text="It certainly did not happen, and nothing of it can still arrive.")
 @flag("--undone", text="Somebody has undone its effect by hand.")
 @why_option("How you know, for the task and the audit.", required=True)
 @who_option
@@ -207,21 +200,15 @@ def settle(
                 f"--done {done!r} is not JSON ({wrong}): a text needs quotes of its own, such as --done '\"{done}\"'; "
                 "write null when there is no result"
             ) from wrong
-
-    def act(task: TaskHandle[Any]) -> Awaitable[Answer]:
-        return task.settle(step, outcome=outcome, value=value, why=why, who=who, timeout=timeout)
-
-    return asyncio.run(_each(cli, (task_id,), act))
+    options = {"outcome": outcome, "value": value, "why": why, "who": who, "timeout": timeout}
+    return asyncio.run(_each(cli, (task_id,), lambda task: task.settle(step, **options)))
 
 
 def _on(cli: Cli, asked: RequestedAct, act: Callable[..., Awaitable[Answer]]) -> int:
     """Do an act on the tasks that were asked for; returns the exit code."""
     if asked.chosen is not None:
         return _on_all(cli, asked)
-
-    def one(task: TaskHandle[Any]) -> Awaitable[Answer]:
-        return act(task, why=asked.why, who=asked.who, timeout=asked.timeout)
-
+    one = partial(act, why=asked.why, who=asked.who, timeout=asked.timeout)
     wait = asked.timeout if asked.wait and not asked.dry_run else None
     return asyncio.run(_each(cli, asked.task_ids, one, wait=wait, wanted=asked.end, dry=asked.dry_run))
 
@@ -252,7 +239,6 @@ async def _each(
 
     ``wait``: then wait this long for the end; ``wanted`` counts as success. ``dry``: the act changes nothing.
     """
-    codes: list[int] = []
     shown: list[dict[str, Any]] = []
     async with connect(cli) as client:
         if not dry:
@@ -269,12 +255,8 @@ async def _each(
                     raise
                 if cli.json:
                     cli.note(f"makegood: {error}")
-                shape = {
-                    "task": task_id,
-                    "verdict": "refused" if code == exits.REFUSED else "failed",
-                    "outcome": str(error),
-                }
-            codes.append(code)
+                verdict = "refused" if code == exits.REFUSED else "failed"
+                shape = {"task": task_id, "verdict": verdict, "outcome": str(error)}
             shown.append({**shape, "code": code})
             if not cli.json:
                 for line in corrected_inputs.lines(shape.get("change")) if dry else ():
@@ -284,7 +266,7 @@ async def _each(
                 next_commands.tell(cli, found)
     if cli.json:
         cli.out.document(shown)
-    return exits.of_many(codes)
+    return exits.of_many(one["code"] for one in shown)
 
 
 async def _one(

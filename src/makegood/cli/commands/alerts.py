@@ -124,25 +124,22 @@ def state_of(view: AlertView) -> str:
 
 
 async def _acknowledge(cli: Cli, wanted: tuple[int, ...], who: str | None, why: str) -> int:
-    codes: list[int] = []
     shown: list[dict[str, Any]] = []
     async with connect(cli) as client:
         for alert in wanted:
             try:
                 view = await client.acknowledge(alert, who=who, why=why)
-                codes.append(exits.DONE)
                 shown.append({**as_json.alert(view), "code": exits.DONE})
                 if not cli.json:
                     cli.out.text(f"alert {alert} {kind_of(view)} acknowledged by {view.acked_by}")
             except MakegoodError as error:
                 if len(wanted) == 1 and not cli.json:
                     raise
-                codes.append(exits.code_of(error))
-                shown.append({"id": alert, "outcome": str(error), "code": codes[-1]})
+                shown.append({"id": alert, "outcome": str(error), "code": exits.code_of(error)})
                 cli.note(f"makegood: {error}")
     if cli.json:
         cli.out.document(shown)
-    return exits.of_many(codes)
+    return exits.of_many(one["code"] for one in shown)
 
 
 async def _test(cli: Cli, asks: str | None, limit: float) -> int:

@@ -109,6 +109,7 @@ def check(cli: Cli, /, *, app: str, limit: int) -> int:
         seen = asyncio.run(_look(cli, loaded, limit))
         looked = seen.tasks
     stranded = seen.stranded
+    actions = [action for agent in loaded.agents.values() for action in agent.actions.values()]
     problems += [
         f"task {task} is unreadable, so its steps were not checked: {what}" for task, what in seen.unreadable
     ]
@@ -117,9 +118,7 @@ def check(cli: Cli, /, *, app: str, limit: int) -> int:
             {
                 "app": loaded.name,
                 "agents": {name: sorted(agent.actions) for name, agent in loaded.agents.items()},
-                "actions": [
-                    _action(action) for agent in loaded.agents.values() for action in agent.actions.values()
-                ],
+                "actions": [_action(action) for action in actions],
                 "workflows": sorted(loaded.workflows),
                 "inboxes": sorted(loaded.inboxes),
                 "problems": problems,
@@ -133,10 +132,9 @@ def check(cli: Cli, /, *, app: str, limit: int) -> int:
         cli.out.table(
             ("what", "name", "declared"), declared(loaded), empty=f"app {loaded.name} declares nothing"
         )
-        actions = sum(len(agent.actions) for agent in loaded.agents.values())
         inboxes = f"{counted(len(loaded.inboxes), 'inbox')}, " if loaded.inboxes else ""
         cli.out.text(
-            f"{loaded.name}: {counted(len(loaded.agents), 'agent')}, {counted(actions, 'action')}, {inboxes}"
+            f"{loaded.name}: {counted(len(loaded.agents), 'agent')}, {counted(len(actions), 'action')}, {inboxes}"
             f"{counted(len(loaded.workflows), 'workflow')}; "
             + (
                 "no store was named, so waiting steps were not checked"
@@ -157,11 +155,8 @@ def declared(app: App) -> Iterator[tuple[str, str, str]]:
         yield "agent", agent.name, f"{agent.concurrency} at once{rate}{', breaker' if agent.breaker else ''}"
         for action in agent.actions.values():
             asked = f"; probe {action._probe_fn.__name__}" if action._probe_fn is not None else ""
-            yield (
-                "action",
-                f"{agent.name}.{action.name}",
-                f"{shown(action.terms.within)}; {_way_back(action)}{asked}",
-            )
+            said = f"{shown(action.terms.within)}; {_way_back(action)}{asked}"
+            yield "action", f"{agent.name}.{action.name}", said
     for workflow in app.workflows.values():
         limit = "no limit" if workflow.within is None else shown(workflow.within)
         yield "workflow", workflow.name, f"{limit}; on failure {workflow.on_failure}"

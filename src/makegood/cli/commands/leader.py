@@ -6,7 +6,7 @@
 import asyncio
 import contextlib
 import shlex
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import aclosing, asynccontextmanager
 from dataclasses import asdict
 from pathlib import Path
@@ -144,17 +144,16 @@ def _show_change(cli: Cli, name: str | None, view: View) -> None:
 
 
 def _show_past(cli: Cli, terms: list[TermView]) -> None:
-    if cli.json:
-        cli.out.document([{**asdict(t), "began": iso(t.began), "ended": iso(t.ended)} for t in terms])
-        return
-    rows = [
+    documents = ({**asdict(t), "began": iso(t.began), "ended": iso(t.ended)} for t in terms)
+    rows = (
         (
             term.epoch, term.holder, date_time(term.began), date_time(term.ended), _ending(term),
             None if term.gap is None else shown(term.gap),
         )
         for term in terms
-    ]  # fmt: skip
-    cli.out.table(("epoch", "leader", "from", "to", "ended", "gap before"), rows, empty="nobody ever led")
+    )  # fmt: skip
+    heads = ("epoch", "leader", "from", "to", "ended", "gap before")
+    cli.out.listed(documents, heads, rows, empty="nobody ever led")
 
 
 def _ending(term: TermView) -> str | None:
@@ -277,20 +276,20 @@ class _Runner:
                             return exits.REFUSED
         return exits.DONE
 
-    async def _next(self, terms: Any, leases: LeaseStore, wait: float | None) -> Term | None:
+    async def _next(
+        self, terms: AsyncGenerator[Term, None], leases: LeaseStore, wait: float | None
+    ) -> Term | None:
         """Return the next term, None when asked to stop.
 
         Raises ``WaitExpiredError`` and ``StoreUnavailableError``.
         """
         if wait is None or self._command.runs:
-            following: Term | None = await anext(terms, None)
-            return following
+            return await anext(terms, None)
         going = asyncio.ensure_future(anext(terms, None))
         try:
             await asyncio.wait([going], timeout=wait)
             if going.done():
-                first: Term | None = going.result()
-                return first
+                return going.result()
         finally:
             going.cancel()  # it gives back what it may have got
         # What is unanswered may take its time; whoever gave a time to wait does not.

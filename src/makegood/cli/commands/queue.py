@@ -266,26 +266,7 @@ def drop(cli: Cli, /, *, waiting: bool, yes: bool, **options: Any) -> int:
 
     --all --waiting shows how many messages wait, and asks for confirmation.
     """
-    if waiting:
-        return _drop_waiting(cli, **options, yes=yes)
-    return _revive(cli, **options, drop=True)
-
-
-def _drop_waiting(
-    cli: Cli, *, name: str, chosen: tuple[str, ...], everything: bool, yes: bool, who: str | None, why: str
-) -> int:
-    _which(chosen, everything=everything, what="ID")
-    if everything and not yes:
-        queues = looked(cli, lambda client: client.queues())
-        there = sum(view.waiting + view.delayed for view in queues if view.queue == name)
-        if there and not cli.confirmed(
-            f"drop {counted(there, 'message')} that wait{'s' * (there == 1)} in queue {name}?"
-        ):
-            cli.note("nothing was done")
-            return exits.DONE
-    which = None if everything else chosen
-    found = carried_out(cli, lambda client: client.drop_messages(name, which, waiting=True, who=who, why=why))
-    return _said(cli, found, chosen, f"message that waits in queue {name}", drop=True)
+    return _revive(cli, **options, drop=True, waiting=waiting, yes=yes)
 
 
 def _revive(
@@ -298,19 +279,30 @@ def _revive(
     who: str | None,
     why: str,
     value: str | None = None,
+    waiting: bool = False,
+    yes: bool = False,
 ) -> int:
     _which(chosen, everything=everything, what="ID")
     if value is not None and len(chosen) != 1:
         raise click.UsageError("--value is for one message: name it by its ID")
     body = msgspec.UNSET if value is None else _json(value)
+    if waiting and everything and not yes:
+        queues = looked(cli, lambda client: client.queues())
+        there = sum(view.waiting + view.delayed for view in queues if view.queue == name)
+        if there and not cli.confirmed(
+            f"drop {counted(there, 'message')} that wait{'s' * (there == 1)} in queue {name}?"
+        ):
+            cli.note("nothing was done")
+            return exits.DONE
 
     async def run(client: Client) -> list[str]:
         which = None if everything else chosen
         if drop:
-            return await client.drop_messages(name, which, who=who, why=why)
+            return await client.drop_messages(name, which, waiting=waiting, who=who, why=why)
         return await client.replay_messages(name, which, value=body, who=who, why=why)
 
-    return _said(cli, carried_out(cli, run), chosen, f"dead letter in queue {name}", drop=drop)
+    what = f"message that waits in queue {name}" if waiting else f"dead letter in queue {name}"
+    return _said(cli, carried_out(cli, run), chosen, what, drop=drop)
 
 
 def _said(cli: Cli, found: list[str], chosen: Sequence[str], what: str, *, drop: bool) -> int:

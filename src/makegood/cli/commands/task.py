@@ -240,10 +240,7 @@ def list_(cli: Cli, /, *, chosen: Filter | None, before: str | None, limit: int)
         return views, details, await client.store.now()
 
     found, details, now = looked(cli, find)
-    if cli.json:
-        cli.out.document([as_json.task(view) for view in found])
-        return
-    rows = [
+    rows = (
         (
             ids.show(view.id), f"{view.app}.{view.workflow}", view.state,
             recent(view.created, now) if cli.out.fancy else date_time(view.created),
@@ -253,11 +250,11 @@ def list_(cli: Cli, /, *, chosen: Filter | None, before: str | None, limit: int)
             reasons(details[view.id]) if view.id in details else view.cause,
         )
         for view in found
-    ]  # fmt: skip
+    )  # fmt: skip
     heads = ("id", "workflow", "state", "created", "took", "key", "unanswered", "cause")
     some = chosen is not None or before is not None
     empty = "no task matches" if some else "no tasks yet: `makegood task submit` makes one"
-    cli.out.table(heads, rows, empty=empty, folds=False)
+    cli.out.listed(map(as_json.task, found), heads, rows, empty=empty, folds=False)
 
 
 @command()

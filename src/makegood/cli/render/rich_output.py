@@ -1,7 +1,6 @@
 """Output for a person at a terminal: tables and live drawings, with rich. Loaded only when needed."""
 
 from collections.abc import Collection, Mapping, Sequence
-from types import TracebackType
 from typing import Self
 
 from rich import box
@@ -127,8 +126,6 @@ class Live:
         self._live.start()
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         """Leave the last drawing standing."""
         self._live.stop()

@@ -45,9 +45,12 @@ class Record:
     """The latest terms, newest first."""
 
     @classmethod
-    def taken(cls, before: "Record | None", wanted: Grant, wall: float, *, ended: float = 0.0) -> "Record":
+    def taken(
+        cls, before: "Record | None", wanted: Grant, wall: float, *, ended: float = 0.0, kept: int = KEPT
+    ) -> "Record":
         """Return the record once ``wanted`` has it: ``before`` if that is its own already (the same
-        nonce), else a new term. The lease of the last one ran out ``ended`` seconds from ``wall``.
+        nonce), else a new term. The lease of the last one ran out ``ended`` seconds from ``wall``; ``kept``
+        terms are remembered.
         """
         if before is not None and before.nonce == wanted.nonce:
             return replace(before, holder=wanted.holder, ttl=wanted.ttl, beat=before.beat + 1)
@@ -55,7 +58,7 @@ class Record:
         term = PastTerm(epoch, wanted.holder, wall, None, released=False)
         past = [] if before is None else closed(before.past, wall + ended, released=False)
         beat = 0 if before is None else before.beat + 1
-        return cls(wanted.holder, wanted.nonce, epoch, wanted.ttl, beat, wall, [term, *past[: KEPT - 1]])
+        return cls(wanted.holder, wanted.nonce, epoch, wanted.ttl, beat, wall, [term, *past[: kept - 1]])
 
     def freed(self, wall: float) -> "Record":
         """Return the record without a holder."""

@@ -93,10 +93,9 @@ class KubernetesLeases(HttpLeases, ObservedLeases):
         body = {
             "apiVersion": "coordination.k8s.io/v1", "kind": "Lease", "metadata": meta, "spec": self._spec(record),
         }  # fmt: skip
-        if expect is None:
-            status, told = await self._ask("POST", self._path, body)
-        else:
-            status, told = await self._ask("PUT", f"{self._path}/{_object(name)}", body)
+        new = expect is None
+        path = self._path if new else f"{self._path}/{_object(name)}"
+        status, told = await self._ask("POST" if new else "PUT", path, body)
         if status == _NOT_FOUND and expect is None:
             raise self.wrong(told.get("message") or "there is no such namespace")
         if status in (_CONFLICT, _NOT_FOUND):
@@ -159,15 +158,14 @@ def from_url(url: str, *, clock: Clock, timeout: float) -> KubernetesLeases:
             f"{masked(url)!r} is for a pod in a cluster, and this is none (no KUBERNETES_SERVICE_HOST): elsewhere run `kubectl proxy` and "
             "write kubernetes://127.0.0.1:8001/NAMESPACE"
         )
-    account = ACCOUNT
     try:
-        namespace = namespace or (account / "namespace").read_text().strip()
+        namespace = namespace or (ACCOUNT / "namespace").read_text().strip()
     except OSError as unread:
         raise ConfigError(
             f"{masked(url)!r} names no namespace, and the pod has no service account: {unread}"
         ) from unread
     place = f"[{host}]" if ":" in host else host
     return KubernetesLeases(
-        f"https://{place}:{port}", namespace, clock=clock, token=account / "token", authority=account / "ca.crt",
+        f"https://{place}:{port}", namespace, clock=clock, token=ACCOUNT / "token", authority=ACCOUNT / "ca.crt",
         timeout=timeout,
     )  # fmt: skip

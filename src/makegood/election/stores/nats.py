@@ -31,6 +31,8 @@ BUCKET = "makegood_election"
 
 _CLOSE = 1.0
 _DELETED = ("DEL", "PURGE")
+_BARRED = (failed.AuthorizationError, refused.InvalidBucketNameError, refused.BadBucketError)
+_NOT_THERE = (refused.ServiceUnavailableError, refused.NoStreamResponseError, failed.NoRespondersError)
 
 
 class NatsLeases(ObservedLeases):
@@ -95,15 +97,9 @@ class NatsLeases(ObservedLeases):
 
     def meaning(self, fault: Exception) -> MakegoodError | None:
         """Separate faults that can never work from those that may pass."""
-        if isinstance(
-            fault, failed.AuthorizationError | refused.InvalidBucketNameError | refused.BadBucketError
-        ):
+        if isinstance(fault, _BARRED) or "Authorization" in str(fault):
             return self.wrong(fault)
-        if "Authorization" in str(fault):
-            return self.wrong(fault)
-        if isinstance(
-            fault, refused.ServiceUnavailableError | refused.NoStreamResponseError | failed.NoRespondersError
-        ):
+        if isinstance(fault, _NOT_THERE):
             return self.unavailable(f"{fault}; is JetStream switched on (nats-server -js)?")
         return self.unavailable(fault) if isinstance(fault, failed.Error | OSError) else None
 

@@ -24,14 +24,7 @@ from makegood.testing.checker.states import FinalStates, Folding
 from makegood.testing.checker.timeline import timeline
 from makegood.testing.history import History
 
-__all__ = [
-    "RULES",
-    "Final",
-    "Report",
-    "Violation",
-    "check",
-    "timeline",
-]
+__all__ = ["RULES", "Final", "Report", "Violation", "check", "timeline"]
 
 RULES: Sequence[type[Rule]] = (
     FinalStates, OneCompletion, InTime, OnceOrNotAtAll, KeysAndTokens, OneOwner, OnlyTheTerm, CountedOnce, UndoInOrder,

@@ -370,14 +370,11 @@ class FakeService(Service):
 
     def _found(self, asked: ServiceRequest) -> Effect | None:
         told = asked.undoes or asked.key if self.keys else None
-        for effect in self.effects:
-            if effect.stands and (
-                effect.told == told if told else effect.asked == (asked.args, asked.kwargs)
-            ):
-                self._hear(asked, asked.truth, "happened", changed=False)
-                return effect
-        self._hear(asked, asked.truth, "not happened", changed=False)
-        return None
+        meant = asked.args, asked.kwargs
+        standing = (effect for effect in self.effects if effect.stands)
+        found = next((one for one in standing if (one.told == told if told else one.asked == meant)), None)
+        self._hear(asked, asked.truth, "not happened" if found is None else "happened", changed=False)
+        return found
 
     def _noted(self, asked: ServiceRequest, truth: str, outcome: str, *, changed: bool) -> None:
         entry = self.books.setdefault(truth, KeyState())

@@ -50,9 +50,6 @@ class StoreWorld(Protocol):
     def strike(self, name: str, able: tuple[str, ...], process: SimulatedProcess | None = None) -> str | None:
         """Report that a fault point is reached; returns what struck there."""
 
-    async def point(self, name: str, *able: str) -> str | None:
-        """The same for code that can wait; never returns in a process that was killed here."""
-
     async def bear(self, struck: str) -> None:
         """Apply a fault to the calling process; never returns in one that was killed."""
 
