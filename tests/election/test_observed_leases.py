@@ -97,7 +97,7 @@ class RenewsInSilence(PlaceLeases):
     async def extend(self, grant: Grant) -> bool:
         if not self._sent.holds(grant.nonce):
             return False
-        self._sent.granted(grant.nonce, grant.ttl, self._sent.now())
+        self._sent.granted(grant.nonce, grant.ttl, self._clock.monotonic())
         return True
 
 

@@ -130,8 +130,7 @@ async def carry_out(cli: Cli, bulk: RequestedAct, count: int) -> int:
                 cli.note(
                     "makegood: some are in error: `makegood task show ID` says what can be done about one"
                 )
-    if cli.json:
-        cli.out.document(shown)
+    cli.out.result(shown)
     progress.end(done)
     return exits.of_many(one["code"] for one in shown)
 

@@ -78,16 +78,12 @@ async def unknown_names(client: Client, wanted: Filter) -> list[str]:
     Such a name is usually misspelt.
     """
     said: list[str] = []
-    for what, name in (("app", wanted.app), ("workflow", wanted.workflow)):
-        alone = Filter(app=name, limit=1) if what == "app" else Filter(workflow=name, limit=1)
-        if name is None or await client.find(alone):
+    for what in ("app", "workflow"):
+        name = getattr(wanted, what)
+        if name is None or await client.find(Filter(**{what: name}, limit=1)):
             continue
-        known = {
-            view.app if what == "app" else view.workflow for view in await client.find(Filter(limit=NEWEST))
-        }
+        known = {getattr(view, what) for view in await client.find(Filter(limit=NEWEST))}
         near = difflib.get_close_matches(name, known, n=1)
-        said.append(
-            f"no task in this store is of the {what} {name!r}"
-            + (f"; did you mean {near[0]!r}?" if near else "")
-        )
+        meant = f"; did you mean {near[0]!r}?" if near else ""
+        said.append(f"no task in this store is of the {what} {name!r}{meant}")
     return said

@@ -170,8 +170,7 @@ class Election:
         """
         length = 2 * self.settings.ttl if rest is None else seconds(rest, name="rest")
         self._rest_until = max(self._rest_until, self._clock.monotonic() + length)
-        term = self._term
-        if term is not None:
+        if (term := self._term) is not None:
             term.stop()
             await term.ended()
 

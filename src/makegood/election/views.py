@@ -44,11 +44,10 @@ def with_gaps(past: Iterable[PastTerm]) -> list[TermView]:
     []
     """
     terms = list(past)
-    before = [*terms[1:], None][: len(terms)]
     return [
         TermView(
             term.epoch, term.holder, term.began, term.ended, term.released,
             None if last is None or last.ended is None else max(0.0, term.began - last.ended),
         )
-        for term, last in zip(terms, before, strict=True)
+        for term, last in zip(terms, [*terms[1:], None], strict=False)
     ]  # fmt: skip

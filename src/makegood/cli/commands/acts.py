@@ -264,8 +264,7 @@ async def _each(
                 cli.out.text(bulk_acts.line(shape))
             if not cli.json and found is not None:
                 next_commands.tell(cli, found)
-    if cli.json:
-        cli.out.document(shown)
+    cli.out.result(shown)
     return exits.of_many(one["code"] for one in shown)
 
 
@@ -331,6 +330,5 @@ async def _preview(cli: Cli, asked: RequestedAct) -> int:
                 rows,
                 empty=f"task {task.id}: nothing to undo",
             )
-    if cli.json:
-        cli.out.document(documents)
+    cli.out.result(documents)
     return exits.DONE

@@ -137,8 +137,7 @@ async def _acknowledge(cli: Cli, wanted: tuple[int, ...], who: str | None, why: 
                     raise
                 shown.append({"id": alert, "outcome": str(error), "code": exits.code_of(error)})
                 cli.note(f"makegood: {error}")
-    if cli.json:
-        cli.out.document(shown)
+    cli.out.result(shown)
     return exits.of_many(one["code"] for one in shown)
 
 

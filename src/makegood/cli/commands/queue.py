@@ -172,10 +172,9 @@ def ack(cli: Cli, /, *, name: str, receipts: tuple[str, ...]) -> int:
         )
     ours = [one for one in parsed if one is not None]
     said = carried_out(cli, lambda client: client.store.queues.acknowledge_messages(ours))
-    if cli.json:
-        pairs = zip(receipts, said, strict=True)
-        cli.out.document([{"receipt": text, "acknowledged": held} for text, held in pairs])
-    for text, held in zip(receipts, said, strict=True):
+    pairs = [*zip(receipts, said, strict=True)]
+    cli.out.result([{"receipt": text, "acknowledged": held} for text, held in pairs])
+    for text, held in pairs:
         if not held:
             cli.note(f"makegood: {text} is no longer valid: its message was acknowledged, or redelivered")
     return exits.DONE if all(said) else exits.REFUSED

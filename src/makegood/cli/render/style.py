@@ -29,22 +29,9 @@ def is_number(text: str) -> bool:
     return text[:1].isdigit() and not text.strip("0123456789.,/%+- smhd")
 
 
-COUNTS = frozenset(
-    {
-        "unanswered",
-        "holds",
-        "calls",
-        "success",
-        "mean",
-        "rate",
-        "waiting",
-        "tries",
-        "oldest",
-        "size",
-        "unsent",
-        "gap before",
-    }
-)
+COUNTS = (
+    "unanswered", "holds", "calls", "success", "mean", "rate", "waiting", "tries", "oldest", "size", "unsent", "gap before",
+)  # fmt: skip
 """Heads of columns that hold numbers, when they hold anything."""
 
 

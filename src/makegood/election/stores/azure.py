@@ -109,9 +109,9 @@ class AzureLeases(RemoteLeases):
     async def take(self, name: str, holder: str, nonce: str, ttl: float) -> Grant | None:
         """Acquire, read, write the epoch."""
         blob = self._blob(name)
-        sent = self._sent.now()
+        sent = self._clock.monotonic()
         if name not in self._empty and not await self._made(blob):
-            sent = self._sent.now()
+            sent = self._clock.monotonic()
         self._empty.add(name)
         key = _lease_id(nonce)
         try:
@@ -139,7 +139,7 @@ class AzureLeases(RemoteLeases):
         """Renew the lease, if our own clock says that it still runs."""
         if not self._sent.holds(grant.nonce):
             return False
-        sent = self._sent.now()
+        sent = self._clock.monotonic()
         try:
             await BlobLeaseClient(self._blob(grant.name), lease_id=_lease_id(grant.nonce)).renew()
         except failed.HttpResponseError as refused:
@@ -241,8 +241,9 @@ class AzureLeases(RemoteLeases):
         try:
             self._record(await blob.get_blob_properties())
         except failed.ResourceNotFoundError as missing:
-            if _code(missing) == "ContainerNotFound":
-                await self._made_container()
+            if _code(missing) == "ContainerNotFound" and self._client is not None:
+                with contextlib.suppress(failed.ResourceExistsError):
+                    await self._client.create_container()
             try:
                 await blob.upload_blob(b"", overwrite=False)
             except failed.ResourceExistsError:
@@ -252,11 +253,6 @@ class AzureLeases(RemoteLeases):
                     raise
             return False
         return True
-
-    async def _made_container(self) -> None:
-        assert self._client is not None
-        with contextlib.suppress(failed.ResourceExistsError):
-            await self._client.create_container()
 
     def _record(self, found: BlobProperties) -> Record | None:
         """Return the record in the metadata; None: nothing yet. Raises ``ConfigError`` for a blob with

@@ -176,10 +176,6 @@ class GrantDeadlines:
         self._clock = clock
         self._until: dict[str, float] = {}
 
-    def now(self) -> float:
-        """Read the clock: before a request."""
-        return self._clock.monotonic()
-
     def granted(self, nonce: str, ttl: float, sent: float) -> None:
         """Note a yes to a request that went out at ``sent``."""
         now = self._clock.monotonic()

@@ -107,7 +107,7 @@ class ObservedLeases(RemoteLeases):
     async def take(self, name: str, holder: str, nonce: str, ttl: float) -> Grant | None:
         """Write our name into a record that is free, or ours."""
         for _ in range(_TRIES):
-            sent = self._sent.now()
+            sent = self._clock.monotonic()
             found = await self.get(name)
             wanted = self._wanted(name, found, Grant(name, holder, nonce, 0, ttl))
             if wanted is None:
@@ -122,7 +122,7 @@ class ObservedLeases(RemoteLeases):
         for _ in range(_TRIES):
             if not self._sent.holds(grant.nonce) or grant.nonce not in self._mine:
                 return False
-            sent = self._sent.now()
+            sent = self._clock.monotonic()
             record, version = self._mine[grant.nonce]
             if await self._written(replace(record, beat=record.beat + 1), grant, version, sent):
                 return True

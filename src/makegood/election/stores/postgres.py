@@ -217,7 +217,8 @@ class PostgresLeases(Closing):
             try:
                 connection = await self._dialled(line)
                 if make and not line.made:
-                    await _make(connection)
+                    if not await connection.fetchval(_KNOWN):
+                        await connection.execute(_TABLES)
                     line.made = True
                 return await work(connection)
             except _GONE as lost:
@@ -259,11 +260,6 @@ class PostgresLeases(Closing):
             raise
         line.connection, line.made = made, False
         return made
-
-
-async def _make(connection: Connection) -> None:
-    if not await connection.fetchval(_KNOWN):
-        await connection.execute(_TABLES)
 
 
 async def _ended(line: _Line, going: "asyncio.Task[Any]") -> None:

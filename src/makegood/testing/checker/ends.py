@@ -46,10 +46,8 @@ class NothingLost(Rule):
                 continue
             gone = task.id not in rows if rows else world.rest is not None and not task.commits
             if gone:
-                self.wrong(
-                    f"the submission told {when(task.submitted)} is not in the store in the end",
-                    task.submitted,
-                )
+                text = f"the submission told {when(task.submitted)} is not in the store in the end"
+                self.wrong(text, task.submitted)
         if world.rest is not None and world.rest["tasks"] + world.removed_by_rest < len(told):
             self.wrong(
                 f"{len(told)} submissions were acknowledged, the store holds {world.rest['tasks']} tasks in the end",

@@ -14,16 +14,9 @@ from makegood.testing.history import Event, History
 _OF_THE_WORLD = frozenset({"fault", "healed", "rest", "restored"})
 _MARKS = MappingProxyType(
     {
-        "fault": "!!",
-        "refused": "x",
-        "late": "x",
-        "alert": "*",
-        "ended": "=",
-        "healed": "--",
-        "rest": "--",
-        "restored": "!!",
+        "fault": "!!", "refused": "x", "late": "x", "alert": "*", "ended": "=", "healed": "--", "rest": "--", "restored": "!!",
     }
-)
+)  # fmt: skip
 
 
 def timeline(history: History, task: int | None = None, *, last: int | None = None) -> str:

@@ -9,7 +9,7 @@ import asyncio
 import gc
 from collections.abc import Awaitable, Callable, Coroutine
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 from makegood.base.ids import show
 from makegood.client.client import Client
@@ -26,6 +26,8 @@ from makegood.testing.simulator.swarm import Swarm
 from makegood.testing.simulator.world_files import Grounds
 from makegood.workflow.app import App
 from makegood.workflow.workflow import Workflow
+
+T = TypeVar("T")
 
 Script = Callable[["Stage"], Awaitable[object]]
 """A user's test, ready to be played on a stage."""
@@ -59,12 +61,12 @@ class Shoppers(Customers):
         """Return the task of an order. Raises the error of its plan or of the client."""
         order.workflow.plan(*order.inputs)
         while order.key not in self.told:
-            door = self._door()
-            if door is None or door.client is None:
+            shop = self._stage.members["shop"]  # It submits as a shop does, from a process of its own.
+            if not shop.up or shop.client is None:
                 await asyncio.sleep(_MOMENT)
                 continue
             asked = self._stage.loop.create_task(
-                self._try(door, door.client, order), context=door.process.context.copy()
+                self._try(shop, shop.client, order), context=shop.process.context.copy()
             )
             waited = 0.0
             while not asked.done() and order.key not in self.told and waited < 3.0:
@@ -73,11 +75,6 @@ class Shoppers(Customers):
             if order.key in self.failed:
                 raise self.failed[order.key]
         return self.told[order.key]
-
-    def _door(self) -> FleetMember | None:
-        """Submit as a shop does, from a process of its own."""
-        shop = self._stage.members["shop"]
-        return shop if shop.up and shop.client is not None else None
 
     async def _try(self, door: FleetMember, client: Client, order: Order) -> None:
         try:
@@ -326,7 +323,7 @@ class Stage(simulated.SimulatedWorld):
             if member.up:
                 self._resume(member.process)
 
-    async def in_office(self, act: Callable[[Client], Coroutine[Any, Any, Any]]) -> Any:
+    async def in_office(self, act: Callable[[Client], Coroutine[Any, Any, T]]) -> T:
         """Return what ``act`` returns when an operator runs it with a client, in a process that no fault
         strikes.
         """

@@ -63,11 +63,7 @@ class Task:
 
     async def result(self) -> Any:
         """Wait for its end and return its result. Raises ``mg.TaskUndone`` or ``mg.TaskInError``."""
-
-        async def ask(client: Client) -> Any:
-            return await client.task(self.number, self.returns).result()
-
-        return await self._stage.in_office(ask)
+        return await self._stage.in_office(lambda client: client.task(self.number, self.returns).result())
 
     def assert_processed_or_undone(self) -> None:
         """Fail unless everything was done or everything was undone."""
@@ -149,8 +145,7 @@ class Operator:
             done: Answer = await getattr(client.task(task.number), kind)(**options, who="operator")
             return done
 
-        found: Answer = await self._stage.in_office(act)
-        return found
+        return await self._stage.in_office(act)
 
 
 @dataclass(frozen=True, slots=True)
