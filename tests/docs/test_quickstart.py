@@ -80,7 +80,6 @@ def test_agents_that_are_killed_in_the_middle_delay_a_trip(tmp_path: Path) -> No
         until = time.monotonic() + 60
         while "book_flight" not in (said := typed(f"makegood task show {task}")) or "running" not in said:
             assert time.monotonic() < until, said
-            time.sleep(0.1)
         running[1].kill()  # the page kills by its name; another test's agents have it too
         running[1].wait()
         running[1] = started(agent)
