@@ -226,7 +226,7 @@ def test_a_group_offers_the_acts_that_fit_its_tasks() -> None:
     group = errors.group_of(found, NOW, 3600.0)
     assert (group.count, group.what, group.where) == (2, "tasks in error", "payments · undo of charge")
     assert group.words == "2 tasks, 3 attempts · now 2 error"
-    assert group.acts == (("undo", 2), ("resubmit", 2))
+    assert group.acts == (("undo", 2, "error"), ("resubmit", 2, "error"))
     assert group.parts == ((True, "N"), (False, "refunds are closed for"), (True, "'…'"))
     assert (group.bars[-1], sum(group.bars)) == (1, 2)
     said = errors.verdict([group], [], [])
@@ -276,6 +276,10 @@ def test_the_tasks_of_an_act_are_those_selected_or_those_of_the_filter() -> None
     assert bulk.chosen({"q": "state:error"}) == Filter(states=("error",))
     with pytest.raises(mg.ConfigError, match="no task is chosen"):
         bulk.chosen({"q": " "})
+    some = bulk.chosen({"ids": f"{ids.show(5)},{ids.show(3)}", "state": "pending,processing"})
+    assert (some.ids, some.states) == ((3, 5), ("pending", "processing")), (
+        "an act on a group counts what it names"
+    )
 
 
 @pytest.mark.parametrize(
@@ -298,6 +302,10 @@ def test_the_overview_asks_first_whether_anything_needs_somebody() -> None:
     calm = overview.verdict([], UnendedTally({"processing": 128}), 406, led=True)
     assert (calm.tone, calm.title, calm.more) == ("ok", "All well", "128 tasks under way, 406 a minute.")
     assert overview.verdict([], UnendedTally({"pending": 1}), None, led=False).title == "Nobody leads"
+    open_ = AgentInfo("shop/payments", 10, circuit="open", reset=3.0)
+    rows = agents.agent_rows([node("one", ("agent",), open_)], {"shop/payments": (85, 60.0)})
+    outage = overview.verdict([], UnendedTally({"processing": 128}), 0, led=True, rows=rows)
+    assert (outage.tone, outage.title) == ("doubt", "payments does not answer well")
 
 
 PAGES = {

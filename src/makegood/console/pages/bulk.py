@@ -161,8 +161,8 @@ async def detail(reads: Reads, query: Mapping[str, str]) -> dict[str, Any]:
 
 
 def chosen(query: Mapping[str, str]) -> Filter:
-    """Return the tasks that a page asks to act on: those selected (``t-ID``, or ``ids``), else those that
-    match ``q``. Raises ``ConfigError``, ``TaskNotFoundError``.
+    """Return the tasks that a page asks to act on: those selected (``t-ID``, or ``ids``) that are in a
+    ``state`` if one is named, else those that match ``q``. Raises ``ConfigError``, ``TaskNotFoundError``.
     """
     names = [name[2:] for name in query if name.startswith("t-")]
     names += [name for name in query.get("ids", "").split(",") if name]
@@ -171,7 +171,8 @@ def chosen(query: Mapping[str, str]) -> Filter:
             f"{len(names)} tasks are selected: select at most {SELECTED}, or choose them by a filter"
         )
     if names:
-        return Filter(ids=tuple(sorted({ids.parse(name) for name in names})), limit=len(names))
+        states = wanted(f"state:{query['state']}").states if query.get("state") else ()
+        return Filter(ids=tuple(sorted({ids.parse(name) for name in names})), states=states, limit=len(names))
     if not query.get("q", "").strip():
         raise ConfigError("no task is chosen: select some in the list of tasks, or filter them")
     return wanted(query["q"])
@@ -196,6 +197,7 @@ async def new(reads: Reads, query: Mapping[str, str]) -> dict[str, Any]:
         "means": means,
         "q": "" if asked.ids else query.get("q", "").strip(),
         "ids": ",".join(ids.show(task) for task in asked.ids),
+        "states": ",".join(asked.states) if asked.ids else "",
         "filter": text_of(asked),
         "count": tallied(tally),
         "none": not tally.count and not tally.more,

@@ -37,8 +37,8 @@ class Group(msgspec.Struct, frozen=True):
     bars: tuple[int, ...]
     fate: str
     """need, retried or ended."""
-    acts: tuple[tuple[str, int], ...]
-    """The acts to offer, each with the number of tasks that it may concern."""
+    acts: tuple[tuple[str, int, str], ...]
+    """The acts to offer, each with the number of tasks that it may concern, and their states."""
     ids: str
     """The ids of its tasks, separated by commas."""
     sample: str
@@ -72,7 +72,14 @@ def group_of(found: ErrorGroup, now: float, span: float) -> Group:
     doing = {"do": "", "probe": "probe of ", "undo": "undo of "}[found.doing]
     ends = [f"{n} {state}" for state, n in sorted(found.states.items()) if n]
     words = f"{counted(found.tasks, 'task')}, {counted(found.attempts, 'attempt')} · now {', '.join(ends) or 'unknown'}"
-    acts = [("undo", error), ("resubmit", error)] if becomes == "need" else [("cancel", moving)] if moving else [("resubmit", undone)] if undone else []  # fmt: skip
+    forward = sum(found.states.get(s, 0) for s in ("pending", "processing"))
+    acts: list[tuple[str, int, str]] = []
+    if becomes == "need":
+        acts = [("undo", error, "error"), ("resubmit", error, "error")]
+    elif forward:
+        acts = [("cancel", forward, "pending,processing")]
+    elif undone:
+        acts = [("resubmit", undone, "undone")]
     return Group(
         name=found.name,
         count=count,

@@ -9,7 +9,7 @@ from msgspec.structs import replace
 
 from makegood.base import ids
 from makegood.base.counts import counted
-from makegood.console.pages import oversight
+from makegood.console.pages import agents, oversight
 from makegood.console.pages.agents import AgentRow, agent_rows, waiting
 from makegood.console.pages.alerts import Item, open_items
 from makegood.console.pages.cluster import heals, leading, lease_of
@@ -232,8 +232,15 @@ async def named(reads: Reads, entries: Sequence[FeedEntry]) -> list[FeedEntry]:
     ]
 
 
-def verdict(need: Sequence[Item], tally: UnendedTally, rate: float | None, *, led: bool) -> PageVerdict:
-    """Return the sentence that answers the page."""
+def verdict(
+    need: Sequence[Item],
+    tally: UnendedTally,
+    rate: float | None,
+    *,
+    led: bool,
+    rows: Sequence[AgentRow] = (),
+) -> PageVerdict:
+    """Return the sentence that answers the page. ``rows``: the agents."""
     pace = "" if rate is None else f", {rate:,.0f} a minute"
     rest = f"Everything else is making good{pace}."
     if need:
@@ -253,6 +260,9 @@ def verdict(need: Sequence[Item], tally: UnendedTally, rate: float | None, *, le
             "Nobody leads",
             "Silent steps and dead processes are not found until a Supervisor leads.",
         )
+    services = agents.verdict(rows)
+    if services.tone in ("need", "doubt"):
+        return services
     if tally.failing or tally.doubt:
         more = f"{counted(tally.failing, 'task')} with a failed step {'is' if tally.failing == 1 else 'are'} being retried; nothing needs you{pace and ';'}{pace.removeprefix(',')}."
         return PageVerdict("ok", "done", "All well", more)
@@ -310,7 +320,7 @@ async def context(reads: Reads, query: Mapping[str, str]) -> dict[str, Any]:  # 
     need.sort(key=lambda item: (item.acked is not None, not item.task))
     unclaimed = [item for item in need if item.tone == "need"]
     return {
-        "verdict": verdict(unclaimed, tally, rate, led=led),
+        "verdict": verdict(unclaimed, tally, rate, led=led, rows=rows),
         "need": need[:NEEDS] if unclaimed else [],
         "more": max(0, len(need) - NEEDS),
         "tiles": tiles(tally, minutes, rows, (agent, age), heals(nodes, view) if led else 0.0),
