@@ -124,4 +124,5 @@ def test_the_sixth_act_ends_with_an_operator_in_the_console(stage: RunningShow, 
     zeros = page.run("[...document.querySelectorAll('.zero b')].map(e => e.innerText)")
     assert zeros == ["0", "0", "0"]
     report = stage.end()
-    assert (report["ok"], report["error"]) == (True, 0)
+    assert (report["ok"], report["error"], report["open"]) == (True, 0, 0)
+    assert report["processed"] + report["undone"] == report["placed"]

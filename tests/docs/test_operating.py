@@ -2,7 +2,6 @@
 
 import inspect
 import json
-import os
 import re
 import shlex
 import shutil
@@ -32,7 +31,8 @@ from makegood.store.records import MOST_LOST
 from makegood.store.sqlite import connection
 from makegood.telemetry import http_server
 from makegood.workflow import app, verbs
-from tests.doors.conftest import BARE, Shop
+from tests.docs import shell
+from tests.doors.conftest import Shop
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGES = {name: (ROOT / "docs" / name).read_text(encoding="utf-8") for name in (
@@ -68,17 +68,7 @@ def called(shop: Shop, text: str) -> str:
 
 def typed(shop: Shop, text: str) -> str:
     """Run lines in a real shell, in the shop's folder; all must succeed. Returns what they said."""
-    ran = subprocess.run(
-        ["bash", "-euo", "pipefail", "-c", text],
-        cwd=shop.folder,
-        env={**BARE, "MAKEGOOD_STORE": shop.url, "PATH": f"{BIN}:{os.environ['PATH']}"},
-        capture_output=True,
-        text=True,
-        timeout=120,
-        check=False,
-    )
-    assert ran.returncode == 0, ran.stdout + ran.stderr
-    return ran.stdout
+    return shell.typed(text, shop.folder, MAKEGOOD_STORE=shop.url)
 
 
 @pytest.fixture

@@ -1,7 +1,6 @@
 """The quickstart does what it says: its program is taken from the page and run."""
 
 import json
-import os
 import re
 import shlex
 import subprocess
@@ -9,7 +8,7 @@ import sys
 import time
 from pathlib import Path
 
-from tests.doors.conftest import BARE
+from tests.docs.shell import environment, typed
 
 PAGE = Path(__file__).resolve().parents[2] / "docs/start/quickstart.md"
 
@@ -46,45 +45,29 @@ def test_agents_that_are_killed_in_the_middle_delay_a_trip(tmp_path: Path) -> No
     submit = re.findall(r"^makegood task submit .*$", page, re.MULTILINE)[0]
     kill = re.search(r"`pkill -9 -f '(makegood agent)'`", page)
     assert kill is not None
-    path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
-    environ = {
-        **BARE,
-        "PATH": path,
-        "MAKEGOOD_SUPERVISE_EVERY": "500ms",
-        "MAKEGOOD_LATE_AFTER": "200ms",
-        "MAKEGOOD_LEASE": "1s",
-    }
+    short = {"MAKEGOOD_SUPERVISE_EVERY": "500ms", "MAKEGOOD_LATE_AFTER": "200ms", "MAKEGOOD_LEASE": "1s"}
+
+    def run(line: str) -> str:
+        return typed(line, tmp_path, **short)
 
     def started(line: str) -> subprocess.Popen[bytes]:
-        return subprocess.Popen(
-            shlex.split(line), cwd=tmp_path, env=environ, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
-        )
+        with (tmp_path / "log").open("ab") as log:
+            return subprocess.Popen(
+                shlex.split(line), cwd=tmp_path, env=environment(**short), stdout=log, stderr=log
+            )
 
-    def typed(line: str) -> str:
-        ran = subprocess.run(
-            ["bash", "-c", line],
-            cwd=tmp_path,
-            env=environ,
-            capture_output=True,
-            text=True,
-            timeout=90,
-            check=False,
-        )
-        assert ran.returncode == 0, ran.stdout + ran.stderr
-        return ran.stdout
-
-    typed(migrate)
+    run(migrate)
     running = [started(line) for line in (scheduler, agent, supervisor)]
     try:
-        task = typed(submit).strip()
+        task = run(submit).strip()
         until = time.monotonic() + 60
-        while "book_flight" not in (said := typed(f"makegood task show {task}")) or "running" not in said:
+        while "book_flight" not in (said := run(f"makegood task show {task}")) or "running" not in said:
             assert time.monotonic() < until, said
         running[1].kill()  # the page kills by its name; another test's agents have it too
         running[1].wait()
         running[1] = started(agent)
-        assert "processed" in typed(f"makegood task watch {task} --timeout 1m")
-        history = json.loads(typed(f"makegood task show {task} --json"))
+        assert "processed" in run(f"makegood task watch {task} --timeout 1m")
+        history = json.loads(run(f"makegood task show {task} --json"))
         (flight,) = [step for step in history["steps"] if step["name"] == "book_flight"]
         assert (flight["attempt"], flight["round"]) == (2, 1)
     finally:

@@ -1,12 +1,12 @@
 """The tutorial does what it says: its files are written, its lines are typed in one shell, in order, and its proof is run."""
 
-import os
 import re
 import subprocess
 import sys
 import textwrap
 from pathlib import Path
 
+from tests.docs.shell import typed
 from tests.doors.conftest import BARE
 
 PAGE = (Path(__file__).resolve().parents[2] / "docs/start/tutorial.md").read_text(encoding="utf-8")
@@ -25,13 +25,8 @@ def test_every_line_does_what_the_page_says(tmp_path: Path) -> None:
     assert [name for name, _ in FILES] == ["services.py", "orders.py", "test_orders.py"]
     for name, text in FILES:
         (tmp_path / name).write_text(text, encoding="utf-8")
-    path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
-    ran = subprocess.run(
-        ["bash", "-euo", "pipefail", "-c", f"\necho '{MARK}'\n".join(TYPED)],
-        cwd=tmp_path, env={**BARE, "PATH": path}, capture_output=True, text=True, timeout=180, check=False,
-    )  # fmt: skip
-    assert ran.returncode == 0, ran.stdout + ran.stderr
-    order, killed, again, undone, mended, proof = ran.stdout.split(MARK)
+    ran = typed(f"\necho '{MARK}'\n".join(TYPED), tmp_path)
+    order, killed, again, undone, mended, proof = ran.split(MARK)
     whole = [(name, "o-1", "done") for name in ("stock", "payments", "carrier")]
     assert '"carrier: o-1 done"' in order
     assert books(order) == whole

@@ -115,9 +115,8 @@ async def test_relays_killed_between_take_over_and_deletion(world: World, outbox
             return not await execute(outbox, "select key from makegood_outbox")
 
         await world.until(empty, "the outbox is empty", limit=60)
-        carried = await world.client.messages(
-            "orders", limit=10_000
-        )  # of several relays, each skips what another holds
+        carried = await world.client.messages("orders", limit=10_000)
+        # Each of several relays skips the entries that another one holds.
         assert sorted(view.message.id for view in carried) == keys
         again = [
             id_

@@ -64,9 +64,10 @@ def timeline(
             continue
         bars += _bars(len(names), row.name, attempts, end, now, single=not row.each)
         names.append(row.name)
-        if row.each:
-            folds[len(names) - 1] = row.each, row.each == opened
-        if row.each and row.each == opened:
+        if not row.each:
+            continue
+        folds[len(names) - 1] = row.each, row.each == opened
+        if row.each == opened:
             begun = sorted((idx for idx in row.steps if idx in mine), key=lambda idx: _rank(mine[idx]))
             more += max(0, len(begun) - MOST_ITEMS)
             for idx in begun[:MOST_ITEMS]:

@@ -1,4 +1,4 @@
-"""Who is to be called when there may be something new on a topic."""
+"""Subscribers to topics: the store calls them when a topic may have something new."""
 
 from collections.abc import Callable
 

@@ -213,7 +213,7 @@ async def _repeat_extends(world: LeaseWorld, store: OpenLeases, other: OpenLease
     assert await take(store, name, "a", world.ttl, "nonce-a-1") is not None
     await world.elapse(world.ttl * 0.6)
     other_one = await take(other, name, "b", world.ttl)
-    assert other_one is None, "a repeated take did not give the full ttl anew"
+    assert other_one is None, "a repeated take did not restore the full ttl"
 
 
 async def _expires(world: LeaseWorld, store: OpenLeases, other: OpenLeases, name: str) -> None:
@@ -400,7 +400,7 @@ LEASE_STORE_CASES: tuple[LeaseCase, ...] = (
     LeaseCase("leases of other names do not matter", _names),
     LeaseCase("of eight racers one wins, and epochs rise", _race),
     LeaseCase("the same nonce again gives the same grant", _two(_repeat)),
-    LeaseCase("the same nonce again gives the full ttl anew", _two(_repeat_extends)),
+    LeaseCase("the same nonce again restores the full ttl", _two(_repeat_extends)),
     LeaseCase("not taken before the ttl, and taken soon after", _two(_expires)),
     LeaseCase("a renewal extends a lease that is held", _two(_renews)),
     LeaseCase("a lease that has expired is not renewed", _two(_late_renewal)),

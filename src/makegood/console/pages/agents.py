@@ -122,6 +122,11 @@ def _state(infos: Sequence[AgentInfo]) -> tuple[str, str, str, str]:
     return "well", "ok", "done", f"{counted(late, 'call')} past the deadline" if late else ""
 
 
+def agents_of(node: NodeView) -> str:
+    """Return the names of the agents that a process runs, without their applications."""
+    return ", ".join(info.agent.partition("/")[2] for info in node.info.agents)
+
+
 def process_row(node: NodeView) -> ProcessRow:
     """Return the row of a process that runs agents."""
     infos, (beat, light) = node.info.agents, heartbeat(node)
@@ -129,7 +134,7 @@ def process_row(node: NodeView) -> ProcessRow:
     seconds = sum(info.seconds * info.calls for info in infos)
     return ProcessRow(
         name=node.info.name,
-        runs=", ".join(info.agent.partition("/")[2] for info in infos),
+        runs=agents_of(node),
         beat=beat,
         light=light,
         used="–"

@@ -8,7 +8,7 @@ import msgspec
 
 from makegood.base.counts import counted
 from makegood.console.pages import oversight
-from makegood.console.pages.agents import heartbeat
+from makegood.console.pages.agents import agents_of, heartbeat
 from makegood.console.pages.wording import PageVerdict, lasted, share
 from makegood.console.reads import Reads
 from makegood.election.views import TermView, with_gaps
@@ -122,8 +122,8 @@ def process_rows(nodes: Sequence[NodeView], leader: str, now: float) -> list[Mem
 
 def _role(node: NodeView, role: str) -> str:
     """Return a role in words, that of agents with their names."""
-    names = [info.agent.partition("/")[2] for info in node.info.agents] if role == "agent" else []
-    return f"{role} ({', '.join(names)})" if names else role
+    names = agents_of(node) if role == "agent" else ""
+    return f"{role} ({names})" if names else role
 
 
 def heals(nodes: Sequence[NodeView], lease: LeaseView | None) -> float:

@@ -40,10 +40,8 @@ select r.task, r.idx, r.attempt, r.complete_by, c.now - $1::float8 as until from
     order by complete_by limit $2
 ) r on true
 """  # noqa: S608 - our own text
-_THESE, _IN_ORDER = (
-    "select id, state from makegood.task where id = any ($1::bigint[])",
-    "order by id for no key update",
-)
+_THESE = "select id, state from makegood.task where id = any ($1::bigint[])"
+_IN_ORDER = "order by id for no key update"
 _LOCK = f"{_THESE} {_IN_ORDER}"
 # An excused silence does not count as a failure, unless the process died (and was not stopped cleanly).
 JUDGE = """
