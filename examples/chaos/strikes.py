@@ -98,14 +98,14 @@ class Dials:
         """Kill the services; what their requests had met is kept."""
         async with self._turn:
             with suppress(ServicesError):
-                self._met.update(await asyncio.to_thread(self._services.met))
+                self._met.update((await asyncio.to_thread(self._services.counts))[1])
             await asyncio.to_thread(self._services.kill)
 
     async def met(self) -> Counter[Kind]:
         """How many requests met which fault."""
         now: Mapping[str, int] = {}
         with suppress(ServicesError):
-            now = await asyncio.to_thread(self._services.met)
+            _, now = await asyncio.to_thread(self._services.counts)
         found: Counter[Kind] = Counter()
         for where in (self._met, now):
             for name, count in where.items():

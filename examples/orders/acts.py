@@ -6,10 +6,12 @@ An act is played by its button. It ends by itself; another one, or the same agai
 import asyncio
 import time
 from collections.abc import Awaitable, Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from typing import Final
 
+from makegood.base.counts import counted
 from makegood.errors import StoreUnavailableError
 
 from .chaos import Event
@@ -22,6 +24,8 @@ HANGS: Final = 30.0
 """Seconds for which payments hang in the fourth act."""
 OPERATOR: Final = 3600.0
 """Seconds for which an act waits for you in the console."""
+BEGUN: Final = 10.0
+"""Seconds within which an order's first step is done, unless the machine is busy."""
 DARK: Final = 1.5
 """Seconds for which nothing runs in the last act."""
 
@@ -338,7 +342,13 @@ async def _everything_killed(director: Director, playing: Playing) -> None:
         "Six more orders.",
         "In a moment everything is killed: the shop, the engine, the agents, the services.",
     )
-    await asyncio.sleep(2.0)
+
+    async def half_done() -> bool:
+        detail = await director.task(playing.order)
+        return detail is not None and any(step.state == "done" for step in detail.steps)
+
+    with suppress(TimeoutError):
+        await _until(half_done, BEGUN)
     open_ = set(director.customers.open())
     killed = sum(place.state is State.RUNNING for place in director.chaos.places.values())
     await director.kill_all()
@@ -348,6 +358,7 @@ async def _everything_killed(director: Director, playing: Playing) -> None:
         f"{len(open_)} orders were under way. What is left are two databases and the shop's files.",
         "need",
     )
+    killed_at = time.monotonic()
     await asyncio.sleep(DARK)
     await director.start_all()
 
@@ -361,6 +372,7 @@ async def _everything_killed(director: Director, playing: Playing) -> None:
         return not left
 
     took = await _until(resumed, 2 * PATIENCE)
+    director.chaos.healed("everything", 0, f"{counted(len(open_), 'order')} went on, and ended", killed_at)
     _say(
         playing,
         f"All {len(open_)} orders have ended whole.",

@@ -315,7 +315,7 @@ class Chaos:
         while time.monotonic() - hit < LONGEST_HEAL:
             present, holder = await self.term()
             if present > epoch and holder:
-                self._healed(who, pid, "another leads", hit)
+                self.healed(who, pid, "another leads", hit)
                 return
             await asyncio.sleep(0.1)
 
@@ -330,7 +330,7 @@ class Chaos:
             await asyncio.sleep(0.1)
             held = await self._in_hand(place.role, node, held)
         if not held:
-            self._healed(place.name, pid, what, hit)
+            self.healed(place.name, pid, what, hit)
 
     async def _in_hand(self, role: str, node: int, among: set[int] | None) -> set[int]:
         """The tasks that a process holds the lock of, or in which it has taken a request."""
@@ -349,7 +349,8 @@ class Chaos:
             return set(among or ())
         return found
 
-    def _healed(self, who: str, pid: int, text: str, hit: float) -> None:
+    def healed(self, who: str, pid: int, text: str, hit: float) -> None:
+        """Note that nobody misses what was killed at ``hit`` (of ``time.monotonic``) any more."""
         took = time.monotonic() - hit
         self.score.heals.append(took)
         self._tell(Event("healed", who, pid, f"{text} after {took:.1f} s", took))

@@ -292,7 +292,12 @@ class Play:
             await client.store.transact(_make_tables, waits=False)
             customers = Customers(client, self._folder)
             chaos = Chaos(wall, services, client, random.Random(f"{options.seed} chaos"), self._tell)
-            self._scene = Scene(options.orders, chaos.score, wall=list(chaos.places.values()), begun=begun)
+            self._scene = Scene(
+                0 if options.stage else options.orders,
+                chaos.score,
+                wall=list(chaos.places.values()),
+                begun=begun,
+            )
             for name in wall.places:
                 wall.start(name)
             await self._ready(wall, client)
@@ -365,7 +370,9 @@ class Play:
             stage = show.staged(seed=options.seed, store=self._store, prefix=self._prefix(), console=console)
             show.director.settings.chaos = options.chaos
             async with serving(stage, options.port) as url:
-                self._shown.note(f"\nthe stage: {url}\nCtrl-C ends the show, and audits the books\n")
+                self._shown.note(
+                    f"\nthe stage:   {url}\nthe console: {console}/\nCtrl-C ends the show, and audits the books\n"
+                )
                 self._shown.event(self._scene, Event("stage", url, os.getpid(), "the stage is open"))
                 if options.browser:
                     await asyncio.to_thread(webbrowser.open, url)

@@ -15,6 +15,7 @@ from typing import Any, Final
 from makegood.errors import StoreUnavailableError
 from makegood.store.views import TaskDetail
 
+from .books import OPERATIONS
 from .chaos import LEADER, OTHERS, WORLD, Blow, Chaos, Event
 from .customers import Customers, drawn
 from .processes import SERVICES, Place, State
@@ -30,9 +31,11 @@ SLOW_CHARGE: Final = 2.5
 FAULTS: Final[Mapping[str, str]] = {
     "well": "answers, as it should", "slow": f"waits {SLOW} s ({SLOW_CHARGE} s for a charge), then does it", "5xx": "answers 500, and did nothing",
     "hang": "never answers, and did nothing", "refuse": "says no, for business reasons",
-    "lie": "does it, and the caller's time runs out", "down": "nobody answers at all",
+    "lie": "does it, and the caller's time runs out", "no undo": "answers 500 to every undo, and undid nothing",
+    "down": "nobody answers at all",
 }  # fmt: skip
 """What a dial can be set to, and what a service does then."""
+NO_UNDO: Final = "no undo"
 KINDS: Final = {
     "slow": "slow",
     "5xx": "fail",
@@ -176,11 +179,16 @@ class Director:
         await self.turn()
 
     def _how_often(self, fault: str) -> str:
-        return "" if fault in ("well", "down") else f" ({self.settings.share})"
+        return "" if fault in ("well", "down", NO_UNDO) else f" ({self.settings.share})"
 
     async def turn(self, **places: Mapping[str, float]) -> None:
         """Set the services as the dials say, and ``places`` ("payments__refund") as an act wants them."""
         dials = {service: self._dial(fault) for service, fault in self.settings.dials.items()}
+        dials |= {
+            place: self._dial("5xx") | {"fail": 1.0}
+            for place, operation in OPERATIONS.items()
+            if operation.undoes and self.settings.dials[operation.service] == NO_UNDO
+        }
         dials |= {name.replace("__", "/"): dict(dial) for name, dial in places.items()}
         dials.setdefault("payments/charge", dials["payments"] | {"slow_seconds": SLOW_CHARGE})
         self._services.prepare(dials)

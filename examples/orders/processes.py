@@ -85,7 +85,8 @@ class Wall:
         place = self.places[name]
         post = self._posts[name]
         arguments = [post.module, *post.arguments]
-        place.process = tethered(arguments, self.log(name), self._environment)
+        named = self._environment | {f"{SETTINGS_PREFIX}NAME": name}
+        place.process = tethered(arguments, self.log(name), named)
         place.pid = place.process.pid
         place.starts += 1
         place.turn(State.RUNNING)

@@ -41,7 +41,6 @@ ZEROS: Final[Mapping[str, tuple[Kind, ...]]] = {
 }
 """The big figures, and the auditor's findings that count for them."""
 SHOWN_ORDERS: Final = 13
-SHOWN_EVENTS: Final = 12
 AFTER_END, AFTER_ACT = 4.0, 15.0
 """Seconds for which an order that has ended is followed still, and one that an act was about."""
 LASTS: Final = 3.0
@@ -164,13 +163,13 @@ class Watcher:
 
     def _ask_services(self) -> None:
         try:
-            asked = Counter(self._services.asked())
+            asked, met = self._services.counts()
         except ServicesError:
             return
-        met = Counter[str]()
-        for place, count in self._services.met().items() if asked else ():
-            met[place.partition("/")[0]] += 0 if place.endswith(" slow") else count
-        self._asked = [*self._asked[-80:], (time.monotonic(), asked, met)]
+        spoilt = Counter[str]()
+        for place, count in met.items():
+            spoilt[place.partition("/")[0]] += 0 if place.endswith(" slow") else count
+        self._asked = [*self._asked[-80:], (time.monotonic(), Counter(asked), spoilt)]
 
     def _choose(self) -> None:
         """Follow the newest open order, unless the one that is followed is open, or has just ended."""
@@ -299,12 +298,14 @@ class Watcher:
 
     def _rate(self, service: str) -> str:
         """How many calls a minute a service gets, and how many it answers, over the last half minute or so."""
-        if self._chaos.world.state is not State.RUNNING or len(self._asked) < 2:
-            return "no calls"
+        if self._chaos.world.state is not State.RUNNING:
+            return "nobody answers"
+        if len(self._asked) < 2:
+            return "calls are being counted"
         (begun, asked, met), (ended, asked_now, met_now) = self._asked[0], self._asked[-1]
         if asked_now[service] < asked[service] or ended - begun < 1.0:  # they were started anew
             self._asked = self._asked[-1:]
-            return "no calls"
+            return "calls are being counted"
         calls, spoilt = asked_now[service] - asked[service], met_now[service] - met[service]
         answered = f", {100 * max(0, calls - spoilt) / calls:.0f}% answered" if calls else ""
         return f"{60 * calls / (ended - begun):,.0f} calls/min{answered}"
@@ -312,7 +313,7 @@ class Watcher:
     def _feed(self) -> list[dict[str, str]]:
         return [
             {**_fed(event), "ago": f"{time.monotonic() - at:.0f} s ago"}
-            for at, event in list(self.director.feed)[: -SHOWN_EVENTS - 1 : -1]
+            for at, event in reversed(self.director.feed)
         ]
 
     def _shown(self) -> list[Customer]:

@@ -156,20 +156,15 @@ class Services:
         """Set the dials that a process begins with which is started from now on."""
         self._faults = json.dumps(dials)
 
-    def met(self) -> dict[str, int]:
-        """How many requests met which fault, by "service/operation fault", since the process started."""
-        met: dict[str, int] = self._call("GET", "/faults")["met"]
-        return met
+    def counts(self) -> tuple[dict[str, int], dict[str, int]]:
+        """How many requests each service got, and how many met which fault ("service/operation fault"), since the start."""
+        faults = self._call("GET", "/faults")
+        return faults["asked"], faults["met"]
 
     def dials(self) -> dict[str, dict[str, float]]:
         """The dials as they stand."""
         dials: dict[str, dict[str, float]] = self._call("GET", "/faults")["dials"]
         return dials
-
-    def asked(self) -> dict[str, int]:
-        """How many requests each service got since the process started."""
-        asked: dict[str, int] = self._call("GET", "/faults")["asked"]
-        return asked
 
     def totals(self) -> dict[str, dict[str, int]]:
         """Per effect, how often it was done and undone."""

@@ -54,6 +54,16 @@ def test_with_json_logs_every_line_is_an_object(shop: Shop) -> None:
     assert all(json.loads(line) for line in err.splitlines())
 
 
+def test_a_process_has_the_name_that_it_was_given_and_its_pid(shop: Shop) -> None:
+    """With the pid two of one name are two: a name holds the leader's lease."""
+    processes = [shop.serve("scheduler", "--name", "desk"), shop.serve("scheduler", MAKEGOOD_NAME="desk")]
+    assert {node["name"] for node in shop.json("agents", "--all")["nodes"]} == {
+        f"desk-{process.pid}" for process in processes
+    }
+    for process in processes:
+        assert shop.stop(process)[0] == 0
+
+
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_an_orderly_end_is_in_the_log_with_its_reason(shop: Shop, number: signal.Signals) -> None:
     """A log tells it from a kill, as text and as objects."""

@@ -35,7 +35,7 @@ def test_what_each_fault_says_and_does(
         getattr(Caller("k", left=0.3), way)(CHARGE)
     assert services.quiet()
     assert len(entries(services.books)) == effects
-    assert services.met() == {f"{CHARGE} {fault}": 1}
+    assert services.counts()[1] == {f"{CHARGE} {fault}": 1}
     services.turn({})
     assert said(Caller("k"), CHARGE) == ("Declined" if fault == "refuse" else "done")
     assert len(entries(services.books)) == (0 if fault == "refuse" else 1)

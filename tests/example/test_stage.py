@@ -78,6 +78,17 @@ def test_every_service_may_be_slow_and_its_orders_end_whole(tmp_path: Path) -> N
         ends_well(stage, tmp_path)
 
 
+def test_an_order_whose_undo_fails_needs_an_operator(tmp_path: Path) -> None:
+    with show(tmp_path, "--seed", "12") as stage:
+        assert stage.press("switch", switch="rate", value="3/s") == 204
+        assert stage.press("dial", service="stock", fault="no undo") == 204
+        assert stage.press("order", kind="card refused") == 204
+        stage.until("score", r"[1-9]\d* in error")
+        assert stage.press("dial", service="stock", fault="well") == 204
+        report = ends_well(stage, tmp_path)
+        assert int(str(report["error"])) >= 1
+
+
 def test_what_a_visitor_kills_stops_and_spoils_is_survived(tmp_path: Path) -> None:
     with show(tmp_path, "--seed", "9") as stage:
         assert stage.press("switch", switch="rate", value="3/s") == 204

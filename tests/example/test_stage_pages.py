@@ -305,6 +305,28 @@ async def test_a_hostile_name_is_shown_as_text_and_follows_nobody(tmp_path: Path
             assert "<script>alert" not in page.text
 
 
+async def test_services_that_die_while_the_page_asks_them_are_no_error(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whatever is asked of them second meets nobody: it was answered with 500 while everything was killed."""
+    async with theatre(tmp_path) as here:
+        really, answered = http.client.HTTPConnection.getresponse, 0
+
+        def getresponse(connection: http.client.HTTPConnection) -> http.client.HTTPResponse:
+            nonlocal answered
+            if connection.port != urlsplit(here.show.services.url).port:
+                return really(connection)
+            answered += 1
+            if answered > 1:
+                raise ConnectionResetError("killed")
+            return really(connection)
+
+        monkeypatch.setattr(http.client.HTTPConnection, "getresponse", getresponse)
+        for _ in range(2):
+            assert (await here.ask("/fragments")).status == 200
+        assert answered == 1
+
+
 async def test_looking_changes_nothing(tmp_path: Path) -> None:
     async with theatre(tmp_path) as here:
         before = here.pids(), dict(here.show.director.settings.dials), len(here.show.customers.orders)

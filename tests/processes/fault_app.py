@@ -182,6 +182,16 @@ def sweep(order: Order, *, result: str | None) -> None:
     take_back(order)
 
 
+@mill.action(complete_within="2m", retry=ONCE, recover=BRIEF)
+def polish(order: Order, held: str) -> str:
+    return bring_about(order)
+
+
+@polish.undo
+def scratch(order: Order, *, result: str | None) -> None:
+    take_back(order)
+
+
 @still.action(  # twice a process's life: a death is known when its silence is judged, however slow the machine
     complete_within="3s", retry=ONCE, recover=mg.Recover(threshold=1, wait="100ms", extended="200ms")
 )
@@ -258,6 +268,12 @@ def process(order: Order) -> str:
 def deliver(order: Order) -> str:
     """The first step's agent has one slot; another step follows."""
     return send(order, grind(order, "at once"))
+
+
+@app.workflow(complete_within="5m")
+def finish(order: Order) -> str:
+    """As ``deliver``, with all the time in the world."""
+    return haul(order, polish(order, "at once"))
 
 
 @app.workflow(complete_within="2m")

@@ -40,11 +40,11 @@ async def test_sigterm_lets_a_running_action_finish(world: World) -> None:
     async with world:
         first = world.start("all-1", "scheduler", "agent", "supervisor", drain=60.0)
         await world.started(first)
-        task = await world.submit(fault_app.deliver, "a", {"grind": ["hang after"]})
+        task = await world.submit(fault_app.finish, "a", {"polish": ["hang after"]})
         await world.until((world.folder / "hangs").exists, "the action runs", first)
-        other = await world.submit(fault_app.deliver, "b")
+        other = await world.submit(fault_app.finish, "b")
         await world.until(
-            lambda: step_is(world, other, "grind", "running"), "a request waits for the slot", first
+            lambda: step_is(world, other, "polish", "running"), "a request waits for the slot", first
         )
         first.terminate()
         await world.until(lambda: given_back(world, other), "the other task is given back at once", first)
@@ -52,15 +52,15 @@ async def test_sigterm_lets_a_running_action_finish(world: World) -> None:
         (world.folder / "free").touch()
         assert await world.ends(first) == 0
         assert await given_back(world, task)
-        assert (await world.steps(task))["grind"] == ("done", 1, 1, 0)
+        assert (await world.steps(task))["polish"] == ("done", 1, 1, 0)
         world.start("all-2", "scheduler", "agent", "supervisor")
         for each in (task, other):
             view = await world.ended(each, "processed")
             assert (view.failure_count, view.epoch) == (0, 2)
-            assert await world.steps(each) == {"grind": ("done", 1, 1, 0), "send": ("done", 1, 1, 0)}
-        assert world.service.arrivals("grind") == 2
+            assert await world.steps(each) == {"polish": ("done", 1, 1, 0), "haul": ("done", 1, 1, 0)}
+        assert world.service.arrivals("polish") == 2
         assert await world.left_over() == []
-        world.audit({ref: {"grind": 1, "send": 1} for ref in ("a", "b")})
+        world.audit({ref: {"polish": 1, "haul": 1} for ref in ("a", "b")})
 
 
 async def test_sigterm_under_load_loses_nothing(world: World) -> None:

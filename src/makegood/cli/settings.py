@@ -46,6 +46,8 @@ class CliSettings:
     """Send nothing to a PostgreSQL server on another machine except over TLS."""
     color: str = "auto"
     """auto, always or never."""
+    name: str | None = None
+    """What a process's name in lists begins with; its pid follows. None: the host's name."""
     log_level: str = "info"
     """The level of the processes' logs."""
     log_format: str = "text"
@@ -236,6 +238,7 @@ def _option(name: str) -> Callable[[object, str], object]:
 KNOWN: Mapping[str, Callable[[object, str], object]] = {
     "store": _store,
     "color": _choice(*COLORS),
+    "name": _text,
     "log_level": _choice(*LEVELS),
     "log_format": _choice(*FORMATS),
     "listen": _listen,

@@ -7,6 +7,7 @@ that the process has started, another that it has stopped.
 import asyncio
 import dataclasses
 import logging
+import os
 
 import click
 
@@ -38,6 +39,11 @@ drain_option = setting(
     text="On shutdown, wait this long for running calls [default: 30s]. A second SIGTERM or Ctrl-C exits at once.",
 )
 process_options = given(
+    setting(
+        "name",
+        metavar="NAME",
+        text="Call this process NAME-PID in lists. [default: the host's name and the pid]",
+    ),
     setting(
         "listen",
         metavar="HOST:PORT",
@@ -171,8 +177,14 @@ async def _supervise_once(cli: Cli) -> Pass | None:
         view = await client.store.leases.read(LEASE)
     if view is not None and view.held:
         cli.note(f"makegood: {view.holder} leads; waiting up to {shown(wait)} for its lease")
-    node = Node(None, cli.settings.store, roles=("supervisor",), options=cli.settings.options)
+    settings = cli.settings
+    node = Node(None, settings.store, roles=("supervisor",), name=_name(cli), options=settings.options)
     return await node.supervise_once(wait)
+
+
+def _name(cli: Cli) -> str | None:
+    """Return the name that a process was given; the pid keeps two of that name apart, and their leases."""
+    return None if cli.settings.name is None else f"{cli.settings.name}-{os.getpid()}"
 
 
 def _serve(
@@ -192,6 +204,7 @@ def _serve(
         cli.settings.store,
         roles=roles,
         agents=agents,
+        name=_name(cli),
         options=cli.settings.options,
         telemetry=telemetry,
         outbox=None if outbox is None else with_tls(outbox) if cli.settings.require_tls else outbox,
