@@ -116,7 +116,8 @@ def test_the_sixth_act_ends_with_an_operator_in_the_console(stage: RunningShow, 
     until(page, "document.querySelector('#verdict') && !document.querySelector('.verdict--need')")
     page.open(stage.url)
     until(page, f"/Act 6\\. {order} is undone/.test(document.querySelector('#live').innerText)")
-    page.open(str(there))
+    page.open(str(there))  # it may be a second old, and is live
+    until(page, "!!document.querySelector('.head__acts button[popovertarget=resubmit]')")
     click(page, '.head__acts button[popovertarget="resubmit"]')
     click(page, '#resubmit button[type="submit"]')
     page.open(stage.url)
