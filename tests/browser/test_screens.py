@@ -21,6 +21,7 @@ SCREENS = (
     "/tasks/TASK",
     "/alerts",
     "/errors",
+    "/errors/GROUP",
     "/agents",
     "/cluster",
     "/bulk",
@@ -49,6 +50,10 @@ axe.run(document, {resultTypes: ["violations"]}).then(found => found.violations
 
 def settled(page: Page, console: Listening, screen: str) -> None:
     """Open a screen."""
+    if "GROUP" in screen:
+        page.open(console.at("/errors"))
+        page.open(str(page.run("document.querySelector('.group__msg a').href")))
+        return
     page.open(console.at(screen.replace("TASK", ids.show(console.task))))
 
 

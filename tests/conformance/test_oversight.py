@@ -8,6 +8,7 @@ from makegood.base.ids import first_of, show
 from makegood.model.attempt_end import AttemptEnd
 from makegood.model.decision import Decision
 from makegood.model.messages import MOST_EXTENSION, Act, Answer, TaskMessage
+from makegood.model.states import StepState, TaskState
 from makegood.store.bulk_acts import KEPT_REFUSALS, OUTSTANDING
 from makegood.store.oversight_records import BulkView, Refusal, SupervisorDecision
 from makegood.store.protocol import Store
@@ -88,6 +89,31 @@ async def test_failures_with_one_cause_are_one_group(store: Store) -> None:
     assert both.first <= both.last
     assert by_frame["orders.py:60 in refund"].ids == (3,)
     assert both.name != by_frame["orders.py:60 in refund"].name
+
+
+@pytest.mark.parametrize(
+    ("task", "step", "retried"),
+    [
+        ("processing", "in_doubt", 1),
+        ("undoing", "failed", 0),
+        ("undone", "failed", 0),
+        ("error", "failed", 0),
+        ("processing", "done", 0),
+    ],
+)
+async def test_a_group_counts_the_tasks_in_which_it_is_tried_again(
+    store: Store, task: TaskState, step: StepState, retried: int
+) -> None:
+    """A refusal for good is not tried again, while its task is undone; nor is what has succeeded since."""
+    scheduler = await running(store, 1, local=True)
+    decision = to_state(scheduler[1], task, done(scheduler[1], 0), cause="s0: card refused")
+    decision.steps[0] = msgspec.structs.replace(decision.steps[0], state=step, result=None)
+    decision.attempts = [
+        AttemptEnd(0, 1, "do", "permanent", error="card refused", traceback="Traceback of it")
+    ]
+    await scheduler.commit(decision)
+    (group,) = (await store.oversight.error_groups()).groups
+    assert (group.retried, group.states, group.traceback) == (retried, {task: 1}, "Traceback of it")
 
 
 async def test_tasks_of_an_older_version_are_grouped_by_the_last_error_of_a_step(store: Store) -> None:

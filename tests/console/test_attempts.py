@@ -2,11 +2,13 @@
 
 from makegood.console.attempts import Course, course
 from makegood.console.timeline import TimeRow, timeline
+from makegood.console.verdict import verdict_of
 from makegood.model.attempt_end import AttemptEnd
 from makegood.model.decision import Move
 from makegood.model.plan import StepPlan
 from makegood.model.policy import Policy
 from makegood.store.views import EventView, StepView, TaskDetail, TaskView
+from tests.console.recorded_tasks import recorded
 
 BEGIN = (("task", "pending", "processing", "claimed"), ("charge", "ready", "running", "dispatched"))
 
@@ -168,3 +170,16 @@ def test_between_two_schedulers_nobody_held_the_task() -> None:
     chart = timeline(found, made, [], now=9.0, nodes={1: "vm-1", 2: "vm-2"}, submission=1)
     assert chart is not None
     assert [bar.look for bar in chart.bars] == ["held", "nobody", "held"]
+
+
+def test_an_undo_that_got_no_answer_was_not_refused() -> None:
+    """What the page says of a stuck undo follows from how its last attempt ended."""
+    kept = recorded("stuck")
+    made = course(kept.detail, kept.events, kept.now)
+    last = [attempt for attempt in made.attempts if attempt.end == "undo failed"][-1]
+    for why, said in (
+        ("permanent", "The service refused for good: “"),
+        ("gave_up", "makegood gave up after 2 attempts; the last one ended with “"),
+    ):
+        last.why = why
+        assert verdict_of(kept.detail, made).more.startswith(said)

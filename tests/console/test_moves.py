@@ -67,5 +67,5 @@ def test_an_operator_s_words_are_not_taken_for_a_late_reply() -> None:
         )
     )
     assert [row.what for row in made] == [
-        "Done came too late for the do of step 2, attempt 1: kept, changes nothing"
+        "The answer “done” to step 2, attempt 1, came too late: kept, changes nothing"
     ]

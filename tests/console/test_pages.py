@@ -16,7 +16,7 @@ from tests.console.asking import Browser
 from tests.console.consoles import USERS, a_console, migrated
 
 PAGES = (
-    "/", "/tasks", "/tasks?q=state:error", "/tasks?q=stat:error", "/tasks/TASK", "/alerts", "/errors", "/errors?since=7d&q=refunds", "/agents",
+    "/", "/tasks", "/tasks?q=state:error", "/tasks?q=stat:error", "/tasks/TASK", "/alerts", "/errors", "/errors?since=7d&q=refunds", "/errors/GROUP", "/agents",
     "/cluster", "/bulk", "/bulk/bulk-1", "/bulk/new?kind=undo&q=state:error", "/audit", "/stores", "/stores/doctor",
 )  # fmt: skip
 INLINE = re.compile(r"<[^>]+ (style|on[a-z]+)\s*=|<style|<script(?![^>]* src=)", re.IGNORECASE)
@@ -29,12 +29,13 @@ async def seen(folder: Path, user: str, pages: Mapping[str, str]) -> dict[str, s
     await store.open()
     task = await fill(store)
     await store.close()
-    found = {}
+    found: dict[str, str] = {}
     async with create_app(url, users=USERS) as app:
         browser = Browser(app)
         browser.cookies["makegood_login"] = app.access.logins.cookie(user)
         for name, path in pages.items():
-            got = await browser.get(path.replace("TASK", ids.show(task)))
+            group = next(iter(re.findall(r"/errors/([0-9a-f]+)", found.get("/errors", ""))), "")
+            got = await browser.get(path.replace("TASK", ids.show(task)).replace("GROUP", group))
             assert got.status == 200, path
             found[name] = got.text
     return found
@@ -111,7 +112,10 @@ def test_a_page_that_is_missing_is_named(tmp_path: Path) -> None:
     paths = {
         route.path for route in create_app(f"sqlite:///{tmp_path}/x.db").routes if route.context is not None
     }
-    tried = {path.partition("?")[0].replace("TASK", "{id}").replace("bulk-1", "{id}") for path in PAGES}
+    tried = {
+        path.partition("?")[0].replace("TASK", "{id}").replace("bulk-1", "{id}").replace("GROUP", "{name}")
+        for path in PAGES
+    }
     assert paths <= tried
 
 

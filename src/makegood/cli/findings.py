@@ -82,7 +82,7 @@ def leading(view: LeaseView | None, supervisors: int) -> Finding:
 def processes(alive: Sequence[NodeView], dead: Sequence[NodeView], figures: TaskFigures) -> list[Finding]:
     """Judge whether there is somebody for what there is to do."""
     roles = [role for view in alive for role in view.info.roles]
-    told = ", ".join(f"{roles.count(role)} {role}" for role in dict.fromkeys(roles)) or "none"
+    told = ", ".join(counted(roles.count(role), role) for role in dict.fromkeys(roles)) or "none"
     remedy = "" if alive else "`makegood run APP`, or a process for each role"
     found = [Finding("processes", "ok" if alive else "note", f"running: {told}", remedy)]
     pending = sum(n for (_, _, state), n in figures.tasks.items() if state != "error")

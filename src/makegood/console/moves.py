@@ -4,6 +4,7 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import takewhile
+from types import MappingProxyType
 
 from makegood.store.views import AuditView, EventView, PastTerm
 
@@ -14,7 +15,7 @@ CALM = frozenset(
 )
 """Reasons of moves that nobody has to decide."""
 _REMARK = re.compile(
-    r"\w+ came too late for the \w+ of step \d+, attempt \d+|\w+ changed nothing|its lock was freed: .*"
+    r"(?P<kind>\w+) came too late for the (?P<doing>\w+) of step (?P<idx>\d+), attempt (?P<attempt>\d+)|\w+ changed nothing|its lock was freed: .*"
 )
 _ITEM = re.compile(r"(.+)\[(\d+)\]$")
 
@@ -43,15 +44,18 @@ def history_rows(
     *,
     nodes: Mapping[int, str],
     terms: Sequence[PastTerm] = (),
+    steps: Mapping[int, str] = MappingProxyType({}),
     show: str = "all",
 ) -> list[HistoryRow]:
-    """Return the table, oldest first; at most ``MOST_ROWS``. ``show``: all, decisions or acts."""
+    """Return the table, oldest first; at most ``MOST_ROWS``. ``steps``: their names; ``show``: all, decisions
+    or acts.
+    """
     rows: list[HistoryRow] = []
     acts = sorted(audits, key=lambda audit: audit.at)
     for event in events:
         while acts and acts[0].at <= event.at:
             rows.append(_act(acts.pop(0)))
-        rows += _event(event, nodes, terms)
+        rows += _event(event, nodes, terms, steps)
     rows += map(_act, acts)
     if show == "acts":
         rows = [row for row in rows if row.kind == "act"]
@@ -76,7 +80,9 @@ def _act(audit: AuditView) -> HistoryRow:
     )
 
 
-def _event(event: EventView, nodes: Mapping[int, str], terms: Sequence[PastTerm]) -> list[HistoryRow]:
+def _event(
+    event: EventView, nodes: Mapping[int, str], terms: Sequence[PastTerm], steps: Mapping[int, str]
+) -> list[HistoryRow]:
     who = _leader(event, terms) if event.node is None else nodes.get(event.node, f"node {event.node}")
     rows = [
         HistoryRow(
@@ -92,7 +98,7 @@ def _event(event: EventView, nodes: Mapping[int, str], terms: Sequence[PastTerm]
         HistoryRow(
             at=event.at,
             who=who,
-            what=_remarked(part),
+            what=_remarked(part, steps),
             why="late reply" if "lock" not in part else "Supervisor",
             says=True,
             kind="late",
@@ -101,8 +107,14 @@ def _event(event: EventView, nodes: Mapping[int, str], terms: Sequence[PastTerm]
     ]
 
 
-def _remarked(part: str) -> str:
-    return part[:1].upper() + part[1:] + (": kept, changes nothing" if "too late" in part else "")
+def _remarked(part: str, steps: Mapping[int, str]) -> str:
+    found = _REMARK.fullmatch(part)
+    if found is None or found["kind"] is None:
+        return part[:1].upper() + part[1:]
+    step = steps.get(int(found["idx"]), f"step {found['idx']}")
+    asked = {"do": step}.get(found["doing"], f"the {found['doing']} of {step}")
+    kind = found["kind"].replace("_", " ")
+    return f"The answer “{kind}” to {asked}, attempt {found['attempt']}, came too late: kept, changes nothing"
 
 
 def _leader(event: EventView, terms: Sequence[PastTerm]) -> str:

@@ -27,7 +27,7 @@ from makegood.console.static_files import StaticFiles
 from makegood.console.visits import NOBODY, Visitor
 
 FOLDER: Final = Path(__file__).parent / "templates"
-MACROS: Final = ("i", "badge", "ticks", "dots", "pips", "spark", "meter", "ring", "cmd")
+MACROS: Final = ("trace", "i", "badge", "ticks", "dots", "pips", "spark", "meter", "ring", "cmd")
 """Macros of ``parts.html`` that every template may use."""
 
 THEMES: Final = ("light", "dark")

@@ -19,6 +19,7 @@ def routes(
         page("/tasks", tasks.context, "tasks.html", here="tasks"),
         page("/alerts", alerts.context, "alerts.html", here="alerts"),
         page("/errors", errors.context, "errors.html", here="errors"),
+        page("/errors/{name}", errors.group, "error.html", here="errors"),
         page("/agents", agents.context, "agents.html", here="agents"),
         page("/cluster", cluster.context, "cluster.html", here="cluster"),
         page("/bulk", bulk.context, "bulk.html", here="bulk"),

@@ -100,7 +100,18 @@ def _undone(found: TaskDetail, course: Course) -> TaskVerdict:
     )
 
 
-def _error(found: TaskDetail, _course: Course) -> TaskVerdict:
+def _stuck(step: StepView, course: Course) -> str:
+    """Say why an undo failed: the service refused it, or did not answer until makegood gave up."""
+    tried = [
+        a for a in course.of(step.idx) if a.doing == "undo" and a.ended is not None and a.round == step.round
+    ]
+    if tried and tried[-1].why in ("permanent", "refused"):
+        return f"The service refused for good: “{step.error}”."
+    times = f" after {counted(len(tried), 'attempt')}" if tried else ""
+    return f"makegood gave up{times}; the last one ended with “{step.error}”."
+
+
+def _error(found: TaskDetail, course: Course) -> TaskVerdict:
     stuck = [step for step in found.steps if step.state == "undo_failed"]
     settle = [name for name in needs_settling(found) if name not in {step.name for step in stuck}]
     if found.task.goal == "undo":
@@ -117,16 +128,8 @@ def _error(found: TaskDetail, _course: Course) -> TaskVerdict:
             else f"nobody can tell whether {names(settle)} happened"
         )
         waits = f", and {names(behind)} {'wait' if len(behind) > 1 else 'waits'} behind it" if behind else ""
-        reasons = [f"“{step.error}”" for step in stuck if step.error]
-        more = " ".join(
-            filter(
-                None,
-                (
-                    f"The service refused for good: {reasons[0]}." if reasons else "",
-                    "Nothing moves until you act.",
-                ),
-            )
-        )
+        reasons = [_stuck(step, course) for step in stuck if step.error]
+        more = " ".join((*reasons[:1], "Nothing moves until you act."))
         return TaskVerdict(
             tone="need", icon="error", title=f"Undo incomplete: {what}{waits}", more=more, badge="error",
             said="error · undo incomplete",

@@ -7,7 +7,7 @@ beside many ended tasks. Rows of an older version do not list attempts; the step
 
 import re
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -44,7 +44,7 @@ select id, app, state, coalesce(ended_at, created_at) from (
 ) t order by id desc
 """)  # noqa: S608 - our own text
 _STEPS = Sql("""
-select task, idx, agent, action, error, failure_count from makegood.step where task = any ($1::bigint[]) and kind = 'action'
+select task, idx, agent, action, state, error, failure_count from makegood.step where task = any ($1::bigint[]) and kind = 'action'
 """)
 _ENDS = Sql("""
 select task, at, attempts from makegood.event where task = any ($1::bigint[]) and attempts is not null and octet_length(attempts) > 0
@@ -59,6 +59,12 @@ _PLACES = (
     (re.compile(r"\d+(?:\.\d+)*"), "N"),
 )
 _LONGEST = 300
+_TRIED_AGAIN: Mapping[str, Mapping[str, tuple[str, ...]]] = {
+    "do": {"pending": ("ready", "running", "in_doubt"), "processing": ("ready", "running", "in_doubt")},
+    "probe": dict.fromkeys(("pending", "processing", "undoing"), ("in_doubt",)),
+    "undo": {"pending": ("undoing",), "undoing": ("undoing",)},
+}
+"""What was asked -> the task's state -> the step's states in which it is asked again."""
 
 
 def normalised(message: str) -> str:
@@ -78,13 +84,17 @@ class _Group:
     times: list[float] = field(default_factory=list)
     attempts: int = 0
     sample: tuple[float, str] = (0.0, "")
+    traceback: tuple[float, str] = (0.0, "")
     tasks: dict[int, str] = field(default_factory=dict)
+    retried: set[int] = field(default_factory=set)
 
-    def add(self, task: int, state: str, at: float, message: str, attempts: int = 1) -> None:
+    def add(self, task: int, state: str, at: float, message: str, attempts: int = 1, *, again: bool) -> None:
         self.times.append(at)
         self.attempts += attempts
         self.sample = max(self.sample, (at, message))
         self.tasks[task] = state
+        if again:
+            self.retried.add(task)
 
 
 _Key = tuple[str, str, str, str, str]
@@ -105,15 +115,22 @@ async def error_groups(tx: ReadTx, limit: int = 100) -> ErrorGroups:
             if end.error is None or step is None:
                 continue
             app, state, _ = tasks[task]
-            key = (address(app, step[0]), step[1], end.doing, normalised(end.error), end.frame or "")
-            found[key].add(task, state, at, end.error)
-    for (task, idx), (agent, action, error, failures) in steps.items():
+            group = found[address(app, step[0]), step[1], end.doing, normalised(end.error), end.frame or ""]
+            group.add(task, state, at, end.error, again=_again(end.doing, state, step[2]))
+            if end.traceback:
+                group.traceback = max(group.traceback, (at, end.traceback))
+    for (task, idx), (agent, action, now, error, failures) in steps.items():
         if error and (task, idx) not in listed:
             app, state, at = tasks[task]
-            key = (address(app, agent), action, "do", normalised(error), "")
-            found[key].add(task, state, at, error, max(1, failures))
+            group = found[address(app, agent), action, "do", normalised(error), ""]
+            group.add(task, state, at, error, max(1, failures), again=_again("do", state, now))
     groups = sorted(_groups(found.items()), key=lambda group: group.last, reverse=True)
     return ErrorGroups(groups[:limit], len(ids), len(ids) >= MOST_TASKS or len(ends) == MOST_EVENTS)
+
+
+def _again(doing: str, task: str, step: str) -> bool:
+    """Return whether an attempt that failed is to be followed by another one."""
+    return step in _TRIED_AGAIN[doing].get(task, ())
 
 
 def _groups(found: Iterable[tuple[_Key, _Group]]) -> Sequence[ErrorGroup]:
@@ -124,7 +141,8 @@ def _groups(found: Iterable[tuple[_Key, _Group]]) -> Sequence[ErrorGroup]:
         states: dict[str, Any] = dict(Counter(group.tasks.values()))
         made.append(
             ErrorGroup(
-                *key, group.attempts, len(group.tasks), times[-1], times[0], group.sample[1], ids, states, tuple(times[:_TIMES])
+                *key, group.attempts, len(group.tasks), times[-1], times[0], group.sample[1], ids, states, tuple(times[:_TIMES]),
+                len(group.retried), group.traceback[1],
             )
         )  # fmt: skip
     return made

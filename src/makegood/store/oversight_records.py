@@ -59,6 +59,10 @@ class ErrorGroup(msgspec.Struct, frozen=True):
     """How many of its tasks are in each state now."""
     times: tuple[float, ...] = ()
     """When attempts failed, newest first, at most 200."""
+    retried: int = 0
+    """In how many of its tasks makegood tries again; what was refused for good is not tried again."""
+    traceback: str = ""
+    """The end of the latest traceback, "" if none was kept."""
 
     @property
     def name(self) -> str:

@@ -137,9 +137,9 @@ def process_row(node: NodeView) -> ProcessRow:
         runs=agents_of(node),
         beat=beat,
         light=light,
-        used="–"
-        if light in ("dead", "gone")
-        else f"{sum(i.used for i in infos)} of {sum(i.slots for i in infos)}",
+        used=f"{sum(i.used for i in infos)} of {sum(i.slots for i in infos)}"
+        if node.state == "alive"
+        else "–",
         calls=calls,
         failed=sum(info.failed for info in infos),
         mean=lasted(seconds / calls) if calls else "–",
@@ -188,6 +188,7 @@ async def context(reads: Reads, query: Mapping[str, str]) -> dict[str, Any]:  # 
     return {
         "verdict": verdict(rows),
         "agents": rows,
-        "processes": [process_row(node) for node in nodes if node.info.agents],
+        "processes": [process_row(node) for node in nodes if node.info.agents and node.state == "alive"],
+        "ended": [process_row(node) for node in nodes if node.info.agents and node.state != "alive"],
         "start": "" if lost is None else command(["agent"], [f"MODULE:{lost.app}", lost.name]),
     }

@@ -103,7 +103,7 @@ def strip(terms: Sequence[TermView], now: float) -> list[StripPart]:
 
 
 def process_rows(nodes: Sequence[NodeView], leader: str, now: float) -> list[MemberRow]:
-    """Return the processes: leader first, then by role and name; dead and stopped ones last."""
+    """Return processes: the leader first, then by role and name."""
     rows = []
     for node in nodes:
         beat, light = heartbeat(node)
@@ -115,9 +115,7 @@ def process_rows(nodes: Sequence[NodeView], leader: str, now: float) -> list[Mem
                 lasted(now - node.started) if node.state == "alive" else "–", node.info.host, node.info.pid,
             )
         )  # fmt: skip
-    return sorted(
-        rows, key=lambda row: (row.light in ("dead", "gone"), "leads" not in row.roles, row.roles, row.name)
-    )
+    return sorted(rows, key=lambda row: ("leads" not in row.roles, row.roles, row.name))
 
 
 def _role(node: NodeView, role: str) -> str:
@@ -179,7 +177,8 @@ async def context(reads: Reads, query: Mapping[str, str]) -> dict[str, Any]:  # 
         "terms": terms,
         "strip": strip(terms, now),
         "long": LONG,
-        "processes": process_rows(nodes, leader, now),
+        "processes": process_rows([node for node in nodes if node.state == "alive"], leader, now),
+        "ended": process_rows([node for node in nodes if node.state != "alive"], leader, now),
         "alive": sum(node.state == "alive" for node in nodes),
         "dead": sum(node.state == "dead" for node in nodes),
         "refusals": await oversight.refusals(reads),

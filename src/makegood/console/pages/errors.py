@@ -7,10 +7,14 @@ import msgspec
 
 from makegood.base import ids
 from makegood.base.counts import counted
+from makegood.console.attempt_lines import trace_lines
 from makegood.console.pages import oversight
+from makegood.console.pages.tasks import rows_of
 from makegood.console.pages.wording import PageVerdict, Tab
 from makegood.console.reads import Reads
+from makegood.console.visits import Denied
 from makegood.store.oversight_records import ErrorGroup
+from makegood.store.views import Filter
 
 SPANS: Final[Mapping[str, tuple[str, float]]] = {
     "15m": ("15 min", 900.0), "1h": ("1 h", 3600.0), "24h": ("24 h", 86_400.0), "7d": ("7 days", 604_800.0),
@@ -44,30 +48,24 @@ class Group(msgspec.Struct, frozen=True):
     sample: str
 
 
-def fate(states: Mapping[str, int]) -> str:
+def fate(found: ErrorGroup) -> str:
     """Return what becomes of the tasks of a group."""
-    if states.get("error"):
-        return "need"
-    return "retried" if any(states.get(state) for state in ("pending", "processing", "undoing")) else "ended"
+    return "need" if found.states.get("error") else "retried" if found.retried else "ended"
 
 
 def group_of(found: ErrorGroup, now: float, span: float) -> Group:
     """Return a group as the page shows it."""
-    becomes = fate(found.states)
-    tasks = sum(found.states.values()) or found.tasks
-    error, moving = (
-        found.states.get("error", 0),
-        sum(found.states.get(s, 0) for s in ("pending", "processing", "undoing")),
-    )
-    undone, done = found.states.get("undone", 0), found.states.get("processed", 0)
+    becomes = fate(found)
+    error, undone = found.states.get("error", 0), found.states.get("undone", 0)
+    going = sum(found.states.get(state, 0) for state in ("pending", "processing", "undoing"))
     if becomes == "need":
-        count, what = error, f"task{'s' if error != 1 else ''} in error"
+        count, what = error, "in error"
     elif becomes == "retried":
-        count, what = moving, f"task{'s' if moving != 1 else ''} under way"
-    elif undone:
-        count, what = undone, f"task{'s' if undone != 1 else ''} undone"
+        count, what = found.retried, "trying again"
+    elif undone or going:
+        count, what = (undone, "undone") if undone else (going, "under way")
     else:
-        count, what = done or tasks, f"task{'s' if (done or tasks) != 1 else ''} processed since"
+        count, what = found.states.get("processed", 0) or found.tasks, "processed since"
     agent = found.agent.partition("/")[2] or found.agent
     doing = {"do": "", "probe": "probe of ", "undo": "undo of "}[found.doing]
     ends = [f"{n} {state}" for state, n in sorted(found.states.items()) if n]
@@ -83,7 +81,7 @@ def group_of(found: ErrorGroup, now: float, span: float) -> Group:
     return Group(
         name=found.name,
         count=count,
-        what=what,
+        what=f"task{'s' if count != 1 else ''} {what}",
         parts=marked(found.message),
         where=f"{agent} · {doing}{found.action}",
         frame=found.frame,
@@ -148,16 +146,34 @@ def verdict(need: Sequence[Group], retried: Sequence[Group], ended: Sequence[Gro
             title += f"; {len(retried)} {'is' if len(retried) == 1 else 'are'} being retried"
         return PageVerdict("need", "error", title, calm)
     if retried:
-        tasks = sum(group.count for group in retried)
-        return PageVerdict(
-            "doubt",
-            "again",
-            f"{counted(len(retried), 'error')} being retried in {counted(tasks, 'task')}",
-            calm,
-        )
+        return PageVerdict("doubt", "again", f"{counted(len(retried), 'error')} being retried", calm)
     if ended:
         return PageVerdict("ok", "done", "No error needs you", calm)
     return PageVerdict("ok", "done", "No errors", "No attempt failed in this time.")
+
+
+async def group(reads: Reads, query: Mapping[str, str]) -> dict[str, Any]:
+    """Return what the page of one group shows: its latest error in full, and its latest tasks.
+
+    Raises ``Denied`` if no failure of the latest tasks is of this group.
+    """
+    kept, now = await oversight.groups(reads), await reads.now()
+    found = next((each for each in kept.groups if each.name == query["name"]), None)
+    if found is None:
+        raise Denied(
+            404,
+            "No such error",
+            "None of the latest tasks failed like this; older ones are no longer grouped.",
+        )
+    tasks = await reads.tasks(Filter(ids=found.ids, limit=len(found.ids)))
+    span = next((span for _, span in SPANS.values() if found.first >= now - span), SPANS["7d"][1])
+    return {
+        "group": group_of(found, now, span),
+        "lines": trace_lines(found.traceback or (found.sample if "\n" in found.sample else "")),
+        "rows": await rows_of(reads, tasks),
+        "tasks": found.tasks,
+        "now": now,
+    }
 
 
 async def context(reads: Reads, query: Mapping[str, str]) -> dict[str, Any]:

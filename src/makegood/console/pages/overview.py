@@ -13,7 +13,7 @@ from makegood.console.pages import agents, oversight
 from makegood.console.pages.agents import AgentRow, agent_rows, waiting
 from makegood.console.pages.alerts import Item, open_items
 from makegood.console.pages.cluster import heals, leading, lease_of
-from makegood.console.pages.tasks import unended
+from makegood.console.pages.tasks import lately, unended
 from makegood.console.pages.wording import PageVerdict, capped, lasted, listed
 from makegood.console.reads import Reads
 from makegood.election.views import TermView, with_gaps
@@ -53,9 +53,9 @@ class HourChart(msgspec.Struct, frozen=True):
 
     top: str
     middle: str
-    bars: tuple[tuple[float, float, float, float, bool], ...] = ()
-    """Of each minute: place, height of what was processed, of what was undone, sum, and whether tasks came
-    to error."""
+    bars: tuple[tuple[float, float, float, float, float], ...] = ()
+    """Of each minute: place, heights of what was processed and undone, their sum, height of what came to
+    error."""
     lines: tuple[tuple[str, str, str], ...] = ()
     """Of each line: its name, its latest value, its points."""
     ticks: tuple[tuple[str, float], ...] = ()
@@ -89,6 +89,18 @@ def _nice(value: float) -> float:
     return next(size * step for step in (1, 2, 5, 10) if size * step >= value)
 
 
+def _nice_time(seconds: float) -> float:
+    """Return the round time at or above a value whose half can be told in one unit.
+
+    >>> _nice_time(3.2), _nice_time(70), _nice_time(150), _nice_time(5000)
+    (5.0, 120.0, 240.0, 7200.0)
+    """
+    if seconds <= 20:
+        return _nice(seconds)
+    marks = (30.0, 60.0, 120.0, 240.0, 600.0, 1200.0, 3600.0, 7200.0, 14_400.0, 43_200.0)
+    return next((mark for mark in marks if mark >= seconds), 86_400.0 * _nice(seconds / 86_400))
+
+
 def by_minute(minutes: Sequence[MinuteFigures], now: float) -> list[MinuteFigures | None]:
     """Return the figures of each of the last sixty minutes, oldest first; None where nobody observed."""
     last = int(now // 60)
@@ -103,17 +115,19 @@ def _ticks(now: float) -> tuple[tuple[str, float], ...]:
 
 def ended_chart(minutes: Sequence[MinuteFigures | None], now: float) -> HourChart:
     """Return the chart of tasks that ended in each minute."""
-    most = _nice(max((m.processed + m.undone for m in minutes if m), default=0))
+    most = _nice(max((max(m.processed + m.undone, m.errors) for m in minutes if m), default=0))
     bars = tuple(
         (
             round(100.0 * n / MINUTES, 2), round(80.0 * m.processed / most, 2), round(80.0 * m.undone / most, 2),
-            round(80.0 * (m.processed + m.undone) / most, 2), m.errors > 0,
+            round(80.0 * (m.processed + m.undone) / most, 2), max(2.0, round(80.0 * m.errors / most, 2)) if m.errors else 0.0,
         )
         for n, m in enumerate(minutes)
         if m
     )  # fmt: skip
-    done, undone = (sum(getattr(m, name) for m in minutes if m) for name in ("processed", "undone"))
-    label = f"Tasks that ended in each minute of the last hour: {done:,} processed, {undone:,} undone"
+    done, undone, errors = (
+        sum(getattr(m, name) for m in minutes if m) for name in ("processed", "undone", "errors")
+    )
+    label = f"Tasks that came to rest in each minute of the last hour: {done:,} processed, {undone:,} undone, {errors:,} in error"
     return HourChart(f"{most:,.0f}", f"{most / 2:,g}", bars, ticks=_ticks(now), label=label)
 
 
@@ -123,7 +137,7 @@ def latency_chart(minutes: Sequence[MinuteFigures | None], now: float) -> HourCh
         name: [(n, getattr(m, name)) for n, m in enumerate(minutes) if m and getattr(m, name) is not None]
         for name in ("p50", "p95")
     }
-    most = _nice(max((value for points in found.values() for _, value in points), default=0.0))
+    most = _nice_time(max((value for points in found.values() for _, value in points), default=0.0))
     lines = tuple(
         (
             name,
@@ -271,7 +285,10 @@ def verdict(
             "ok", "done", "All well", f"Nothing is under way{pace and ';'}{pace.removeprefix(',')}."
         )
     return PageVerdict(
-        "ok", "done", "All well", f"{capped(tally.in_flight, more=tally.more)} tasks under way{pace}."
+        "ok",
+        "done",
+        "All well",
+        f"{capped(tally.in_flight, more=tally.more)} task{'s' if tally.in_flight != 1 else ''} under way{pace}.",
     )
 
 
@@ -281,21 +298,24 @@ def tiles(
     rows: Sequence[AgentRow],
     oldest: tuple[str, float],
     within: float,
+    *,
+    lately: tuple[Mapping[str, int], bool],
 ) -> list[Tile]:
-    """Return the figures of the page."""
+    """Return the figures. ``lately``: tasks of the last hour by state, and whether there are more."""
     known = [m for m in minutes[:-1] if m] or [m for m in minutes if m]
     last = known[-1] if known else None
-    undone, done = sum(m.undone for m in known), sum(m.processed for m in known)
+    states, more = lately
+    undone, done = states.get("undone", 0), states.get("processed", 0)
     shares = (
-        f"{100 * undone / (undone + done):.1f}% of what ended in the last hour"
+        f"{capped(undone, more=more)}, {100 * undone / (undone + done):.1f}% of those submitted in the last hour"
         if undone + done
-        else "nothing ended in the last hour"
+        else "no task of the last hour has ended"
     )
     agent, age = oldest
     lost = any(row.agent == agent and row.need for row in rows)
     return [
         Tile("In flight", capped(tally.in_flight, more=tally.more), "", f"{tally.failing:,} failing, {tally.states.get('undoing', 0):,} undoing", "/tasks", "state:pending,processing,undoing"),
-        Tile("Processed", "–" if last is None else f"{last.processed:,}", "/min", f"{done:,} in the last hour", "/tasks", "state:processed since:1h", _line(minutes, "processed")),
+        Tile("Processed", "–" if last is None else f"{last.processed:,}", "/min", f"{capped(done, more=more)} of those submitted in the last hour", "/tasks", "state:processed since:1h", _line(minutes, "processed")),
         Tile("Undone", "–" if last is None else f"{last.undone:,}", "/min", shares, "/tasks", "state:undone since:1h", _line(minutes, "undone")),
         Tile("Oldest waiting request", lasted(age) if agent else "–", "", f"{agent}: no process takes it" if lost else agent or "no request waits", "/agents"),
         Tile("Heals within", f"≤ {lasted(within)}" if within else "–", "", "if a process dies now", "/cluster"),
@@ -323,7 +343,9 @@ async def context(reads: Reads, query: Mapping[str, str]) -> dict[str, Any]:  # 
         "verdict": verdict(unclaimed, tally, rate, led=led, rows=rows),
         "need": need[:NEEDS] if unclaimed else [],
         "more": max(0, len(need) - NEEDS),
-        "tiles": tiles(tally, minutes, rows, (agent, age), heals(nodes, view) if led else 0.0),
+        "tiles": tiles(
+            tally, minutes, rows, (agent, age), heals(nodes, view) if led else 0.0, lately=await lately(reads)
+        ),
         "ended": ended_chart(minutes, now),
         "latency": latency_chart(minutes, now),
         "lease": lease,

@@ -177,6 +177,11 @@ async def unended(reads: Reads) -> UnendedTally:
     return await reads.shared("unended", reads.store.tasks.unended)
 
 
+async def lately(reads: Reads) -> tuple[dict[str, int], bool]:
+    """Return how many tasks were submitted within the last hour, by state, and whether there may be more."""
+    return await reads.shared(("lately", 3600), lambda: reads.store.tasks.lately(3600.0))
+
+
 async def context(reads: Reads, query: Mapping[str, str]) -> dict[str, Any]:
     """Return what the page shows: ``q`` is the filter, ``before`` the id below which the page begins."""
     text, refused = query.get("q", "").strip(), ""
@@ -193,7 +198,7 @@ async def context(reads: Reads, query: Mapping[str, str]) -> dict[str, Any]:
     if not text and not query.get("before"):  # those that need somebody come first
         need = (await search(reads, Filter(states=("error",), limit=10))).tasks
         tasks = [*need, *(task for task in tasks if task.state != "error")]
-    lately, more = await reads.shared(("lately", 3600), lambda: reads.store.tasks.lately(3600.0))
+    states, more = await lately(reads)
     rows = await rows_of(reads, tasks)
     return {
         "q": text,
@@ -202,7 +207,7 @@ async def context(reads: Reads, query: Mapping[str, str]) -> dict[str, Any]:
         "count": tallied(tally),
         "older": None if found.older is None else ids.show(found.older),
         "first": not query.get("before"),
-        "tabs": tabs(await unended(reads), lately, more=more),
+        "tabs": tabs(await unended(reads), states, more=more),
         "acts": lawful(rows),
         "now": await reads.now(),
     }
