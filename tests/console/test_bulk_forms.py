@@ -1,11 +1,13 @@
 """Forms on many tasks and on the leader: what they write, who may send them, and how a refusal reads."""
 
 from pathlib import Path
+from urllib.parse import urlencode
 
 from makegood.base import ids
 from makegood.store.views import Filter
 from tests.console.consoles import a_console
 from tests.console.test_acts import act, at_work
+from tests.waiting import moment
 
 
 async def test_tasks_that_match_are_meant(tmp_path: Path) -> None:
@@ -63,3 +65,35 @@ async def test_a_command_on_many_tasks_is_stopped_once(tmp_path: Path) -> None:
         assert (await console.app.client.bulk_act(made.id)).stopped_by == "otto"
         await act(console, ada, f"/bulk/{made.id}/stop")
         assert "by otto already" in (await ada.get("/bulk")).text
+
+
+async def test_what_was_carried_out_is_listed_and_the_audit_leads_back(tmp_path: Path) -> None:
+    """Each command of an act is in the audit under the act's id; both pages name the task by its key."""
+    async with at_work(tmp_path) as (console, task):
+        client, browser = console.app.client, console.browser("otto")
+        made = await client.bulk("resubmit", Filter(ids=(ids.parse(task.id),)), who="otto", why="again")
+        while (view := await client.bulk_act(made.id)) is None or view.ended is None:
+            await moment()
+        shown = (await browser.get(f"/bulk/{made.id}?fragment=carried")).text
+        assert f'href="/tasks/{task.id}">o-1</a>' in shown
+        found = (await browser.get(f"/audit?act={made.id}&kind=resubmit&who=otto")).text
+        assert f'href="/bulk/{made.id}"' in found
+        assert ">o-1</a>" in found
+        assert f"/audit.csv?who=otto&amp;kind=resubmit&amp;act={made.id}" in found
+        assert "No command matches" in (await browser.get("/audit?who=nobody")).text
+        assert "nonsense" in (await browser.get("/audit?task=nonsense")).text
+
+
+async def test_the_search_leads_to_the_one_task_that_has_the_id_or_the_key(tmp_path: Path) -> None:
+    async with at_work(tmp_path) as (console, task):
+        browser = console.browser("vera")
+        for text, path in (
+            (task.id, f"/tasks/{task.id}"),
+            ("o-1", f"/tasks/{task.id}"),
+            ("nobody-has-this", "/tasks?q=nobody-has-this"),
+            ("state:error", "/tasks?q=state%3Aerror"),
+            ("stat:error", "/tasks?q=stat%3Aerror"),
+            ("", "/tasks"),
+        ):
+            got = await browser.get(f"/find?{urlencode({'q': text})}")
+            assert (got.status, got.headers["location"]) == (303, path)

@@ -92,10 +92,10 @@ async def test_a_part_of_a_page_is_the_part_of_the_page(tmp_path: Path) -> None:
     parts = {
         "/": ("verdict", "tiles", "chart-ended", "chart-latency", "leader", "agents", "feed"),
         "/tasks": ("tabs", "rows"),
-        "/alerts": ("verdict", "need", "acked", "alone"),
+        "/alerts": ("verdict", "need", "acked", "alone", "ways"),
         "/agents": ("verdict", "by-agent", "by-process"),
         "/cluster": ("verdict", "lease", "terms", "processes", "refusals"),
-        "/bulk/bulk-2": ("progress", "refused"),
+        "/bulk/bulk-2": ("progress", "refused", "carried"),
     }
     asked = {
         f"{path} {name}": f"{path}?fragment={name}"

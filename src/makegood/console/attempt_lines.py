@@ -136,8 +136,8 @@ def _line(attempt: ShownAttempt, view: StepView) -> AttemptLine:
     number = f"attempt {attempt.number}" if attempt.number is not None else "attempt"
     what = {
         "do": number,
-        "probe": f"probe · {attempt.number or '?'}",
-        "undo": f"undo · {attempt.number or '?'}",
+        "probe": f"probe, {number}",
+        "undo": f"undo, {number}",
     }[attempt.doing]
     if attempt.doing != "do" and attempt.number is None:
         what = attempt.doing

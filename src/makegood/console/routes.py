@@ -1,6 +1,6 @@
 """The one list of routes. Each says who may use it; what is not in the list does not exist."""
 
-from makegood.console import exports
+from makegood.console import exports, find
 from makegood.console.acts import TaskActs
 from makegood.console.bulk_forms import BulkForms
 from makegood.console.login import LoginPages
@@ -28,6 +28,7 @@ def routes(
         page("/audit", audit.context, "audit.html", here="audit"),
         page("/stores", stores.context, "stores.html", here="stores"),
         page("/stores/doctor", stores.doctor, "stores.html", here="stores", role="operator"),
+        find.route(),
         *exports.routes(),
         *acts.routes(),
         *forms.routes(),

@@ -81,6 +81,17 @@ _AUDITED = Sql("""
 select act, task, kind, who, why, verdict, reason, state, at, change, db_user from makegood.audit
 where ($1::bigint is null or task = $1) and ($2::float8 is null or at < $2) order by at desc, act limit $3
 """)
+_AUDITED_LIKE = Sql("""
+select act, task, kind, who, why, verdict, reason, state, at, change, db_user from (
+    select * from makegood.audit where ($1::bigint is null or task = $1) and ($2::float8 is null or at < $2)
+    order by at desc, act limit $4
+) latest
+where ($5::text is null or who = $5) and ($6::text is null or kind = $6)
+    and ($7::text is null or act = $7 or substr(act, 1, length($7) + 1) = $7 || '/')
+order by at desc, act limit $3
+""")
+AUDIT_LOOKED = 20_000
+"""Operator commands, the newest, among which those are looked for that match."""
 LIVING = Sql(
     "select info from makegood.node where not dead and stopped_at is null and alive_until > (select {now})"
 )
@@ -223,10 +234,23 @@ async def told(tx: Tx, done: Sequence[Telling], later: Mapping[int, float]) -> N
 
 
 async def audit(
-    tx: ReadTx, limit: int = 100, task: int | None = None, *, before: float | None = None
+    tx: ReadTx,
+    limit: int = 100,
+    task: int | None = None,
+    *,
+    before: float | None = None,
+    who: str | None = None,
+    kind: str | None = None,
+    act: str | None = None,
 ) -> list[AuditView]:
-    """Return operator commands, newest first."""
-    found = await tx.rows(_AUDITED, task, before, limit)
+    """Return operator commands that match, newest first.
+
+    Those by ``who``, of a ``kind`` and of an ``act`` are looked for among the latest.
+    """
+    if (who, kind, act) == (None, None, None):
+        found = await tx.rows(_AUDITED, task, before, limit)
+    else:
+        found = await tx.rows(_AUDITED_LIKE, task, before, limit, AUDIT_LOOKED, who, kind, act)
     return [AuditView(row[0], row[1] or None, *tuple(row)[2:]) for row in found]
 
 

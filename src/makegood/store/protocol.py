@@ -465,9 +465,20 @@ class Admin(Protocol):
         ...
 
     async def audit(
-        self, limit: int = 100, task: int | None = None, *, before: float | None = None
+        self,
+        limit: int = 100,
+        task: int | None = None,
+        *,
+        before: float | None = None,
+        who: str | None = None,
+        kind: str | None = None,
+        act: str | None = None,
     ) -> list[AuditView]:
-        """Return operator commands, newest first; ``before``: only those before this point in time."""
+        """Return operator commands, newest first.
+
+        ``before``: only those before this point in time. ``who``, ``kind`` and ``act`` (the id of a request:
+        with all commands of a bulk act) are looked for among the latest 20,000.
+        """
 
     async def prune(self, older: float, after: int, limit: int, *, dry: bool = False) -> Pruned:
         """Remove tasks that were processed or undone more than ``older`` seconds ago,

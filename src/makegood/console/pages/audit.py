@@ -9,16 +9,19 @@ import msgspec
 
 from makegood.base import ids
 from makegood.base.counts import counted
-from makegood.console.pages.wording import PageVerdict, lasted
+from makegood.console.pages import oversight
+from makegood.console.pages.wording import PageVerdict, lasted, name_of
 from makegood.console.reads import Reads
-from makegood.errors import ConfigError
-from makegood.store.views import AuditView
+from makegood.errors import ConfigError, TaskNotFoundError
+from makegood.store.views import AuditView, Filter
 
 PAGE: Final = 50
 """Commands on a page."""
 EXPORTED: Final = 10_000
 """Commands in a file, at most."""
 
+ASKED: Final = ("who", "kind", "task", "act")
+"""What commands can be looked for by."""
 COLUMNS: Final = ("at", "who", "act", "task", "why", "verdict", "outcome", "state", "request", "login")
 
 
@@ -54,21 +57,35 @@ def as_json_lines(views: Sequence[AuditView]) -> str:
 
 
 async def read(reads: Reads, query: Mapping[str, str], limit: int) -> list[AuditView]:
-    """Return commands, newest first: ``before`` a time, of one ``task``. Raises ``ConfigError``."""
+    """Return commands, newest first: ``before`` a time, of one ``task``, ``act`` or ``kind``, by one person
+    (``who``). Raises ``ConfigError``, ``TaskNotFoundError``.
+    """
     try:
         before = float(query["before"]) if query.get("before") else None
     except ValueError:
         raise ConfigError(f"before={query['before']!r} is not a time in seconds since 1970") from None
-    task = ids.parse(query["task"]) if query.get("task") else None
-    key = "audit", limit, task, before
-    return await reads.shared(key, lambda: reads.store.admin.audit(limit, task, before=before))
+    task = ids.parse(query["task"].strip()) if query.get("task", "").strip() else None
+    who, kind, act = (query.get(name, "").strip() or None for name in ("who", "kind", "act"))
+    key = "audit", limit, task, before, who, kind, act
+    return await reads.shared(
+        key, lambda: reads.store.admin.audit(limit, task, before=before, who=who, kind=kind, act=act)
+    )
 
 
 async def context(reads: Reads, query: Mapping[str, str]) -> dict[str, Any]:
     """Return what the page shows."""
-    views, now = await read(reads, query, PAGE), await reads.now()
+    refused = ""
+    try:
+        views = await read(reads, query, PAGE)
+    except (ConfigError, TaskNotFoundError) as wrong:
+        views, refused = [], str(wrong)
+    now = await reads.now()
+    wanted = tuple(sorted({view.task for view in views if view.task}))
+    tasks = await reads.tasks(Filter(ids=wanted, limit=PAGE)) if wanted else ()
+    bulk = {view.id for view in await oversight.bulk_acts(reads)}
+    asked = {name: query.get(name, "").strip() for name in ASKED}
     people = len({view.who for view in views})
-    title = "Nobody has done anything yet"
+    title = "Nothing matches" if any(asked.values()) else "Nobody has done anything yet"
     if views:
         title = f"{views[0].who} was the last, {lasted(now - views[0].at)} ago"
     more = (
@@ -80,6 +97,9 @@ async def context(reads: Reads, query: Mapping[str, str]) -> dict[str, Any]:
         "verdict": PageVerdict("idle", "audit", title, more),
         "views": views,
         "older": views[-1].at if len(views) == PAGE else None,
-        "task": query.get("task", ""),
+        "asked": {name: value or None for name, value in asked.items()},
+        "refused": refused,
+        "names": {task.id: name_of(task) for task in tasks},
+        "bulk": {view.act: name for view in views if (name := view.act.partition("/")[0]) in bulk},
         "now": now,
     }

@@ -20,6 +20,8 @@ from makegood.store.views import Filter
 
 SAMPLE: Final = 20
 """Tasks that are shown before an act is confirmed."""
+CARRIED: Final = 100
+"""Commands that were carried out, the latest, on the page of an act."""
 SELECTED: Final = 500
 """Tasks that may be selected by hand, at most."""
 
@@ -144,7 +146,13 @@ async def detail(reads: Reads, query: Mapping[str, str]) -> dict[str, Any]:
     now = await reads.now()
     one = row(view, now)
     refusals = await oversight.bulk_refusals(reads, view.id)
-    wanted_ids = tuple(sorted({refusal.task for refusal in refusals}))
+    before = None if view.ended is None else view.ended + 60.0
+    commands = await reads.shared(
+        ("carried out", view.id),
+        lambda: reads.store.admin.audit(CARRIED, before=before, kind=view.kind, act=view.id),
+    )
+    carried = [each for each in commands if each.task and each.verdict != "refused"]
+    wanted_ids = tuple(sorted({refusal.task for refusal in refusals} | {each.task or 0 for each in carried}))
     tasks = (await search(reads, Filter(ids=wanted_ids, limit=len(wanted_ids)))).tasks if wanted_ids else []
     names = {task.id: task.key for task in tasks}
     lease = await leading(reads)
@@ -155,6 +163,17 @@ async def detail(reads: Reads, query: Mapping[str, str]) -> dict[str, Any]:
             (ids.show(r.task), names.get(r.task) or ids.show(r.task), r.outcome, r.at) for r in refusals
         ],
         "more": max(0, one.refused - len(refusals)),
+        "carried": [
+            (
+                ids.show(c.task or 0),
+                names.get(c.task or 0) or ids.show(c.task or 0),
+                c.verdict,
+                c.outcome,
+                c.at,
+            )
+            for c in carried
+        ],
+        "more_carried": max(0, one.applied + one.noop - len(carried)),
         "led": lease is not None and lease.remaining > 0,
         "now": now,
     }

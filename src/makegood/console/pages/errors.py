@@ -24,6 +24,10 @@ BARS: Final = 36
 """Bars of a group's drawing."""
 
 
+TASKS: Final = 50
+"""Tasks on the page of one group."""
+
+
 class Group(msgspec.Struct, frozen=True):
     """Failures with one cause."""
 
@@ -165,12 +169,12 @@ async def group(reads: Reads, query: Mapping[str, str]) -> dict[str, Any]:
             "No such error",
             "None of the latest tasks failed like this; older ones are no longer grouped.",
         )
-    tasks = await reads.tasks(Filter(ids=found.ids, limit=len(found.ids)))
+    rows = await rows_of(reads, await reads.tasks(Filter(ids=found.ids, limit=len(found.ids))))
     span = next((span for _, span in SPANS.values() if found.first >= now - span), SPANS["7d"][1])
     return {
         "group": group_of(found, now, span),
         "lines": trace_lines(found.traceback or (found.sample if "\n" in found.sample else "")),
-        "rows": await rows_of(reads, tasks),
+        "rows": sorted(rows, key=lambda row: not row.need)[:TASKS],
         "tasks": found.tasks,
         "now": now,
     }

@@ -143,7 +143,8 @@ def latency_chart(minutes: Sequence[MinuteFigures | None], now: float) -> HourCh
             name,
             lasted(points[-1][1]),
             " ".join(
-                f"{100 * (n + 0.5) / MINUTES:.2f},{100 - 100 * value / most:.2f}" for n, value in points
+                f"{100 * (n + 0.5) / MINUTES:.2f},{100 - 100 * value / most:.2f}"
+                for n, value in (points if len(points) > 1 else points * 2)
             ),
         )
         for name, points in found.items()

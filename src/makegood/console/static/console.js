@@ -26,8 +26,8 @@
   };
   const tick = () => {
     each("[data-since]", (e) => {
-      const text = `${shown(Number(e.dataset.since) + age(e, "data-since"))} ago`;
-      if (Number(e.dataset.since) >= 1 && e.textContent !== text) e.textContent = text;
+      const seconds = Number(e.dataset.since) + age(e, "data-since"), text = `${shown(seconds)} ago`;
+      if (seconds >= 1 && e.textContent !== text) e.textContent = text;
     });
     each("[data-until]", (e) => {
       const left = Number(e.dataset.until) - age(e, "data-until");
@@ -200,9 +200,15 @@
 
   /* ---- selecting ---- */
   const marked = () => {
+    each("input[data-all]", (box) => { box.hidden = false; });
     each("form[data-select]", (form) => {
       const count = document.querySelectorAll(`input[type=checkbox][form="${form.id}"]:checked, #${form.id} input[type=checkbox]:checked`).length;
-      each("[data-selected]", (e) => { e.textContent = count ? `${count} selected` : "Select tasks"; }, form);
+      each("[data-selected]", (e) => { e.textContent = count ? `${count} selected: act on ${count === 1 ? "it" : "these"} only` : e.dataset.none; }, form);
+      each("button[name=kind]", (button) => {
+        const words = button.dataset.words ||= button.textContent.trim().replace("…", "");
+        button.lastChild.textContent = count ? `${words} ${count}…` : `${words}${button.dataset.all ? ` all ${button.dataset.all}` : ""}…`;
+        button.disabled = !count && !button.dataset.all;
+      }, form);
     });
   };
   document.addEventListener("change", (event) => {
@@ -225,7 +231,7 @@
   }
 
   /* ---- keys ---- */
-  const places = { o: "/", t: "/tasks", i: "/alerts", e: "/errors", a: "/agents", c: "/cluster", b: "/bulk" };
+  const places = { o: "/", t: "/tasks", i: "/alerts", e: "/errors", a: "/agents", c: "/cluster", b: "/bulk", u: "/audit", s: "/stores" };
   let gone = 0, at = -1, name = "";
   const lines = () => [...document.querySelectorAll("[data-row], tbody tr")].filter((e) => e.checkVisibility?.() ?? true);
   const move = (by) => {
@@ -268,7 +274,7 @@
     else if (key === "k") move(-1);
     else if (key === "Enter" && here() && !event.target.closest("a, button, summary")) here().querySelector("a[href]")?.click();
     else if (key === "x" && here()) { const box = here().querySelector("input[type=checkbox]"); if (box) { box.checked = !box.checked; marked(); } }
-    else if (key === "X") { const all = document.querySelector("[data-all]"); if (all) all.click(); }
+    else if (key === "X") { const all = document.querySelector("input[data-all]"); if (all) all.click(); }
     else if (key === ".") { const first = (here() || $("acts") || document).querySelector("[data-key], #acts .btn, .btn[popovertarget]"); if (first) { event.preventDefault(); first.focus(); } }
     else if (key === "p" && page) pause();
     else if (key === "t") theme();
