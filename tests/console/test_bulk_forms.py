@@ -1,7 +1,6 @@
 """Forms on many tasks and on the leader: what they write, who may send them, and how a refusal reads."""
 
 from pathlib import Path
-from urllib.parse import urlencode
 
 from makegood.base import ids
 from makegood.store.views import Filter
@@ -82,18 +81,3 @@ async def test_what_was_carried_out_is_listed_and_the_audit_leads_back(tmp_path:
         assert f"/audit.csv?who=otto&amp;kind=resubmit&amp;act={made.id}" in found
         assert "No command matches" in (await browser.get("/audit?who=nobody")).text
         assert "nonsense" in (await browser.get("/audit?task=nonsense")).text
-
-
-async def test_the_search_leads_to_the_one_task_that_has_the_id_or_the_key(tmp_path: Path) -> None:
-    async with at_work(tmp_path) as (console, task):
-        browser = console.browser("vera")
-        for text, path in (
-            (task.id, f"/tasks/{task.id}"),
-            ("o-1", f"/tasks/{task.id}"),
-            ("nobody-has-this", "/tasks?q=nobody-has-this"),
-            ("state:error", "/tasks?q=state%3Aerror"),
-            ("stat:error", "/tasks?q=stat%3Aerror"),
-            ("", "/tasks"),
-        ):
-            got = await browser.get(f"/find?{urlencode({'q': text})}")
-            assert (got.status, got.headers["location"]) == (303, path)

@@ -3,6 +3,7 @@
 import re
 from collections.abc import Mapping
 from pathlib import Path
+from urllib.parse import urlencode
 
 import pytest
 
@@ -85,6 +86,29 @@ async def test_what_is_not_understood_is_said_on_the_page(tmp_path: Path, path: 
         browser = Browser(app)
         browser.cookies["makegood_login"] = app.access.logins.cookie("otto")
         assert needle in (await browser.get(path)).text.replace("&#39;", "'")
+
+
+async def test_an_exact_id_or_key_opens_its_task(tmp_path: Path) -> None:
+    """Also a key that the filter language does not read; two tasks of one key, and every other filter, are a list."""
+    async with a_console(tmp_path, base="/ops") as console:
+        await console.app.client.store.tasks.submit([
+            draft(17, key="o-17"), draft(18, key="order:18"), draft(19, key="both"),
+            draft(20, key="both", workflow="sell"), draft(21, key="it's 21"),
+        ])  # fmt: skip
+        browser = console.browser("vera")
+        for word, task in (("o-17", 17), (ids.show(17), 17), (" order:18 ", 18), ("it's 21", 21)):
+            got = await browser.get(f"/tasks?{urlencode({'q': word})}")
+            assert (got.status, got.headers.get("location")) == (303, f"/ops/tasks/{ids.show(task)}"), word
+        for text in (
+            "both",
+            "nothing",
+            "key:o-17",
+            "o-17+state:pending",
+            "o-17&before=0000000000100",
+            "",
+            "a%00b",
+        ):
+            assert (await browser.get(f"/tasks?q={text}")).status == 200, text
 
 
 async def test_a_part_of_a_page_is_the_part_of_the_page(tmp_path: Path) -> None:

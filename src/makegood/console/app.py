@@ -337,6 +337,8 @@ class ConsoleApp:
             if not (parts := cut(drawn, names)):
                 raise Denied(404, "Not found", "This page has no such part (any more).")
             return HTMLResponse("\n".join(parts.values()).replace(_TOKEN, visit.visitor.token))
+        if route.leads is not None and (path := await route.leads(visit.reads, query)):
+            return RedirectResponse(visit.origin.base + path, 303)
         context = _shallow(await self._context(route, query))
         alerts = await needing(visit.reads)
         toast = self._outcomes.take(visit.request)

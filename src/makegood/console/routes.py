@@ -1,6 +1,6 @@
 """The one list of routes. Each says who may use it; what is not in the list does not exist."""
 
-from makegood.console import exports, find
+from makegood.console import exports
 from makegood.console.acts import TaskActs
 from makegood.console.bulk_forms import BulkForms
 from makegood.console.login import LoginPages
@@ -16,7 +16,7 @@ def routes(
     return (
         page("/", overview.context, "overview.html", here="overview"),
         page("/tasks/{id}", task.context, "task.html", here="tasks"),
-        page("/tasks", tasks.context, "tasks.html", here="tasks"),
+        page("/tasks", tasks.context, "tasks.html", here="tasks", leads=tasks.only_one),
         page("/alerts", alerts.context, "alerts.html", here="alerts"),
         page("/errors", errors.context, "errors.html", here="errors"),
         page("/errors/{name}", errors.group, "error.html", here="errors"),
@@ -28,7 +28,6 @@ def routes(
         page("/audit", audit.context, "audit.html", here="audit"),
         page("/stores", stores.context, "stores.html", here="stores"),
         page("/stores/doctor", stores.doctor, "stores.html", here="stores", role="operator"),
-        find.route(),
         *exports.routes(),
         *acts.routes(),
         *forms.routes(),

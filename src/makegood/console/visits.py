@@ -108,6 +108,8 @@ class Visit:
 Respond = Callable[[Visit], Awaitable[Response]]
 Context = Callable[[Reads, Mapping[str, str]], Awaitable[Any]]
 """Reads what a page shows, from the page's query and the named parts of its path."""
+Leads = Callable[[Reads, Mapping[str, str]], Awaitable[str]]
+"""Returns the path of the page that a query means instead, "" for none."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -124,6 +126,8 @@ class Route:
     methods: tuple[str, ...] = ("GET",)
     context: Context | None = None
     template: str = ""
+    leads: Leads | None = None
+    """Where a browser that opens the page is sent instead; fragments and live pages are not."""
     here: str = ""
     """The entry of the navigation that the page belongs to."""
 
@@ -146,11 +150,21 @@ class Route:
         return self.methods != ("GET",)
 
 
-def page(path: str, context: Context, template: str, *, here: str = "", role: Audience = "viewer") -> Route:
+def page(
+    path: str,
+    context: Context,
+    template: str,
+    *,
+    here: str = "",
+    role: Audience = "viewer",
+    leads: Leads | None = None,
+) -> Route:
     """Return the route of a page: ``template`` drawn from what ``context`` reads, whole or by
     ``?fragment=ID,ID``.
     """
-    return Route(path=path, role=role, kind="page", context=context, template=template, here=here)
+    return Route(
+        path=path, role=role, kind="page", context=context, template=template, here=here, leads=leads
+    )
 
 
 def act(path: str, respond: Respond, *, role: Audience = "operator") -> Route:

@@ -11,7 +11,7 @@ from makegood.console.day_time import day_time
 from makegood.console.pages.wording import Tab, capped, name_of, names_of, tallied
 from makegood.console.reads import Reads
 from makegood.errors import ConfigError, TaskNotFoundError
-from makegood.store.filters import wanted
+from makegood.store.filters import parsed, wanted
 from makegood.store.views import Filter, Found, StepBrief, Tally, TaskView, UnendedTally
 
 PAGE: Final = 50
@@ -180,6 +180,25 @@ async def unended(reads: Reads) -> UnendedTally:
 async def lately(reads: Reads) -> tuple[dict[str, int], bool]:
     """Return how many tasks were submitted within the last hour, by state, and whether there may be more."""
     return await reads.shared(("lately", 3600), lambda: reads.store.tasks.lately(3600.0))
+
+
+async def only_one(reads: Reads, query: Mapping[str, str]) -> str:
+    """Return the path of the task whose id or exact key is the whole filter, "" unless there is exactly one.
+
+    A key may contain what the filter language does not read, such as a colon.
+    """
+    text = query.get("q", "").strip()
+    try:
+        terms = parsed(text)
+    except ConfigError:
+        terms = {"word": text}
+    if terms.keys() != {"word"} or query.get("before"):
+        return ""
+    try:
+        found = (await search(reads, Filter(word=terms["word"], limit=2))).tasks
+    except ConfigError:  # a text that no store contains
+        return ""
+    return f"/tasks/{ids.show(found[0].id)}" if len(found) == 1 else ""
 
 
 async def context(reads: Reads, query: Mapping[str, str]) -> dict[str, Any]:
