@@ -88,6 +88,19 @@ async def test_what_is_not_understood_is_said_on_the_page(tmp_path: Path, path: 
         assert needle in (await browser.get(path)).text.replace("&#39;", "'")
 
 
+async def test_a_list_says_which_tasks_an_act_is_for(tmp_path: Path) -> None:
+    """The ticked ones by a form that does not hold the filter, all by a link that does; and why one is missing."""
+    paths = {"all": "/tasks", "error": "/tasks?q=state:error", "undone": "/tasks?q=state:undone"}
+    pages = await seen(tmp_path, "otto", paths)
+    to_all = "To act on all tasks that match, filter the list first."
+    assert (to_all in pages["all"], "/bulk/new?" in pages["all"]) == (True, False)
+    assert (to_all in pages["error"], "On all 2 that match" in pages["error"]) == (False, True)
+    assert 'href="/bulk/new?kind=undo&amp;q=state%3Aerror"' in pages["error"]
+    assert "Cancel is not offered: no task on this page is pending or processing." in pages["error"]
+    form = pages["undone"].partition('<form id="selected"')[2].partition("</form>")[0]
+    assert re.findall(r'name="(\w+)" value="([^"]*)"', form) == [("kind", "resubmit")]
+
+
 async def test_an_exact_id_or_key_opens_its_task(tmp_path: Path) -> None:
     """Also a key that the filter language does not read; two tasks of one key, and every other filter, are a list."""
     async with a_console(tmp_path, base="/ops") as console:

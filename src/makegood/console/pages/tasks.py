@@ -27,6 +27,11 @@ _PIPS = {
     "done": "d", "running": "r", "undoing": "r", "undone": "u", "in_doubt": "?", "failed": "x", "undo_failed": "!",
     "kept": "k", "waiting": "-", "ready": "-",
 }  # fmt: skip
+_ACTS = (
+    ("cancel", "stop", ("pending", "processing")),
+    ("undo", "undoing", ("processed", "error")),
+    ("resubmit", "again", ("error", "undone")),
+)
 _GOING = ("pending", "processing")
 _UNDER_WAY = ("ready", "running", "in_doubt")
 
@@ -146,12 +151,17 @@ def tabs(unended: UnendedTally, lately: Mapping[str, int], *, more: bool) -> lis
 def lawful(rows: Sequence[TaskRow]) -> list[tuple[str, str]]:
     """Return the acts that make sense for the states in view: (kind, icon)."""
     states = {row.state for row in rows}
-    acts = (
-        ("cancel", "stop", {"pending", "processing"}),
-        ("undo", "undoing", {"processed", "error"}),
-        ("resubmit", "again", {"error", "undone"}),
+    return [(kind, icon) for kind, icon, fit in _ACTS if states.intersection(fit)]
+
+
+def unfit(rows: Sequence[TaskRow]) -> str:
+    """Return why acts are not offered for the states in view, "" if each is."""
+    offered = {kind for kind, _ in lawful(rows)}
+    return " ".join(
+        f"{kind.capitalize()} is not offered: no task on this page is {' or '.join(fit)}."
+        for kind, _, fit in _ACTS
+        if kind not in offered
     )
-    return [(kind, icon) for kind, icon, fit in acts if states & fit]
 
 
 async def rows_of(reads: Reads, tasks: Sequence[TaskView]) -> list[TaskRow]:
@@ -228,5 +238,6 @@ async def context(reads: Reads, query: Mapping[str, str]) -> dict[str, Any]:
         "first": not query.get("before"),
         "tabs": tabs(await unended(reads), states, more=more),
         "acts": lawful(rows),
+        "unfit": unfit(rows),
         "now": await reads.now(),
     }

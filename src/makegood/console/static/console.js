@@ -200,15 +200,11 @@
 
   /* ---- selecting ---- */
   const marked = () => {
-    each("input[data-all]", (box) => { box.hidden = false; });
     each("form[data-select]", (form) => {
-      const count = document.querySelectorAll(`input[type=checkbox][form="${form.id}"]:checked, #${form.id} input[type=checkbox]:checked`).length;
-      each("[data-selected]", (e) => { e.textContent = count ? `${count} selected: act on ${count === 1 ? "it" : "these"} only` : e.dataset.none; }, form);
-      each("button[name=kind]", (button) => {
-        const words = button.dataset.words ||= button.textContent.trim().replace("…", "");
-        button.lastChild.textContent = count ? `${words} ${count}…` : `${words}${button.dataset.all ? ` all ${button.dataset.all}` : ""}…`;
-        button.disabled = !count && !button.dataset.all;
-      }, form);
+      const boxes = [...form.querySelectorAll("tbody input[type=checkbox]")], ticked = boxes.filter((box) => box.checked).length;
+      each("[data-ticked]", (e) => { e.textContent = ticked ? `On the ${ticked} ticked` : "Tick tasks to act on them"; }, form);
+      each("button[name=kind]", (b) => { b.disabled = !ticked; }, form);
+      each("[data-all]", (all) => { all.hidden = false; all.checked = ticked === boxes.length; all.indeterminate = !all.checked && ticked > 0; }, form);
     });
   };
   document.addEventListener("change", (event) => {
@@ -217,6 +213,7 @@
     }
     marked();
   });
+  window.addEventListener("pageshow", marked);  // a browser that goes back ticks boxes again
 
   /* ---- theme ---- */
   const theme = () => {
@@ -274,7 +271,7 @@
     else if (key === "k") move(-1);
     else if (key === "Enter" && here() && !event.target.closest("a, button, summary")) here().querySelector("a[href]")?.click();
     else if (key === "x" && here()) { const box = here().querySelector("input[type=checkbox]"); if (box) { box.checked = !box.checked; marked(); } }
-    else if (key === "X") { const all = document.querySelector("input[data-all]"); if (all) all.click(); }
+    else if (key === "X") { const all = document.querySelector("[data-all]"); if (all) all.click(); }
     else if (key === ".") { const first = (here() || $("acts") || document).querySelector("[data-key], #acts .btn, .btn[popovertarget]"); if (first) { event.preventDefault(); first.focus(); } }
     else if (key === "p" && page) pause();
     else if (key === "t") theme();
