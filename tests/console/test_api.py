@@ -123,6 +123,9 @@ async def test_an_operator_acts_and_the_audit_names_them(tmp_path: Path) -> None
         again = await sent(browser, f"/tasks/{one}/cancel", {})
         assert (again.status, again.headers["content-type"]) == (409, "application/problem+json")
         acts = json.loads((await browser.get(f"{ROOT}/audit?task={two}")).text)["audit"]
+        one = f"who={acts[0]['who']}&kind={acts[0]['kind']}&act={acts[0]['act']}"
+        assert json.loads((await browser.get(f"{ROOT}/audit?{one}")).text)["audit"] == acts[:1]
+        assert json.loads((await browser.get(f"{ROOT}/audit?who=nobody")).text) == {"audit": []}
         assert [(act["kind"], act["who"], act["why"]) for act in acts] == [
             ("undo", "anonymous", "the customer called")
         ]

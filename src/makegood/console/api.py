@@ -117,6 +117,11 @@ LIMIT: Final = _number("limit", "The most records.", least=1, most=MOST)
 TASK: Final = Parameter("task", {"type": "string", "pattern": "^[0-9a-z]{13}$"}, "Only of this task.")
 
 
+AUDITED: Final = (
+    Parameter("who", {"type": "string", "maxLength": 200}, "Only by this person."),
+    Parameter("kind", {"type": "string", "maxLength": 200}, "Only of this kind, such as undo."),
+    Parameter("act", {"type": "string", "maxLength": 200}, "Only of this request, or of this bulk act."),
+)
 BEFORE: Final = Parameter("before", TASK.schema, "Only tasks submitted before this one.")
 
 
@@ -175,7 +180,7 @@ class Api:
             get("/alerts", self._alerts, "Alerts, newest first.", "Alerts", query=(LIMIT, TASK, Parameter("ended", {"type": "boolean"}, "Only those that have ended; or only those that have not."))),
             Endpoint("/alerts/{alert}/acknowledge", self._acknowledge, "Acknowledge an alert.", "Alert", "operator", Why),
             Endpoint("/alerts/test", self._test, "Raise a test alert.", "Done", "operator", Why),
-            get("/audit", self._audit, "What operators did, newest first.", "Audit", query=(LIMIT, TASK)),
+            get("/audit", self._audit, "What operators did, newest first.", "Audit", query=(LIMIT, TASK, *AUDITED)),
             get("/nodes", self._nodes, "The processes and their agents, and how many requests wait.", "Nodes"),
             get("/leader", self._leader, "The leading Supervisor, and past terms.", "Leader"),
             Endpoint("/leader/step-down", self._step_down, "Ask the leading Supervisor to step down.", "Done", "admin", StepDownBody),
@@ -320,7 +325,10 @@ class Api:
         return {"done": "a test alert is raised"}
 
     async def _audit(self, visit: Visit) -> Any:
-        found = await visit.client.store.admin.audit(_limit(visit), _of_task(visit))
+        who, kind, act = (visit.query.get(each.name) or None for each in AUDITED)
+        found = await visit.client.store.admin.audit(
+            _limit(visit), _of_task(visit), who=who, kind=kind, act=act
+        )
         return {"audit": [as_json.audit(view) | {"change": self._covered(view.change)} for view in found]}
 
     async def _errors(self, visit: Visit) -> Any:
