@@ -324,6 +324,7 @@ async def test_the_audit_says_who_did_what_when_and_why(store: Store, world: Wor
     assert [entry.task for entry in await store.admin.audit(task=2)] == [2]
     assert await store.admin.audit(1) == [latest]
     assert [e.act for e in await store.admin.audit(before=latest.at)] == ["a-1"]
+    assert [e.act for e in await store.admin.audit(before=latest.at, beyond="a-1")] == ["a-2", "a-1"]
     for asked, found in (
         ({"who": "ann"}, ["a-2", "a-1"]), ({"who": "bob"}, []), ({"kind": "cancel", "act": "a-1"}, ["a-1"]), ({"act": "a"}, []),
         ({"kind": "undo"}, []), ({"who": "ann", "before": latest.at}, ["a-1"]),

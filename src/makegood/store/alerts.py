@@ -77,19 +77,17 @@ _LATER = for_each(
     "update makegood.alert set tell_at = {now} + x.wait, tries = tries + 1 {rows} where makegood.alert.id = x.id",
     id="bigint", wait="float8",
 )  # fmt: skip
-_AUDITED = Sql("""
-select act, task, kind, who, why, verdict, reason, state, at, change, db_user from makegood.audit
-where ($1::bigint is null or task = $1) and ($2::float8 is null or at < $2) order by at desc, act limit $3
-""")
-_AUDITED_LIKE = Sql("""
+_AUDITED = """
 select act, task, kind, who, why, verdict, reason, state, at, change, db_user from (
-    select * from makegood.audit where ($1::bigint is null or task = $1) and ($2::float8 is null or at < $2)
-    order by at desc, act limit $4
+    select * from makegood.audit where {of} and ($2::float8 is null or at < $2 or (at = $2 and act > $3))
+    order by at desc, act limit $5
 ) latest
-where ($5::text is null or who = $5) and ($6::text is null or kind = $6)
-    and ($7::text is null or act = $7 or substr(act, 1, length($7) + 1) = $7 || '/')
-order by at desc, act limit $3
-""")
+where ($6::text is null or who = $6) and ($7::text is null or kind = $7)
+    and ($8::text is null or act = $8 or substr(act, 1, length($8) + 1) = $8 || '/')
+order by at desc, act limit $4
+"""
+_AUDITED_ALL = Sql(_AUDITED.replace("{of}", "$1::bigint is null"))
+_AUDITED_TASK = Sql(_AUDITED.replace("{of}", "task = $1::bigint"))
 AUDIT_LOOKED = 20_000
 """Operator commands, the newest, among which those are looked for that match."""
 LIVING = Sql(
@@ -239,18 +237,18 @@ async def audit(
     task: int | None = None,
     *,
     before: float | None = None,
+    beyond: str | None = None,
     who: str | None = None,
     kind: str | None = None,
     act: str | None = None,
 ) -> list[AuditView]:
-    """Return operator commands that match, newest first.
+    """Return operator commands that match, newest first; of the same time, by the ids of their requests.
 
     Those by ``who``, of a ``kind`` and of an ``act`` are looked for among the latest.
     """
-    if (who, kind, act) == (None, None, None):
-        found = await tx.rows(_AUDITED, task, before, limit)
-    else:
-        found = await tx.rows(_AUDITED_LIKE, task, before, limit, AUDIT_LOOKED, who, kind, act)
+    looked = limit if (who, kind, act) == (None, None, None) else AUDIT_LOOKED
+    sql = _AUDITED_ALL if task is None else _AUDITED_TASK
+    found = await tx.rows(sql, task, before, beyond, limit, looked, who, kind, act)
     return [AuditView(row[0], row[1] or None, *tuple(row)[2:]) for row in found]
 
 

@@ -470,14 +470,16 @@ class Admin(Protocol):
         task: int | None = None,
         *,
         before: float | None = None,
+        beyond: str | None = None,
         who: str | None = None,
         kind: str | None = None,
         act: str | None = None,
     ) -> list[AuditView]:
-        """Return operator commands, newest first.
+        """Return operator commands, newest first; of the same time, by the ids of their requests.
 
-        ``before``: only those before this point in time. ``who``, ``kind`` and ``act`` (the id of a request:
-        with all commands of a bulk act) are looked for among the latest 20,000.
+        ``before``: only those before this point in time, and with ``beyond`` those of that time behind this
+        request. ``who``, ``kind`` and ``act`` (the id of a request: with all commands of a bulk act) are
+        looked for among the latest 20,000.
         """
 
     async def prune(self, older: float, after: int, limit: int, *, dry: bool = False) -> Pruned:

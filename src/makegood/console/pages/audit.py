@@ -60,15 +60,19 @@ async def read(reads: Reads, query: Mapping[str, str], limit: int) -> list[Audit
     """Return commands, newest first: ``before`` a time, of one ``task``, ``act`` or ``kind``, by one person
     (``who``). Raises ``ConfigError``, ``TaskNotFoundError``.
     """
+    time, _, beyond = query.get("before", "").partition("/")
     try:
-        before = float(query["before"]) if query.get("before") else None
+        before = float(time) if time else None
     except ValueError:
-        raise ConfigError(f"before={query['before']!r} is not a time in seconds since 1970") from None
+        raise ConfigError(f"before={time!r} is not a time in seconds since 1970") from None
     task = ids.parse(query["task"].strip()) if query.get("task", "").strip() else None
     who, kind, act = (query.get(name, "").strip() or None for name in ("who", "kind", "act"))
-    key = "audit", limit, task, before, who, kind, act
+    key = "audit", limit, task, before, beyond, who, kind, act
     return await reads.shared(
-        key, lambda: reads.store.admin.audit(limit, task, before=before, who=who, kind=kind, act=act)
+        key,
+        lambda: reads.store.admin.audit(
+            limit, task, before=before, beyond=beyond or None, who=who, kind=kind, act=act
+        ),
     )
 
 
@@ -96,7 +100,7 @@ async def context(reads: Reads, query: Mapping[str, str]) -> dict[str, Any]:
     return {
         "verdict": PageVerdict("idle", "audit", title, more),
         "views": views,
-        "older": views[-1].at if len(views) == PAGE else None,
+        "older": f"{views[-1].at!r}/{views[-1].act}" if len(views) == PAGE else None,
         "asked": {name: value or None for name, value in asked.items()},
         "refused": refused,
         "names": {task.id: name_of(task) for task in tasks},
