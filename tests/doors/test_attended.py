@@ -89,3 +89,19 @@ def test_of_a_task_at_rest_nothing_is_said_where_nothing_runs(shop: Shop) -> Non
     again = shop.call("task", "submit", "kiosk:buy", ORDER, "--key", "one", "--wait")
     assert again.stdout == '"paid-250-for-hold-o-1"\n'
     assert TOLD not in again.stderr + shop.call("task", "watch", newest["id"]).stderr
+
+
+def test_a_task_in_the_hands_of_a_dead_process_says_so(shop: Shop) -> None:
+    """Which process, what it has, and since when it gave no sign of life; a living one is no news."""
+    quick = {"MAKEGOOD_NAME": "desk", "MAKEGOOD_HEARTBEAT": "50ms", "MAKEGOOD_DEAD_AFTER": "500ms"}
+    process = shop.serve("run", "kiosk:kiosk", **quick)
+    task = shop.done("task", "submit", "kiosk:buy", '{"id": "o-1", "card": "slow"}').strip()
+    shown = ""
+    while not re.search(r"charge +till +running", shown):
+        shown = shop.done("task", "show", task)
+    process.kill()
+    while "a Supervisor hands it over" not in shown:
+        shown = shop.done("task", "show", task)
+    name = f"desk-{process.pid}"
+    line = rf"^silent +{name} has the task and a call of charge in hand, and no heartbeat for [\d.]+m?s: a Supervisor hands it over$"
+    assert re.search(line, shown, re.MULTILINE), shown

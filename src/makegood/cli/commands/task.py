@@ -35,7 +35,7 @@ from makegood.model import notices
 from makegood.model.messages import shown_kind
 from makegood.model.states import AT_REST
 from makegood.payload.codec import UNREADABLE, decode, shallow
-from makegood.store.views import Filter, TaskDetail, TaskView
+from makegood.store.views import Filter, NodeView, TaskDetail, TaskView
 from makegood.workflow.workflow import Workflow
 
 REDRAW = 0.25
@@ -276,13 +276,15 @@ def show(cli: Cli, /, *, task_id: str) -> None:
             }
             cli.out.document({**as_json.detail(found), **more, **next_commands.shape(cli, found)})
             return
-        nodes = {view.id: view.info.name for view in await client.store.nodes.views()}
-        now = await client.store.now()
+        views = await client.store.nodes.views()
+        nodes, now = {view.id: view.info.name for view in views}, await client.store.now()
         cli.out.drawing(ladder(found, now=now, nodes=nodes, unicode=cli.out.unicode))
         for what in found.unreadable:
             cli.out.text(f"{'unreadable':<14}{what}")
         for name, value in _facts(found):
             cli.out.text(f"{name:<14}{value}")
+        for line in _silent(found, views):
+            cli.out.text(f"{'silent':<14}{line}")
         for act in corrected:
             cli.out.text(f"{'corrected':<14}{date_time(act.at)}  {told(act.change)}")
         for one in found.asked:
@@ -314,6 +316,23 @@ def _facts(found: TaskDetail) -> list[tuple[str, str]]:
         ("held by node", task.locked_by),
     ]
     return [(name, str(value)) for name, value in facts if value not in (None, "")]
+
+
+def _silent(found: TaskDetail, views: Sequence[NodeView]) -> list[str]:
+    """Return which processes have the task or a step of it in hand, and are dead or miss heartbeats."""
+    held: dict[int, list[str]] = {}
+    if found.task.locked_by is not None:
+        held[found.task.locked_by] = ["the task"]
+    for step in found.steps:
+        if step.taken_by is not None:
+            held.setdefault(step.taken_by, []).append(f"a call of {step.name}")
+    late = [view for view in views if view.id in held and view.remaining < view.info.ttl / 2]
+    return [
+        f"{view.info.name} has {' and '.join(held[view.id][:3])} in hand, and no heartbeat for "
+        f"{shown(view.info.ttl - view.remaining)}: {'a Supervisor hands it over' if view.state == 'dead' else 'it may be dead'}"
+        for view in late
+        if not view.stopped
+    ]
 
 
 @command()
