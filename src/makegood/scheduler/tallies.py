@@ -25,29 +25,22 @@ class Tallies:
 
     def add(self, decided: Sequence[tuple[HeldTask, Decision]]) -> None:
         """Count Decisions that were committed."""
-        steps, left = 0, _SAMPLED
-        sample: tuple[int, ...] = ()
-        for _, decision in decided:
-            if decision.shape_step is not None:
-                steps += 1
-            elif decision.consumed:
-                steps += len(decision.consumed)
-            if decision.release and decision.task.state != decision.before.state:
-                state = decision.task.state
-                if state == "processed":
-                    self._processed += 1
-                elif state == "undone":
-                    self._undone += 1
-                else:
-                    self._errors += state == "error"
-                    continue
-                if left:
-                    left, sample = left - 1, (*sample, decision.task.id)
-        self._steps += steps
-        if sample:
+        self._steps += sum(
+            [1 if decision.shape_step is not None else len(decision.consumed) for _, decision in decided]
+        )
+        ended: list[int] = []
+        for task, state in [(d.task, d.before.state) for _, d in decided if d.release]:
+            if task.state == state:
+                continue
+            self._processed += task.state == "processed"
+            self._undone += task.state == "undone"
+            self._errors += task.state == "error"
+            if task.state in ("processed", "undone"):
+                ended.append(task.id)
+        if ended:
             now = self._clock.wall()
-            for task in sample:
-                self._latencies[bisect_left(_ENDS, now - drawn_at(task))] += 1
+            for id_ in ended[:_SAMPLED]:
+                self._latencies[bisect_left(_ENDS, now - drawn_at(id_))] += 1
 
     def total(self) -> SchedulerTally:
         """Return what was counted since the process started."""
