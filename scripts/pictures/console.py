@@ -72,7 +72,7 @@ def failed_over(run: Run, cluster: str) -> list[str]:
     """Play the third act; return the page of the cluster when another Supervisor leads and one waits again."""
     run.press("act", number="3")
     end = time.monotonic() + PATIENCE
-    while not run.says("live", "Nobody led for") or "tries for the lease" not in (page := main_of(cluster)):
+    while not run.says("live", "It took the lead") or "tries for the lease" not in (page := main_of(cluster)):
         if time.monotonic() > end:
             raise TimeoutError("nobody leads")
         time.sleep(0.2)
