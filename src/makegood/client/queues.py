@@ -117,7 +117,7 @@ class Queue:
         one).
         """
         handed = await self._opened.store.queues.receive_messages(
-            self.name, _receiver(), limit, self._lease, self._tries
+            self.name, f"{hostname()}-{os.getpid()}", limit, self._lease, self._tries
         )
         if handed.dead:
             log.error("queue %s: %d messages put to the dead letters", self.name, handed.dead)
@@ -201,10 +201,6 @@ class Queue:
                     self.turns.discard(receipt)
                 if unsettled:
                     await self.acknowledge(message)
-
-
-def _receiver() -> str:
-    return f"{hostname()}-{os.getpid()}"
 
 
 def refuse_unknowable(queue: str, ids: Sequence[str] | None) -> None:

@@ -12,18 +12,9 @@ from makegood.errors import IllegalTransitionError
 
 TaskState = Literal["pending", "processing", "processed", "undoing", "undone", "error"]
 StepState = Literal[
-    "waiting",
-    "ready",
-    "running",
-    "done",
-    "failed",
-    "in_doubt",
-    "undoing",
-    "undone",
-    "undo_failed",
-    "kept",
+    "waiting", "ready", "running", "done", "failed", "in_doubt", "undoing", "undone", "undo_failed", "kept",
     "skipped",
-]
+]  # fmt: skip
 Goal = Literal["forward", "undo", "hold"]
 """Where a task is going: forward, taking its effects back, or waiting to be handed to an operator."""
 

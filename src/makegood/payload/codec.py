@@ -36,14 +36,8 @@ the reader is called from: it is far above 100 everywhere, and no real data come
 """
 
 UNREADABLE = (
-    msgspec.MsgspecError,
-    ValueError,
-    TypeError,
-    LookupError,
-    ArithmeticError,
-    AttributeError,
-    RecursionError,
-)
+    msgspec.MsgspecError, ValueError, TypeError, LookupError, ArithmeticError, AttributeError, RecursionError,
+)  # fmt: skip
 """Exceptions of reading stored bytes and columns, which another version, another Python or manual SQL may
 have written.
 """

@@ -34,7 +34,7 @@ def weigh(held: HeldTask, messages: Iterable[TaskMessage] = ()) -> int:
     """
     task, steps = held.task, held.steps
     found = weigh_new(held) + len(task.result or b"")
-    found += sum([_values(step) for step in steps if step.result or step.late])
+    found += sum([len(s.result or b"") + len(s.late or b"") for s in steps if s.result or s.late])
     return found + sum([len(m.value) for m in messages if m.value is not None])
 
 
@@ -42,10 +42,6 @@ def weigh_new(held: HeldTask) -> int:
     """Return the bytes that a task counts whose steps have no results yet."""
     found = TASK + STEP * len(held.steps) + sum(map(len, held.task.inputs))
     return found if held.shape is not None else found + sum(map(_texts, held.steps))
-
-
-def _values(step: Step) -> int:
-    return len(step.result or b"") + len(step.late or b"")
 
 
 def _texts(step: Step) -> int:

@@ -116,25 +116,20 @@ class Tasks(Protocol):
 
         Looks at no more than ``looked`` tasks, so a page may be short although more tasks match.
         """
-        ...
 
     async def tally(self, wanted: Filter, looked: int = ...) -> Tally:
         """Return the number of matching tasks, as far as ``looked`` tasks show it."""
-        ...
 
     async def unended(self, looked: int = ...) -> UnendedTally:
         """Return the number of tasks that have not ended, by state, as far as ``looked`` tasks show it."""
-        ...
 
     async def lately(self, seconds: float, looked: int = ...) -> tuple[dict[str, int], bool]:
         """Return the number of tasks submitted within ``seconds``, by state, and whether there may be
         more.
         """
-        ...
 
     async def briefs(self, tasks: Sequence[int]) -> dict[int, list[StepBrief]]:
         """Return the first steps of each task, for lists."""
-        ...
 
     async def detail(self, task: int, *, asked: bool = False) -> TaskDetail | None:
         """Return one task with its steps, or None; with ``asked``, also its undecided operator commands."""
@@ -419,7 +414,6 @@ class Nodes(Protocol):
         """Return ``depths`` as far as ``looked`` requests show them, each with the seconds that the
         oldest request has waited.
         """
-        ...
 
 
 class Admin(Protocol):
@@ -462,7 +456,6 @@ class Admin(Protocol):
 
     async def sizes(self, looked: int = ...) -> dict[str, Tally]:
         """Return the number of rows of each table, as far as ``looked`` rows of it show."""
-        ...
 
     async def audit(
         self,
@@ -550,7 +543,6 @@ class Store(Protocol):
     @property
     def oversight(self) -> OversightVerbs:
         """What people look back on, and acts on many tasks and on the leader."""
-        ...
 
     @property
     def identity(self) -> Identity:

@@ -86,7 +86,7 @@ class Chores(Actor):
         if self._seen is not None and now // MINUTE == self._seen[0] // MINUTE:
             return min(POLL, MINUTE - now % MINUTE)
         nodes = await self._store.nodes.views()
-        tallies = _tallies(nodes)
+        tallies = {_process(view): view.info.tally for view in nodes if view.info.tally is not None}
         if self._seen is not None:
             since, before = self._seen
             fresh = {_process(view) for view in nodes if view.started >= since}
@@ -103,11 +103,6 @@ class Chores(Actor):
 def _process(view: NodeView) -> _Process:
     """Return what a process keeps when it is registered again."""
     return view.info.name, view.info.host, view.info.pid
-
-
-def _tallies(nodes: Iterable[NodeView]) -> dict[_Process, SchedulerTally]:
-    """Return the latest tally of each process."""
-    return {_process(view): view.info.tally for view in nodes if view.info.tally is not None}
 
 
 def _less(tally: SchedulerTally, before: SchedulerTally) -> SchedulerTally:

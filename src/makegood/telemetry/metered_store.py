@@ -13,12 +13,7 @@ from makegood.errors import FencedOffError
 from makegood.model.attempt import Attempt
 from makegood.model.messages import Request, TaskMessage
 from makegood.store.protocol import Leases, Nodes, Requests, Store, Supervision, Tasks
-from makegood.store.records import (
-    Identity,
-    Judged,
-    Offer,
-    Taken,
-)
+from makegood.store.records import Identity, Judged, Offer, Taken
 from makegood.telemetry import catalogue
 from makegood.telemetry.counters import Counters
 from makegood.telemetry.hooks import Answering

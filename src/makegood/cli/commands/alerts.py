@@ -75,7 +75,7 @@ def alerts(
     found = _look(cli, task_id, lambda client: client.alerts(task_id, ended=everything, limit=limit))
     rows = (
         (
-            v.id, date_time(v.at), kind_of(v), ids.show(v.task) if v.task else None, _step(v), state_of(v), v.text
+            v.id, date_time(v.at), kind_of(v), ids.show(v.task) if v.task else None, "" if v.kind == "test" else v.step, state_of(v), v.text
         )
         for v in found
     )  # fmt: skip
@@ -101,14 +101,6 @@ def _look(cli: Cli, task_id: str | None, read: Callable[[Client], Awaitable[list
         return found
 
     return looked(cli, look)
-
-
-def _step(view: AlertView) -> str:
-    """Return the subject of an alert within its task, or instead of a task.
-
-    A test alert has no subject: its mark only serves to find it again.
-    """
-    return "" if view.kind == "test" else view.step
 
 
 def kind_of(view: AlertView) -> str:

@@ -16,18 +16,10 @@ from makegood.base.postgres_errors import LACKING, POOLING, READ_ONLY, brief, fi
 from makegood.errors import ConfigError, MakegoodError, SchemaMismatchError, StoreUnavailableError
 
 LOST = (
-    OSError,
-    EOFError,
-    pg.PostgresConnectionError,
-    pg.AdminShutdownError,
-    pg.CrashShutdownError,
-    pg.CannotConnectNowError,
-    pg.DatabaseDroppedError,
-    pg.IdleInTransactionSessionTimeoutError,
-    pg.IdleSessionTimeoutError,
-    pg.InterfaceError,
-    pg.InternalClientError,
-)
+    OSError, EOFError, pg.PostgresConnectionError, pg.AdminShutdownError, pg.CrashShutdownError,
+    pg.CannotConnectNowError, pg.DatabaseDroppedError, pg.IdleInTransactionSessionTimeoutError,
+    pg.IdleSessionTimeoutError, pg.InterfaceError, pg.InternalClientError,
+)  # fmt: skip
 """The connection is unusable. (An InterfaceError of the driver means: closed, or in an unknown state.)"""
 
 PASSING = (

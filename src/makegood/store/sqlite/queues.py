@@ -164,14 +164,9 @@ def receive(
     leased = tx.among(_TAKE, given, taker, tx.now + lease)
     taken = {row[0]: queue_records.received(row) for row in leased}
     rest = 0.0 if len(found) == limit else _rest(tx, queue)
-    return Handed([taken[seq] for seq in given], rest if given or worn else _later(rest), len(worn))
-
-
-def _later(rest: float | None) -> float | None:
-    """Return the seconds until the next poll: 1 if visible messages could not be given (they wait for others,
-    or expire).
-    """
-    return 1.0 if rest == 0 else rest
+    if rest == 0 and not given and not worn:  # those in sight wait for others, or expire
+        rest = 1.0
+    return Handed([taken[seq] for seq in given], rest, len(worn))
 
 
 def acknowledge(tx: WriteTransaction, receipts: Sequence[Receipt]) -> list[bool]:

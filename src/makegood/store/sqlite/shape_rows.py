@@ -23,10 +23,6 @@ memory.
 """
 
 
-def _groups() -> defaultdict[_Key, list[Decision]]:
-    return defaultdict(list)
-
-
 @dataclass(slots=True)
 class ShapeRows:
     """The Decisions of one batch that have a ``ShapeStep``."""
@@ -36,7 +32,7 @@ class ShapeRows:
     """The node that holds the tasks."""
     claimed: frozenset[int]
     """Tasks whose lock is taken now."""
-    groups: defaultdict[_Key, list[Decision]] = field(default_factory=_groups)
+    groups: defaultdict[_Key, list[Decision]] = field(default_factory=lambda: defaultdict(list))
     """Decisions that are written together."""
 
     def take(self, d: Decision) -> bool:

@@ -115,15 +115,12 @@ def alike_statement(names: tuple[str, ...]) -> str:
 def _shared(d: Submission, now: float) -> Row:
     """Return the values that a task may share with others, from ``?4`` on."""
     begun = d.first is not None
+    complete_by = now + d.within if begun and d.within is not None else None
     shared = (
         d.app, d.workflow, len(d.fingerprint), "processing" if begun else "pending", d.on_failure, d.priority,
-        0 if d.holder is None else 1, now, d.within, d.undo_within, d.holder, _complete_by(d, now),
+        0 if d.holder is None else 1, now, d.within, d.undo_within, d.holder, complete_by,
     )  # fmt: skip
     return shared if d.reply_to is None else (*shared, d.notified)
-
-
-def _complete_by(d: Submission, now: float) -> float | None:
-    return None if d.first is None or d.within is None else now + d.within
 
 
 def _with_steps(tx: WriteTransaction, drafts: Sequence[Submission]) -> None:

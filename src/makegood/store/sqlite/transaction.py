@@ -22,15 +22,9 @@ Action = Callable[["WriteTransaction"], T]
 """A transaction as a plain function. It runs in the store's thread, sees one moment, and is atomic."""
 
 DATA_FAULTS = (
-    sqlite3.DataError,
-    sqlite3.IntegrityError,
-    sqlite3.InterfaceError,
-    sqlite3.ProgrammingError,
-    msgspec.MsgspecError,
-    OverflowError,
-    TypeError,
-    ValueError,
-)
+    sqlite3.DataError, sqlite3.IntegrityError, sqlite3.InterfaceError, sqlite3.ProgrammingError,
+    msgspec.MsgspecError, OverflowError, TypeError, ValueError,
+)  # fmt: skip
 """Errors for values that the database or the encoding refuses.
 
 A failure of the database itself is never among them.

@@ -1,6 +1,6 @@
 """I1 and I16: ended tasks stay as they are, and every state is the fold of allowed moves."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any, ClassVar
 
 from makegood.model.states import AT_REST, CONTROL_MOVES, STEP_MOVES, TASK_MOVES
@@ -131,7 +131,8 @@ class Folding(Rule):
                         known.last.event,
                     )
             if task.id in world.final.histories:
-                self._own_history(world, task.id, {"task": detail.task.state, **_states(detail.steps)})
+                rows = {"task": detail.task.state, **{step.name: step.state for step in detail.steps}}
+                self._own_history(world, task.id, rows)
 
     def _own_history(self, world: HistoryState, number: int, rows: Mapping[str, str]) -> None:
         self.saw()
@@ -151,10 +152,6 @@ class Folding(Rule):
                 self.wrong(
                     f"the row of {name} says {state}, the store's history of it says {told}", task=number
                 )
-
-
-def _states(steps: Sequence[Any]) -> dict[str, str]:
-    return {step.name: step.state for step in steps}
 
 
 def _lawful(task: TaskNow, who: Any, old: Any, new: Any) -> bool:

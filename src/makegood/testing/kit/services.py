@@ -21,14 +21,9 @@ from makegood.testing.simulator.loop import KilledError, current_process
 from makegood.testing.simulator.services import KeyState, Service, ServiceError, StaleTokenError
 
 _TROUBLES: Final = (
-    "service slow",
-    "service fails",
-    "service refuses",
-    "service hangs",
-    "service does it and times out",
-    "service late",
-    "service too late",
-)
+    "service slow", "service fails", "service refuses", "service hangs", "service does it and times out",
+    "service late", "service too late",
+)  # fmt: skip
 _AT_ONCE: Final = ("service fails", "service refuses", "service does it and times out")
 _SILENT: Final = frozenset(
     {"service does it and times out", "service hangs", "service late", "service too late"}
