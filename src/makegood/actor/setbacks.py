@@ -14,12 +14,7 @@ from typing import Final, Protocol
 
 from makegood.base.pacing import Pauses
 from makegood.base.text import words
-from makegood.errors import (
-    ClosedError,
-    ConfigError,
-    SchemaMismatchError,
-    StoreUnavailableError,
-)
+from makegood.errors import ClosedError, ConfigError, SchemaMismatchError, StoreUnavailableError
 from makegood.model.messages import Alert
 
 log = logging.getLogger("makegood.node")

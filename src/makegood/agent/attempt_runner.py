@@ -139,9 +139,8 @@ def _answered(attempt: Attempt, action: Action[..., Any], value: object) -> Task
             return _message(request, "gave_up", error=said)
         value, kind = value.result, "happened"
     elif isinstance(value, Happened) or value is NOT_HAPPENED:
-        named = (
-            "mg.NOT_HAPPENED" if value is NOT_HAPPENED else "mg.Happened(...)"
-        )  # not the value: this is logged
+        # not the value: this is logged
+        named = "mg.NOT_HAPPENED" if value is NOT_HAPPENED else "mg.Happened(...)"
         said = f"{request.action} returned {named}, which is what a probe answers: return the result itself"
         return _message(request, "gave_up", error=said, final=True)
     try:

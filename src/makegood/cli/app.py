@@ -67,7 +67,7 @@ STORE: Mapping[str, Place] = {
     "restored": ("commands.restored:restored", "Record that the store was restored from a backup."),
 }
 ELECTION: Mapping[str, Place] = {
-    "run": ("commands.leader:run", "Run COMMAND only while leading the election NAME."),
+    "run": ("commands.leader:run", "Run COMMAND only while leading the election NAME.")
 }
 OPERATING: Mapping[str, Place] = {
     "task": ("app:task", "Submit, follow and operate tasks."),
@@ -198,11 +198,7 @@ class Root(Lazy):
     """The root: turns every error into one sentence on stderr and an exit code."""
 
     def main(
-        self,
-        args: Sequence[str] | None = None,
-        prog_name: str | None = None,
-        *rest: Any,
-        **extra: Any,
+        self, args: Sequence[str] | None = None, prog_name: str | None = None, *rest: Any, **extra: Any
     ) -> NoReturn:
         """Run a command and exit the process with its code."""
         cli: Cli = extra.setdefault("obj", Cli())

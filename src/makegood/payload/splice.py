@@ -124,10 +124,7 @@ def _too_large(what: str, size: int, limit: int) -> MissingValueError:
 
 
 def walk(
-    value: bytes,
-    path: tuple[str | int, ...],
-    *,
-    lists: Callable[[bytes], Sequence[msgspec.Raw]] = read_list,
+    value: bytes, path: tuple[str | int, ...], *, lists: Callable[[bytes], Sequence[msgspec.Raw]] = read_list
 ) -> bytes:
     """Return the part of a JSON value that ``path`` leads to, as it was written there.
 

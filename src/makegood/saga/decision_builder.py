@@ -51,18 +51,7 @@ class Agenda:
 class DecisionBuilder:
     """One Decision in the making; see the module's text."""
 
-    __slots__ = (
-        "_count",
-        "_links",
-        "_lists",
-        "_open",
-        "agenda",
-        "change",
-        "held",
-        "left",
-        "out",
-        "task",
-    )
+    __slots__ = ("_count", "_links", "_lists", "_open", "agenda", "change", "held", "left", "out", "task")
 
     def __init__(self, held: HeldTask) -> None:
         self.held = held
