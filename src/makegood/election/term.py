@@ -14,7 +14,6 @@ import inspect
 import logging
 import random
 from collections.abc import Awaitable, Callable
-from types import TracebackType
 from typing import Any, Literal, Self, TypeVar
 
 from makegood.base.clock import Clock
@@ -153,7 +152,7 @@ class Term:
         return self
 
     async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+        self, kind: type[BaseException] | None, error: BaseException | None, *_: object
     ) -> bool:
         """Stop renewing, then release.
 

@@ -11,7 +11,6 @@ import logging
 import os
 import random
 from collections.abc import Callable, Iterable, Sequence
-from types import TracebackType
 from typing import Literal, Self, TypeVar
 
 from makegood.actor.actor import Actor
@@ -180,9 +179,7 @@ class Node:
         await self.start()
         return self
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, kind: type[BaseException] | None, *_: object) -> None:
         """Drain and stop; raises what an actor died of, if one did."""
         await self.stop()
         if self._running.failure is not None and kind is None:
