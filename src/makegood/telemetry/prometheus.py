@@ -11,7 +11,8 @@ from importlib import import_module
 from typing import Any, Final
 
 from makegood.base.clock import Clock
-from makegood.errors import ConfigError, StoreUnavailableError
+from makegood.base.extras import optional
+from makegood.errors import StoreUnavailableError
 from makegood.store.views import TaskFigures
 from makegood.telemetry import catalogue
 from makegood.telemetry.catalogue import METRICS, Metric
@@ -34,13 +35,11 @@ PATIENCE: Final = 2.0
 
 def prometheus() -> Any:
     """Return the module prometheus_client; raises ``ConfigError`` when the extra is not installed."""
-    try:
-        return import_module("prometheus_client")
-    except ModuleNotFoundError as missing:
-        raise ConfigError(
-            "metrics need prometheus-client: `pip install prometheus-client`, or install makegood with its extra "
-            "(in a checkout `pip install '.[prometheus]'`)"
-        ) from missing
+    needed = (
+        "metrics need prometheus-client: `pip install prometheus-client`, or install makegood with its extra "
+        "(in a checkout `pip install '.[prometheus]'`)"
+    )
+    return optional("prometheus_client", "prometheus_client", needed)
 
 
 class Gauges:

@@ -22,16 +22,15 @@ import random
 from collections import OrderedDict
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, nullcontext
-from importlib import import_module
 from typing import Any, Final, NamedTuple
 
 from msgspec.structs import replace
 
 from makegood.base import ids
 from makegood.base.clock import Clock
+from makegood.base.extras import optional
 from makegood.declare.action import Action
 from makegood.declare.call import current_call, enter
-from makegood.errors import ConfigError
 from makegood.model.attempt import Attempt
 from makegood.model.messages import Request, TaskMessage
 from makegood.model.states import AT_REST
@@ -116,13 +115,11 @@ class SettledIds:
 
 def opentelemetry() -> Any:
     """Return the module opentelemetry.trace; raises ``ConfigError`` when the extra is not installed."""
-    try:
-        return import_module("opentelemetry.trace")
-    except ModuleNotFoundError as missing:
-        raise ConfigError(
-            "traces need opentelemetry-api: `pip install opentelemetry-api`, or install makegood with its extra "
-            "(in a checkout `pip install '.[otel]'`)"
-        ) from missing
+    needed = (
+        "traces need opentelemetry-api: `pip install opentelemetry-api`, or install makegood with its extra "
+        "(in a checkout `pip install '.[otel]'`)"
+    )
+    return optional("opentelemetry.trace", "opentelemetry", needed)
 
 
 class Traces:
