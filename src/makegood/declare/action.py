@@ -20,7 +20,7 @@ from makegood.base.durations import Duration, seconds
 from makegood.base.ids import checked_name
 from makegood.base.sizes import PAYLOAD_LIMIT
 from makegood.declare.functions import Fitted, Fitting
-from makegood.declare.outcomes import NOT_HAPPENED, NOTHING, Happened, NotHappened, Nothing
+from makegood.declare.outcomes import Happened, NotHappened, Nothing
 from makegood.declare.parameters import Parameters, names_around, signature
 from makegood.declare.terms import ActionOptions, Declared, Terms, checked_within, former_names, known
 from makegood.errors import DefinitionError, DuplicateNameError, PayloadError
@@ -30,21 +30,6 @@ from makegood.model.plan import Ref, Template
 from makegood.model.policy import Policy, Recover
 from makegood.model.rates import per_second
 from makegood.payload.codec import check_fits, encode, misfit
-
-__all__ = [
-    "NOTHING",
-    "NOT_HAPPENED",
-    "RECORDER",
-    "Action",
-    "ActionDecorator",
-    "Agent",
-    "AsyncAction",
-    "Happened",
-    "NotHappened",
-    "Nothing",
-    "PlanRecorder",
-    "Shared",
-]
 
 P = ParamSpec("P")
 R = TypeVar("R")
