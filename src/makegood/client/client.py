@@ -308,11 +308,8 @@ class Client:
             )
         if (found.acked_by, found.acked_why) != (act.who, act.why):
             why = f" ({found.acked_why})" if found.acked_why else ""
-            raise ActRefusedError(
-                f"alert {alert} was acknowledged by {found.acked_by}{why} before",
-                act="acknowledge",
-                state="acknowledged",
-            )
+            text = f"alert {alert} was acknowledged by {found.acked_by}{why} before"
+            raise ActRefusedError(text, act="acknowledge", state="acknowledged")
         return found
 
     async def audit(self, task: str | int | None = None, *, limit: int = 100) -> list[AuditView]:

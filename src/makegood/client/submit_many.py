@@ -112,11 +112,8 @@ class _Begun:
 
     def __del__(self) -> None:
         if not self._begun:
-            warnings.warn(
-                f"nothing was submitted: {type(self).__name__} was neither awaited nor gone through",
-                RuntimeWarning,
-                stacklevel=2,
-            )
+            text = f"nothing was submitted: {type(self).__name__} was neither awaited nor gone through"
+            warnings.warn(text, RuntimeWarning, stacklevel=2)
 
 
 class Submissions(_Begun, Generic[R_co]):

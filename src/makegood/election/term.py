@@ -100,10 +100,8 @@ class Term:
         It is not a fence: a process may be paused right after it. The epoch in the write is.
         """
         if self.lost.is_set() or self.remaining() <= 0:
-            raise LeadershipLostError(
-                f"the term {self.epoch} of {self.grant.name!r} is over: stop, and contend again",
-                epoch=self.epoch,
-            )
+            text = f"the term {self.epoch} of {self.grant.name!r} is over: stop, and contend again"
+            raise LeadershipLostError(text, epoch=self.epoch)
 
     def beat(self) -> None:
         """Report that the work makes progress. With ``stall=`` the term ends if no report came for that
