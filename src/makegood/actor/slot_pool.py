@@ -13,7 +13,6 @@ A reservation gives back what was set aside or promised and did not run, the slo
 
 from collections import Counter
 from collections.abc import Container, Iterable, Mapping, Sequence
-from types import TracebackType
 from typing import Protocol, Self
 
 from makegood.base.ids import address
@@ -70,9 +69,7 @@ class Reservation:
         """Begin."""
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         """Give back what does not run."""
         if len(self._ran) == len(self._asked) and not any(self._spare.values()):
             return  # nearly always

@@ -50,9 +50,8 @@ class AttemptRunner:
         request = attempt.request
         try:
             fn, kwargs = action._prepared(request)
-        except (
-            PayloadError
-        ) as unfit:  # the code changed under a waiting step, or a value is not what its annotation says
+        except PayloadError as unfit:
+            # the code changed under a waiting step, or a value is not what its annotation says
             text = f"it was not begun, its arguments do not fit: {words(unfit)}"
             if request.doing == "do":
                 return _message(request, "permanent", error=text)
@@ -139,16 +138,14 @@ def _answered(attempt: Attempt, action: Action[..., Any], value: object) -> Task
             return _message(request, "gave_up", error=said)
         value, kind = value.result, "happened"
     elif isinstance(value, Happened) or value is NOT_HAPPENED:
-        named = (
-            "mg.NOT_HAPPENED" if value is NOT_HAPPENED else "mg.Happened(...)"
-        )  # not the value: this is logged
+        # not the value: this is logged
+        named = "mg.NOT_HAPPENED" if value is NOT_HAPPENED else "mg.Happened(...)"
         said = f"{request.action} returned {named}, which is what a probe answers: return the result itself"
         return _message(request, "gave_up", error=said, final=True)
     try:
         return TaskMessage(kind, request.idx, doing, request.attempt, action._encoded(value))
-    except (
-        PayloadError
-    ) as unfit:  # it was done, and its result is lost: in doubt, no retry, undone with result None
+    except PayloadError as unfit:
+        # it was done, and its result is lost: in doubt, no retry, undone with result None
         return _message(request, "gave_up", error=f"the result cannot be kept: {words(unfit)}", final=True)
 
 

@@ -102,10 +102,8 @@ class CircuitWatch:
         """
         self.excused += [(node, task, said.idx, said.attempt) for node, task, said in unsent if said.excused]
         for attempt in running:
-            circuit, ticket = (
-                slots[address(attempt.request.app, attempt.request.agent)].circuit,
-                attempt.ticket,
-            )
+            circuit = slots[address(attempt.request.app, attempt.request.agent)].circuit
+            ticket = attempt.ticket
             if circuit is not None and ticket is not None and not circuit.counts(ticket, attempt.since):
                 self._excuse(attempt)
 

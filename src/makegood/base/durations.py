@@ -111,11 +111,6 @@ def shown(value: float) -> str:
         return f"{value * 1000:.0f}ms"
     if value < 60:
         return f"{value:.1f}".rstrip("0").rstrip(".") + "s"
-    whole = round(value)
-    parts = [
-        (whole // 86400, "d"),
-        (whole % 86400 // 3600, "h"),
-        (whole % 3600 // 60, "m"),
-        (whole % 60, "s"),
-    ]
+    full = round(value)
+    parts = [(full // 86400, "d"), (full % 86400 // 3600, "h"), (full % 3600 // 60, "m"), (full % 60, "s")]
     return "".join(f"{n}{unit}" for n, unit in parts if n)

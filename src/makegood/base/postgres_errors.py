@@ -58,50 +58,32 @@ def refused(fault: BaseException, where: str, *, url: str, reached: bool = False
 
 
 def _connection_error(fault: BaseException, where: str, said: str) -> Exception:
-    if isinstance(fault, pg.TargetServerAttributeNotMatched | pg.ReadOnlySQLTransactionError):
-        return StoreUnavailableError(f"{where} {READ_ONLY}")
-    for kinds, error, text in (
-        (
-            (pg.InvalidPasswordError, pg.InvalidAuthorizationSpecificationError),
-            ConfigError,
-            f"refuses this user or password ({said}): correct the URL, PGPASSWORD or ~/.pgpass, or the server's pg_hba.conf",
-        ),
-        (
-            (pg.UndefinedObjectError, pg.InvalidParameterValueError, pg.CantChangeRuntimeParamError),
-            ConfigError,
-            f"does not take a parameter of the URL or of PGOPTIONS ({said}): is it misspelt?",
-        ),
-        (
-            pg.InsufficientPrivilegeError,
-            ConfigError,
-            f"is there, and the role may not do this: {LACKING.format(fault=first_line(fault))}",
-        ),
-        (
-            pg.InvalidCatalogNameError,
-            ConfigError,
-            "has no such database: create it (`createdb`), or correct the URL",
-        ),
-        (
-            (asyncpg.ClientConfigurationError, ValueError, OverflowError),
-            ConfigError,
-            f"cannot be used: {said}; correct the URL or the PG* environment",
-        ),
-        (
-            (pg.ProtocolViolationError, pg.FeatureNotSupportedError),
-            ConfigError,
-            f"does not speak as PostgreSQL does ({said}); or {POOLING}",
-        ),
-        (TimeoutError, StoreUnavailableError, "does not answer: is the address right, and the way open?"),
-        (ConnectionRefusedError, StoreUnavailableError, "refuses connections: is PostgreSQL running there?"),
-        (
-            (OSError, asyncpg.PostgresError, asyncpg.InterfaceError, pg.InternalClientError),
-            StoreUnavailableError,
-            f"cannot be reached ({said}): is PostgreSQL running there, and is the address right?",
-        ),
-    ):
-        if isinstance(fault, kinds):
-            return error(f"{where} {text}")
-    return fault if isinstance(fault, Exception) else RuntimeError(str(fault))
+    error: type[Exception] = ConfigError
+    match fault:
+        case pg.TargetServerAttributeNotMatched() | pg.ReadOnlySQLTransactionError():
+            error, text = StoreUnavailableError, READ_ONLY
+        case pg.InvalidPasswordError() | pg.InvalidAuthorizationSpecificationError():
+            text = f"refuses this user or password ({said}): correct the URL, PGPASSWORD or ~/.pgpass, or the server's pg_hba.conf"
+        case pg.UndefinedObjectError() | pg.InvalidParameterValueError() | pg.CantChangeRuntimeParamError():
+            text = f"does not take a parameter of the URL or of PGOPTIONS ({said}): is it misspelt?"
+        case pg.InsufficientPrivilegeError():
+            text = f"is there, and the role may not do this: {LACKING.format(fault=first_line(fault))}"
+        case pg.InvalidCatalogNameError():
+            text = "has no such database: create it (`createdb`), or correct the URL"
+        case asyncpg.ClientConfigurationError() | ValueError() | OverflowError():
+            text = f"cannot be used: {said}; correct the URL or the PG* environment"
+        case pg.ProtocolViolationError() | pg.FeatureNotSupportedError():
+            text = f"does not speak as PostgreSQL does ({said}); or {POOLING}"
+        case TimeoutError():
+            error, text = StoreUnavailableError, "does not answer: is the address right, and the way open?"
+        case ConnectionRefusedError():
+            error, text = StoreUnavailableError, "refuses connections: is PostgreSQL running there?"
+        case OSError() | asyncpg.PostgresError() | asyncpg.InterfaceError() | pg.InternalClientError():
+            error = StoreUnavailableError
+            text = f"cannot be reached ({said}): is PostgreSQL running there, and is the address right?"
+        case _:
+            return fault if isinstance(fault, Exception) else RuntimeError(str(fault))
+    return error(f"{where} {text}")
 
 
 def brief(fault: BaseException) -> str:

@@ -11,22 +11,22 @@ from typing import Final
 Address = ipaddress.IPv4Address | ipaddress.IPv6Address
 Network = ipaddress.IPv4Network | ipaddress.IPv6Network
 
-_SPECIAL_V4: Final = tuple(map(ipaddress.IPv4Network, (
-    "0.0.0.0/8", "10.0.0.0/8", "100.64.0.0/10", "127.0.0.0/8", "169.254.0.0/16", "172.16.0.0/12", "192.0.0.0/24",
-    "192.0.2.0/24", "192.31.196.0/24", "192.52.193.0/24", "192.88.99.0/24", "192.168.0.0/16", "192.175.48.0/24",
-    "198.18.0.0/15", "198.51.100.0/24", "203.0.113.0/24", "224.0.0.0/4", "240.0.0.0/4",
-)))  # fmt: skip
+# 224.0.0.0/4: multicast
+_V4: Final = """
+0.0.0.0/8 10.0.0.0/8 100.64.0.0/10 127.0.0.0/8 169.254.0.0/16 172.16.0.0/12 192.0.0.0/24 192.0.2.0/24 192.31.196.0/24
+192.52.193.0/24 192.88.99.0/24 192.168.0.0/16 192.175.48.0/24 198.18.0.0/15 198.51.100.0/24 203.0.113.0/24 224.0.0.0/4
+240.0.0.0/4
+"""
+_SPECIAL_V4: Final = tuple(map(ipaddress.IPv4Network, _V4.split()))
 _GIVEN_OUT: Final = ipaddress.IPv6Network("2000::/3")
-_SPECIAL_V6: Final = tuple(
-    ipaddress.IPv6Network(network)
-    for network in (
-        "2001::/23",  # protocol assignments: Teredo, ORCHID, benchmarking, ...
-        "2001:db8::/32",
-        "2002::/16",  # 6to4: the packet goes to the IPv4 address within
-        "2620:4f:8000::/48",
-        "3fff::/20",
-    )
+_V6: Final = (
+    "2001::/23",  # protocol assignments: Teredo, ORCHID, benchmarking, ...
+    "2001:db8::/32",
+    "2002::/16",  # 6to4: the packet goes to the IPv4 address within
+    "2620:4f:8000::/48",
+    "3fff::/20",
 )
+_SPECIAL_V6: Final = tuple(map(ipaddress.IPv6Network, _V6))
 _NAT64: Final = ipaddress.IPv6Network("64:ff9b::/96")
 _ISATAP: Final = 0x5EFE
 _LOCAL_BIT: Final = 0x0200_0000

@@ -1,6 +1,6 @@
 """Exit codes: the one table from errors to numbers."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 from makegood import errors
 
@@ -16,27 +16,23 @@ UNREACHABLE = 8
 MIGRATION_NEEDED = 9
 INTERRUPTED = 130
 
-_CODES: tuple[tuple[type[errors.MakegoodError], int], ...] = (
-    (errors.TaskNotFoundError, NOT_FOUND),
-    (errors.AlertNotFoundError, NOT_FOUND),
-    (errors.BulkNotFoundError, NOT_FOUND),
-    (errors.ActRefusedError, REFUSED),
-    (errors.KeyConflict, REFUSED),
-    (errors.ConfigError, USAGE),
-    (errors.PayloadError, USAGE),
-    (errors.TaskUndone, UNDONE),
-    (errors.TaskInError, IN_ERROR),
-    (errors.WaitExpiredError, TIMED_OUT),
-    (errors.StoreUnavailableError, UNREACHABLE),
-    (errors.SchemaMismatchError, MIGRATION_NEEDED),
-)
+_CODES: Mapping[int, tuple[type[errors.MakegoodError], ...]] = {
+    NOT_FOUND: (errors.TaskNotFoundError, errors.AlertNotFoundError, errors.BulkNotFoundError),
+    REFUSED: (errors.ActRefusedError, errors.KeyConflict),
+    USAGE: (errors.ConfigError, errors.PayloadError),
+    UNDONE: (errors.TaskUndone,),
+    IN_ERROR: (errors.TaskInError,),
+    TIMED_OUT: (errors.WaitExpiredError,),
+    UNREACHABLE: (errors.StoreUnavailableError,),
+    MIGRATION_NEEDED: (errors.SchemaMismatchError,),
+}
 
 _OUTCOMES = {"processed": DONE, "undone": UNDONE, "error": IN_ERROR}
 
 
 def code_of(error: errors.MakegoodError) -> int:
     """Return the exit code of an error: 1 for all that has no code of its own."""
-    return next((code for kind, code in _CODES if isinstance(error, kind)), FAILED)
+    return next((code for code, kinds in _CODES.items() if isinstance(error, kinds)), FAILED)
 
 
 def outcome(state: str) -> int:

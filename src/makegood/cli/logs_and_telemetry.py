@@ -10,8 +10,8 @@ import sys
 from importlib import import_module
 from typing import Any
 
+from makegood.base.extras import optional
 from makegood.cli.context import Cli
-from makegood.errors import ConfigError
 from makegood.telemetry.hooks import Observer
 from makegood.telemetry.log_lines import CallFields, JsonLines, TextLines
 
@@ -56,13 +56,9 @@ def _provider() -> Any:
 
     Raises ``ConfigError`` when OpenTelemetry's SDK or its exporter is not installed.
     """
-    try:
-        sdk = import_module("makegood.telemetry.sdk")
-    except ModuleNotFoundError as missing:
-        if not (missing.name or "").startswith("opentelemetry"):
-            raise
-        raise ConfigError(
-            "traces=on needs OpenTelemetry's SDK and its exporter: `pip install opentelemetry-sdk "
-            "opentelemetry-exporter-otlp-proto-http`, or install makegood with its extra (in a checkout `pip install '.[otlp]'`)"
-        ) from missing
+    needed = (
+        "traces=on needs OpenTelemetry's SDK and its exporter: `pip install opentelemetry-sdk "
+        "opentelemetry-exporter-otlp-proto-http`, or install makegood with its extra (in a checkout `pip install '.[otlp]'`)"
+    )
+    sdk = optional("makegood.telemetry.sdk", "opentelemetry", needed)
     return sdk.provider(f"{socket.gethostname()}-{os.getpid()}")

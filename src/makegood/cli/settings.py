@@ -291,12 +291,11 @@ def load(
     rest = {name: value for name, value in values.items() if name not in _OPTIONS}
     if rest.get("require_tls"):
         rest["store"] = with_tls(str(rest.get("store", DEFAULT_URL)))
-    made: CliSettings = CliSettings(
+    return CliSettings(
         **rest,  # type: ignore[arg-type]  # each was converted to the type of its field above
         options=_options(options, origins),
         origins=MappingProxyType(origins),
     )
-    return made
 
 
 def _place(origin: str, name: str) -> str:

@@ -130,12 +130,8 @@ def lease(view: LeaseView | None, name: str) -> Shape:
 def node(view: NodeView) -> Shape:
     """Return a process with its agents."""
     age, agents = max(0.0, view.info.ttl - view.remaining), [_agent(info) for info in view.info.agents]
-    about = picked(view.info, "name roles host pid")
-    own = {
-        "started": iso(view.started),
-        "heartbeat_age": round(age, 3),
-        "remaining": round(view.remaining, 3),
-    }
+    about, started = picked(view.info, "name roles host pid"), iso(view.started)
+    own = {"started": started, "heartbeat_age": round(age, 3), "remaining": round(view.remaining, 3)}
     return {"id": view.id, **about, "state": view.state, **own, "held": view.info.held, "agents": agents}
 
 

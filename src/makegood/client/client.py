@@ -4,8 +4,7 @@ A client needs no role in its own process: it only writes rows to the store and 
 """
 
 import random
-from collections.abc import AsyncIterable, Awaitable, Callable, Iterable, Mapping, Sequence
-from types import TracebackType
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any, Final, Protocol, Self, TypeVar, TypeVarTuple, Unpack, get_args, overload
 
 from msgspec import UNSET
@@ -20,8 +19,8 @@ from makegood.client.handle import TaskAccess, TaskHandle
 from makegood.client.opened_store import OpenedStore
 from makegood.client.operators import Acted, Acts, Progress
 from makegood.client.queues import LEASE, LIMIT, MOST_BYTES, TRIES, Queue, outgoing, refuse_unknowable
-from makegood.client.submission import draft_of, plan_of, with_options
-from makegood.client.submit_many import BATCH, Many, Submissions, Submitter
+from makegood.client.submission import SubmitOptions, draft_of, plan_of, with_options
+from makegood.client.submit_many import BATCH, Items, Many, ManyOptions, Submissions, Submitter
 from makegood.client.waiters import Waiters
 from makegood.errors import ActRefusedError, AlertNotFoundError, BulkNotFoundError, ConfigError
 from makegood.model.plan import Plan
@@ -138,9 +137,7 @@ class Client:
         await self.open()
         return self
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         """Close the client."""
         await self.close()
 
@@ -148,29 +145,11 @@ class Client:
 
     @overload
     async def submit(
-        self,
-        workflow: Callable[[Unpack[Ts]], R],
-        /,
-        *inputs: *Ts,
-        key: str | None = None,
-        priority: int | None = None,
-        correlation_id: str | None = None,
-        reply_to: str | None = None,
-        connection: Any = None,
+        self, workflow: Callable[[Unpack[Ts]], R], /, *inputs: *Ts, **options: Unpack[SubmitOptions]
     ) -> "TaskHandle[R]": ...
 
     @overload
-    async def submit(
-        self,
-        workflow: Plan[R],
-        /,
-        *,
-        key: str | None = None,
-        priority: int | None = None,
-        correlation_id: str | None = None,
-        reply_to: str | None = None,
-        connection: Any = None,
-    ) -> "TaskHandle[R]": ...
+    async def submit(self, workflow: Plan[R], /, **options: Unpack[SubmitOptions]) -> "TaskHandle[R]": ...
 
     async def submit(  # type: ignore[misc]  # mypy takes *Ts and *Any for different
         self,
@@ -222,31 +201,12 @@ class Client:
 
     @overload
     def submit_many(
-        self,
-        workflow: Callable[[T], R],
-        inputs: Iterable[T] | AsyncIterable[T],
-        /,
-        *,
-        key: Callable[[T], str | None] | None = None,
-        priority: int | None = None,
-        correlation_id: Callable[[T], str | None] | None = None,
-        reply_to: str | None = None,
-        batch: int = BATCH,
-        connection: Any = None,
+        self, workflow: Callable[[T], R], inputs: Items[T], /, **options: Unpack[ManyOptions[T]]
     ) -> Submissions[R]: ...
 
     @overload
     def submit_many(
-        self,
-        plans: Iterable[Plan[R]] | AsyncIterable[Plan[R]],
-        /,
-        *,
-        key: Callable[[Plan[R]], str | None] | None = None,
-        priority: int | None = None,
-        correlation_id: Callable[[Plan[R]], str | None] | None = None,
-        reply_to: str | None = None,
-        batch: int = BATCH,
-        connection: Any = None,
+        self, plans: Items[Plan[R]], /, **options: Unpack[ManyOptions[Plan[R]]]
     ) -> Submissions[R]: ...
 
     def submit_many(
@@ -348,11 +308,8 @@ class Client:
             )
         if (found.acked_by, found.acked_why) != (act.who, act.why):
             why = f" ({found.acked_why})" if found.acked_why else ""
-            raise ActRefusedError(
-                f"alert {alert} was acknowledged by {found.acked_by}{why} before",
-                act="acknowledge",
-                state="acknowledged",
-            )
+            text = f"alert {alert} was acknowledged by {found.acked_by}{why} before"
+            raise ActRefusedError(text, act="acknowledge", state="acknowledged")
         return found
 
     async def audit(self, task: str | int | None = None, *, limit: int = 100) -> list[AuditView]:

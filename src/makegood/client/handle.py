@@ -130,10 +130,8 @@ class TaskHandle(Generic[R_co]):
                 return Rested(found.task, found.steps)
         rested = await self._access.waiters.rested(self.number, limit)
         if rested is None:
-            raise WaitExpiredError(
-                f"task {self.id} did not end within {limit:g} s; the task continues, ask again later",
-                task_id=self.id,
-            )
+            text = f"task {self.id} did not end within {limit:g} s; the task continues, ask again later"
+            raise WaitExpiredError(text, task_id=self.id)
         return rested
 
     async def events(self, *, follow: bool = True) -> AsyncIterator[EventView]:
@@ -295,10 +293,7 @@ class TaskHandle(Generic[R_co]):
         if dry_run:
             answer = tried(found, message)
             if answer.verdict == "refused":
-                raise ActRefusedError(
-                    f"{kind} of task {self.id} would be refused: {answer.outcome}",
-                    act=kind,
-                    state=answer.state,
-                )
+                text = f"{kind} of task {self.id} would be refused: {answer.outcome}"
+                raise ActRefusedError(text, act=kind, state=answer.state)
             return answer
         return await self._access.acts.leave(self.number, message, timeout=timeout)

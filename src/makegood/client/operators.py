@@ -95,11 +95,8 @@ class Acts:
             )
         if answer.verdict == "refused":
             outcome = answer.outcome + await self._won(task, answer.act.id)
-            raise ActRefusedError(
-                f"{message.kind} of task {name} is not allowed: {outcome}",
-                act=message.kind,
-                state=answer.state,
-            )
+            text = f"{message.kind} of task {name} is not allowed: {outcome}"
+            raise ActRefusedError(text, act=message.kind, state=answer.state)
         return answer
 
     async def leave_all(

@@ -12,39 +12,24 @@ defined further down in the module; they are checked again when the action is fi
 import functools
 import inspect
 from collections import OrderedDict
-from collections.abc import Callable, Coroutine, Iterable, Mapping
+from collections.abc import Callable, Coroutine, Mapping
 from contextvars import ContextVar
-from typing import Any, Generic, ParamSpec, Protocol, TypeVar, overload
+from typing import Any, Generic, ParamSpec, Protocol, TypeVar, Unpack, overload
 
 from makegood.base.durations import Duration, seconds
 from makegood.base.ids import checked_name
 from makegood.base.sizes import PAYLOAD_LIMIT
 from makegood.declare.functions import Fitted, Fitting
-from makegood.declare.outcomes import NOT_HAPPENED, NOTHING, Happened, NotHappened, Nothing
+from makegood.declare.outcomes import Happened, NotHappened, Nothing
 from makegood.declare.parameters import Parameters, names_around, signature
-from makegood.declare.terms import Declared, Terms, checked_within, former_names, known
+from makegood.declare.terms import ActionOptions, Declared, Terms, checked_within, former_names, known
 from makegood.errors import DefinitionError, DuplicateNameError, PayloadError
 from makegood.model.breaker import Breaker
 from makegood.model.messages import Request
 from makegood.model.plan import Ref, Template
-from makegood.model.policy import Policy, Recover, Retry
+from makegood.model.policy import Policy, Recover
 from makegood.model.rates import per_second
 from makegood.payload.codec import check_fits, encode, misfit
-
-__all__ = [
-    "NOTHING",
-    "NOT_HAPPENED",
-    "RECORDER",
-    "Action",
-    "ActionDecorator",
-    "Agent",
-    "AsyncAction",
-    "Happened",
-    "NotHappened",
-    "Nothing",
-    "PlanRecorder",
-    "Shared",
-]
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -275,11 +260,6 @@ class Action(Generic[P, R]):
         return self._functions.undo is not None
 
     @property
-    def _probed(self) -> bool:
-        """Whether there is a probe to run."""
-        return self._functions.probe is not None
-
-    @property
     def _undo_fn(self) -> Callable[..., Any] | None:
         """The undo's function; None without one."""
         return self._functions.undo
@@ -436,27 +416,11 @@ class Agent:
 
     @overload
     def action(
-        self,
-        *,
-        complete_within: Duration,
-        undo: Nothing,
-        retry: Retry | None = None,
-        recover: Recover | None = None,
-        remembers: bool = False,
-        name: str | None = None,
-        formerly: Iterable[str] = (),
+        self, *, complete_within: Duration, undo: Nothing, **options: Unpack[ActionOptions]
     ) -> ActionDecorator: ...
     @overload
     def action(
-        self,
-        *,
-        complete_within: Duration,
-        no_return: bool = False,
-        retry: Retry | None = None,
-        recover: Recover | None = None,
-        remembers: bool = False,
-        name: str | None = None,
-        formerly: Iterable[str] = (),
+        self, *, complete_within: Duration, no_return: bool = False, **options: Unpack[ActionOptions]
     ) -> ActionDecorator: ...
     def action(self, *misplaced: Any, complete_within: Any = None, **options: Any) -> Any:
         """Declare an action: ``@payments.action(complete_within="30s")`` above a ``def`` or an ``async def``.

@@ -133,9 +133,8 @@ class Fitting:
         fields: dict[str, Any] = {}
         for name, needed in wanted.items():
             annotation = own.get(name, Any)
-            decoder(
-                annotation, f"the parameter {name} of {self._where}"
-            )  # names the parameter if that is impossible
+            # names the parameter if that is impossible
+            decoder(annotation, f"the parameter {name} of {self._where}")
             fields[name] = annotation if needed else NotRequired[annotation]
         make: Any = TypedDict
         return decoder(make(self._name, fields), self._where)

@@ -3,9 +3,9 @@
 ``Declared`` is what a user passed to ``@agent.action(...)``; ``Terms`` is its meaning.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypedDict
 
 from makegood.base.durations import Duration, seconds
 from makegood.base.ids import checked_name
@@ -79,6 +79,16 @@ class Declared:
         )
 
 
+class ActionOptions(TypedDict, total=False):
+    """What ``@agent.action(...)`` takes besides the deadline and how the action is undone."""
+
+    retry: Retry | None
+    recover: Recover | None
+    remembers: bool
+    name: str | None
+    formerly: Iterable[str]
+
+
 def known(options: Mapping[str, Any], where: str) -> Mapping[str, Any]:
     """Return ``options``; raises ``DefinitionError`` for one that an action does not have."""
     names = [name for name in Declared.__dataclass_fields__ if name != "complete_within"]
@@ -93,14 +103,12 @@ def known(options: Mapping[str, Any], where: str) -> Mapping[str, Any]:
 
 def checked_within(value: Any, where: str) -> float:
     """Return a deadline in seconds; raises ``DefinitionError`` if it is missing, zero, or not a duration."""
-    if value is None:
+    limit = checked_limit(value, "complete_within", where)
+    if limit is None:
         raise DefinitionError(
             f'{where} has no deadline: pass complete_within="30s"; no attempt may run forever'
         )
-    try:
-        return seconds(value, name="complete_within", least=LEAST_WITHIN)
-    except ConfigError as wrong:
-        raise DefinitionError(f"{where}: {wrong}") from None
+    return limit
 
 
 def checked_limit(value: Duration | None, option: str, where: str) -> float | None:

@@ -4,15 +4,7 @@ from makegood.election.counters import Figures
 from makegood.election.election import Election
 from makegood.election.open import open_leases
 from makegood.election.preference.protocol import Preference, Seen
-from makegood.election.protocol import (
-    Fence,
-    FencingStore,
-    Grant,
-    LeaseStore,
-    LeaseView,
-    OpenLeases,
-    PastTerm,
-)
+from makegood.election.protocol import Fence, FencingStore, Grant, LeaseStore, LeaseView, OpenLeases, PastTerm
 from makegood.election.settings import Settings
 from makegood.election.sync import SyncElection, SyncTerm
 from makegood.election.term import Term

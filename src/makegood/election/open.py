@@ -3,12 +3,12 @@ imported.
 """
 
 from collections.abc import Mapping
-from importlib import import_module
 from typing import NamedTuple
 from urllib.parse import parse_qsl
 
 from makegood.base.clock import Clock, SystemClock
 from makegood.base.durations import Duration, seconds
+from makegood.base.extras import optional
 from makegood.base.private_files import secret_in
 from makegood.base.urls import parts_of, scheme_of, scrubbed
 from makegood.election.protocol import OpenLeases
@@ -87,15 +87,11 @@ def open_leases(url: str, *, timeout: Duration = 5, clock: Clock | None = None) 
         meant = KINDS.get(head)
         raise ConfigError(f"{named} names no lease store: write {meant.form if meant else f'one of {forms}'}")
     _verify(url, kind)
-    try:
-        module = import_module(f"makegood.election.stores.{kind.module}")
-    except ModuleNotFoundError as missing:
-        if not kind.package or (missing.name or "").partition(".")[0] != kind.package.partition(".")[0]:
-            raise
-        raise ConfigError(
-            f"leases at {kind.form} need {kind.package}: install makegood with its extra {kind.extra!r}, `pip install "
-            f"'makegood[{kind.extra}]'` (in a checkout `pip install '.[{kind.extra}]'`)"
-        ) from missing
+    needed = (
+        f"leases at {kind.form} need {kind.package}: install makegood with its extra {kind.extra!r}, `pip install "
+        f"'makegood[{kind.extra}]'` (in a checkout `pip install '.[{kind.extra}]'`)"
+    )
+    module = optional(f"makegood.election.stores.{kind.module}", kind.package.partition(".")[0], needed)
     wait = seconds(timeout, name="timeout", least=0.01)
     opened: OpenLeases = module.from_url(url, clock=clock or SystemClock(), timeout=wait)
     return opened

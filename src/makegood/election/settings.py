@@ -109,14 +109,16 @@ def settings(
     return made
 
 
+def _has(thing: object, *verbs: str) -> bool:
+    """Whether it is an object, not a class, with these methods."""
+    return not isinstance(thing, type) and all(callable(getattr(thing, verb, None)) for verb in verbs)
+
+
 def checked(leases: object, health: object, preference: object, me: object) -> None:
     """Raise ``ConfigError`` for arguments that make no sense: they would fail only while leading, or
     never.
     """
-    if not all(
-        callable(getattr(leases, verb, None))
-        for verb in ("acquire", "renew", "release", "read", "past_terms")
-    ) or isinstance(leases, type):
+    if not _has(leases, "acquire", "renew", "release", "read", "past_terms"):
         raise ConfigError(
             f"leases={leases!r} is not a lease store: pass what open_leases(url) returns, or one of your own"
         )
@@ -124,10 +126,7 @@ def checked(leases: object, health: object, preference: object, me: object) -> N
         raise ConfigError(
             f"health={health!r}: pass a function that returns whether this process is fit to lead"
         )
-    if preference is not None and (
-        isinstance(preference, type)
-        or not all(callable(getattr(preference, verb, None)) for verb in ("start", "stop", "rank", "seen"))
-    ):
+    if preference is not None and not _has(preference, "start", "stop", "rank", "seen"):
         raise ConfigError(
             f"preference={preference!r} is not a preference: pass an object, such as Bully(TcpTransport(me, members))"
         )

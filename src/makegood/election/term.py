@@ -14,7 +14,6 @@ import inspect
 import logging
 import random
 from collections.abc import Awaitable, Callable
-from types import TracebackType
 from typing import Any, Literal, Self, TypeVar
 
 from makegood.base.clock import Clock
@@ -101,10 +100,8 @@ class Term:
         It is not a fence: a process may be paused right after it. The epoch in the write is.
         """
         if self.lost.is_set() or self.remaining() <= 0:
-            raise LeadershipLostError(
-                f"the term {self.epoch} of {self.grant.name!r} is over: stop, and contend again",
-                epoch=self.epoch,
-            )
+            text = f"the term {self.epoch} of {self.grant.name!r} is over: stop, and contend again"
+            raise LeadershipLostError(text, epoch=self.epoch)
 
     def beat(self) -> None:
         """Report that the work makes progress. With ``stall=`` the term ends if no report came for that
@@ -153,7 +150,7 @@ class Term:
         return self
 
     async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+        self, kind: type[BaseException] | None, error: BaseException | None, *_: object
     ) -> bool:
         """Stop renewing, then release.
 

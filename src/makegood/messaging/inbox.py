@@ -318,10 +318,8 @@ class Inboxes(Actor):
             await asyncio.wait(running, timeout=_LAST)
         for reader in self._readers:
             for _ in reader.running:
-                log.warning(
-                    "%s: a message's function ignores its cancellation; the message is redelivered after its lease",
-                    reader.inbox.where,
-                )
+                text = "%s: a message's function ignores its cancellation; the message is redelivered after its lease"
+                log.warning(text, reader.inbox.where)
         self._threads.shutdown()
 
     def _running(self) -> list[asyncio.Task[None]]:

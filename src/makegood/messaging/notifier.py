@@ -254,25 +254,12 @@ class Notifier(Actor):
         timeout, poll = options.number("webhook_timeout"), options._poll_seconds
         poster: Poster = NoPoster()
         if hosts:
-            poster = HTTPPoster(
-                hosts,
-                (options.webhook_secret or "").split(),
-                own=options._receivers,
-                cause=options.webhook_cause,
-                clock=clock,
-                timeout=timeout,
-            )
+            own, cause = options._receivers, options.webhook_cause
+            secrets = (options.webhook_secret or "").split()
+            poster = HTTPPoster(hosts, secrets, own=own, cause=cause, clock=clock, timeout=timeout)
             poster.warn()
-        return cls(
-            store,
-            poster,
-            hosts,
-            clock=clock,
-            rng=rng,
-            patience=Patience(options.webhook_tries),
-            timeout=timeout,
-            poll=None if poll is None else 5 * poll,
-        )
+        patience, poll = Patience(options.webhook_tries), None if poll is None else 5 * poll
+        return cls(store, poster, hosts, clock=clock, rng=rng, patience=patience, timeout=timeout, poll=poll)
 
     def renamed(self, node: int) -> None:
         """Take notices under this number."""

@@ -11,7 +11,6 @@ import logging
 import os
 import random
 from collections.abc import Callable, Iterable, Sequence
-from types import TracebackType
 from typing import Literal, Self, TypeVar
 
 from makegood.actor.actor import Actor
@@ -180,9 +179,7 @@ class Node:
         await self.start()
         return self
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, kind: type[BaseException] | None, *_: object) -> None:
         """Drain and stop; raises what an actor died of, if one did."""
         await self.stop()
         if self._running.failure is not None and kind is None:
@@ -234,20 +231,12 @@ class Node:
         """
         now, limit, failed = self._parts.clock.monotonic, self.options.number("drain"), self._running.failure
         began, ran, roles = now(), self._phase == "ready", ", ".join(self.roles)
-        about = {
-            "reason": self.dead() or reason or "its program ends it",
-            "roles": roles,
-            "node": self.number,
-        }
+        why = self.dead() or reason or "its program ends it"
+        about = {"reason": why, "roles": roles, "node": self.number}
         if ran and failed is None:
+            begun = {"event": "draining", **about, "limit": limit}
             text = "draining %s: %s; what runs has up to %s"
-            log.info(
-                text,
-                roles,
-                about["reason"],
-                durations.shown(limit),
-                extra={"event": "draining", **about, "limit": limit},
-            )
+            log.info(text, roles, why, durations.shown(limit), extra=begun)
         self._phase, self._running.ending = "draining", True
         if failed is None:
             try:
@@ -263,7 +252,7 @@ class Node:
         if ran:
             took = now() - began
             ended = {"event": "stopped", **about, "seconds": round(took, 3)}
-            log.info("stopped %s after %s: %s", roles, durations.shown(took), about["reason"], extra=ended)
+            log.info("stopped %s after %s: %s", roles, durations.shown(took), why, extra=ended)
 
     async def supervise_once(self, wait: float | None = None) -> Pass | None:
         """Take the Supervisor's lease, watch one interval, make one pass, and release the lease.

@@ -102,14 +102,9 @@ def _relay(parts: Parts) -> Relay | None:
     options = parts.options
     if parts.outbox is None:
         return None
-    return Relay(
-        parts.store,
-        parts.outbox,
-        most=options.queue_limit,
-        most_bytes=options.size("queue_bytes"),
-        rng=parts.rng,
-        poll=min(0.5, options._poll_seconds or 0.5),
-    )
+    most, most_bytes = options.queue_limit, options.size("queue_bytes")
+    poll = min(0.5, options._poll_seconds or 0.5)
+    return Relay(parts.store, parts.outbox, most=most, most_bytes=most_bytes, rng=parts.rng, poll=poll)
 
 
 def _inboxes(parts: Parts) -> Inboxes | None:

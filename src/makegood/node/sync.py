@@ -1,7 +1,6 @@
 """``SyncNode``: a Node for blocking code, on an event loop in a thread of its own."""
 
 from collections.abc import Callable, Coroutine
-from types import TracebackType
 from typing import Any, Self, TypeVar
 
 from makegood.base.loop_thread import Loop
@@ -44,9 +43,7 @@ class SyncNode:
             raise
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         """Drain and stop the node."""
         node, self._node = self._node, None
         if node is not None and not self._loop.forked:

@@ -192,12 +192,8 @@ def objects_in(value: object) -> list[object]:
 
     try:
         msgspec.to_builtins(value, enc_hook=hook)
-    except (
-        TypeError,
-        ValueError,
-        RecursionError,
-    ):  # the value cannot be kept at all: encoding it reports that
-        return found
+    except (TypeError, ValueError, RecursionError):
+        return found  # the value cannot be kept at all: encoding it reports that
     return found
 
 

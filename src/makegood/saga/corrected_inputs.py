@@ -215,10 +215,8 @@ class _Correction:
         plans = (old, new)
         if step.state == "done":  # the steps that an ``each`` made of its body are compared by themselves
             plans = (replace(old, body=()), replace(new, body=()))
-        (was, before), (now, after) = (
-            _compared_values(work, plans[0], known),
-            _compared_values(work, plans[1], self.given),
-        )
+        was, before = _compared_values(work, plans[0], known)
+        now, after = _compared_values(work, plans[1], self.given)
         differs = before != after or _text(was) != _text(now)
         stays = step.state in ("done", "in_doubt") and not rules.is_control(old)
         if differs:

@@ -277,10 +277,8 @@ def _take(held: HeldTask, message: TaskMessage, known: ShapeStep) -> Decision | 
                 return None
             task, moves = _ended_task(task, _values(task, steps, idx, result)), known.ending
         elif len(requests) < len(known.sent):
-            moves, whole = (
-                [_done_move(running), *(move for r in requests for move in _begin_moves(r.step))],
-                False,
-            )
+            whole = False
+            moves = [_done_move(running), *(move for r in requests for move in _begin_moves(r.step))]
     except (MissingValueError, IndexError):  # the task has no such input
         return None
     return Decision(

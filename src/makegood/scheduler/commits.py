@@ -193,9 +193,8 @@ class Commits:
                 tasks.hear(task, TaskMessage("withdrawn", idx, known.steps[idx].doing or "do", attempt))
         if turn.batch.claim is not None:
             self._turns.claims.made(turn.batch.claim, more=committed.more)
-        self._tasks.wakeups.inbox = (
-            self._tasks.wakeups.inbox or committed.left
-        )  # of those at rest only the inbox tells
+        # of those at rest only the inbox tells
+        self._tasks.wakeups.inbox = self._tasks.wakeups.inbox or committed.left
 
     def _misled(self, held: HeldTask, fault: Exception) -> None:
         """Read a task again: its Decision is committed, and memory could not be made like it."""

@@ -154,9 +154,8 @@ class EagerSubmissions:
                 return [guilty]
         except Exception as fault:  # noqa: BLE001 - it is theirs who called
             return [fault] * len(drafts)
-        return [
-            answer for draft in drafts for answer in await self._submitted([draft])
-        ]  # only the guilty fails
+        # only the guilty fails
+        return [answer for draft in drafts for answer in await self._submitted([draft])]
 
     # -- afterwards ------------------------------------------------------------------------------------------
 

@@ -7,6 +7,7 @@ import os
 from importlib import import_module
 
 from makegood.base.clock import Clock, SystemClock
+from makegood.base.extras import optional
 from makegood.base.file_paths import file_of
 from makegood.base.private_files import secret_in
 from makegood.base.urls import SERVERS, parts_of, scheme_of
@@ -42,15 +43,11 @@ def open_store(url: str | None = None, *, clock: Clock | None = None, session: s
         return store
     if scheme in ("postgresql", "postgres"):
         parts_of(wanted)  # fails before any part of it is shown
-        try:
-            module = import_module("makegood.store.postgres")  # asyncpg is an extra
-        except ModuleNotFoundError as missing:
-            if missing.name != "asyncpg":
-                raise
-            raise ConfigError(
-                "a postgresql:// store needs asyncpg: `pip install asyncpg`, or install makegood with its extra "
-                "(in a checkout `pip install '.[postgres]'`)"
-            ) from missing
+        needed = (
+            "a postgresql:// store needs asyncpg: `pip install asyncpg`, or install makegood with its extra "
+            "(in a checkout `pip install '.[postgres]'`)"
+        )
+        module = optional("makegood.store.postgres", "asyncpg", needed)
         opened: Store = module.PostgresStore(wanted, clock=clock, session=session)
         return opened
     raise ConfigError(

@@ -31,10 +31,8 @@ _ADDRESS = re.compile(r"[^\s/'\"\\]+/[^\s/'\"\\]+")
 _ALL = "all tables"
 _BASE = (("select", "generation, schema_version, node, lease"), ("select, insert, update, delete", "writer"))
 _BEATS = (("insert, update (alive_until, info, stopped_at)", "node"),)
-_QUEUES = (
-    ("select, insert, update, delete", "message"),
-    ("select, insert, update (text)", "alert"),  # a dead letter raises an alert
-)
+# a dead letter raises an alert
+_QUEUES = (("select, insert, update, delete", "message"), ("select, insert, update (text)", "alert"))
 _SUBMITS = (("select, insert", "task, step, listener, notice"),)
 _BULK = (
     ("insert, update (state, stopped_by)", "bulk_act"),

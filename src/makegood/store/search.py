@@ -1,12 +1,13 @@
 """Finding tasks by a filter, and reading one task: its steps, what is in flight, its history."""
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, get_args
 
 from msgspec.structs import replace
 
 from makegood.base import ids
 from makegood.errors import TaskNotFoundError
+from makegood.model.states import TaskState
 from makegood.store import rows
 from makegood.store.transaction import ReadTx, Sql
 from makegood.store.views import EventView, Filter, StepView, TaskDetail, TaskView
@@ -16,14 +17,8 @@ id, app, workflow, key, state, goal, submission, priority, cause, failure_count,
 ended_at, complete_by, result
 """
 """The columns of a ``TaskView``."""
-_STATES = {
-    "pending": "state = 'pending'",
-    "processing": "state = 'processing'",
-    "processed": "state = 'processed'",
-    "undoing": "state = 'undoing'",
-    "undone": "state = 'undone'",
-    "error": "state = 'error'",  # a literal, so that the index on tasks in error is used
-}
+# literals, so that the index on tasks in error is used
+_STATES = {state: f"state = '{state}'" for state in get_args(TaskState)}
 _TASK = Sql(f"select {COLUMNS}, trace, static from makegood.task where id = $1")  # noqa: S608 - our own columns
 _STEPS = Sql("""
 select idx, kind, name, agent, action, state, attempt, round, failure_count, flags, spec, result, error

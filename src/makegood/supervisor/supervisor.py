@@ -84,9 +84,7 @@ class Supervisor(Actor):
         self._starve = options.number("starved_after")
         self._outage = options.number("outage_after")
         self._limit = limit
-        self._election: Election = Election(
-            LEASE, store.leases, me=me, ttl=options.lease, clock=clock, rng=rng
-        )
+        self._election = Election(LEASE, store.leases, me=me, ttl=options.lease, clock=clock, rng=rng)
         self.leading: Term | None = None
 
     async def run(self) -> None:

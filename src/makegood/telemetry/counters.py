@@ -36,9 +36,8 @@ class Counters:
         self._counts: dict[str, dict[Labels, float]] = {
             m.name: {(word,): 0.0 for word in m.known} for m in METRICS if m.kind == "counter"
         }
-        self._spreads: dict[str, dict[Labels, Spread]] = {
-            m.name: {} for m in METRICS if m.kind == "histogram"
-        }
+        histograms = [metric.name for metric in METRICS if metric.kind == "histogram"]
+        self._spreads: dict[str, dict[Labels, Spread]] = {name: {} for name in histograms}
 
     def count(self, metric: Metric, *labels: str, by: float = 1.0) -> None:
         """Add ``by`` to a counter."""

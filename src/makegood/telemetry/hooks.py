@@ -26,20 +26,18 @@ class Answering(Protocol):
         """Return the answer of one attempt, or None for silence."""
 
 
+Heard = Mapping[int, Sequence[TaskMessage]]
+"""The messages of a commit, by task."""
+
+Decided = Sequence[tuple[HeldTask, Decision]]
+"""The Decisions of a commit on the tasks that were held."""
+
+
 class Watch(Protocol):
     """Receives a Scheduler's commits."""
 
-    def decided(
-        self,
-        heard: Mapping[int, Sequence[TaskMessage]],
-        decided: Sequence[tuple[HeldTask, Decision]],
-        committed: Committed,
-    ) -> None:
-        """Receive a commit, before the Scheduler's memory is updated.
-
-        ``heard``: messages by task. ``decided``: Decisions on the tasks that were held. ``committed``: the
-        outcome.
-        """
+    def decided(self, heard: Heard, decided: Decided, committed: Committed) -> None:
+        """Receive a commit, before the Scheduler's memory is updated. ``committed``: its outcome."""
 
 
 class Process(Protocol):

@@ -123,9 +123,8 @@ class _Asker(asyncio.Protocol):
         self._task: asyncio.Task[None] | None = None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        self._transport = transport = cast(
-            "asyncio.Transport", transport
-        )  # uvloop's does not say that it is one
+        # uvloop's does not say that it is one
+        self._transport = transport = cast("asyncio.Transport", transport)
         transport.set_write_buffer_limits(high=0)  # ``resume_writing`` is called once all has gone
         self._timer = asyncio.get_running_loop().call_later(PATIENCE, transport.abort)
         if self._server.address:
@@ -151,9 +150,8 @@ class _Asker(asyncio.Protocol):
         self._task.add_done_callback(self._server.serving.discard)
 
     def eof_received(self) -> bool:
-        return (
-            self._asked and not self._transport.is_closing()
-        )  # an asker may close its side, and is answered
+        # an asker may close its side, and is answered
+        return self._asked and not self._transport.is_closing()
 
     def connection_lost(self, exc: Exception | None) -> None:  # noqa: ARG002 - as every protocol has it
         self._timer.cancel()

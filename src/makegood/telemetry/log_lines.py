@@ -25,12 +25,9 @@ from makegood.declare.call import known_call
 FIELDS: Final = ("task", "step", "attempt")
 """The subject of a line, as people write it: the task's id, the step's name, the attempt's number."""
 
-_PLAIN: Final = frozenset(logging.makeLogRecord({}).__dict__) | {
-    "message",
-    "asctime",
-    "color_message",
-    "taskName",
-}
+_PLAIN: Final = frozenset(
+    [*vars(logging.makeLogRecord({})), "message", "asctime", "color_message", "taskName"]
+)
 """Attributes that every record has. All others are fields."""
 
 

@@ -170,10 +170,8 @@ class _WatchedSupervision:
         self._meter = meter
         self._pass_began: float | None = None
         self._judge, self._starved = meter.fenced(inner.judge), meter.fenced(inner.starved)
-        self.release_dead, self.release_deaf = (
-            meter.fenced(inner.release_dead),
-            meter.fenced(inner.release_deaf),
-        )
+        self.release_dead = meter.fenced(inner.release_dead)
+        self.release_deaf = meter.fenced(inner.release_deaf)
         self.expire_tasks = meter.fenced(inner.expire_tasks)
         self.horizon = inner.horizon
 
@@ -186,9 +184,8 @@ class _WatchedSupervision:
         """Find requests that nobody takes: a pass of the Supervisor ends."""
         found = await self._starved(term, after, limit, outage)
         if self._pass_began is not None:
-            self._meter.tally.observe(
-                catalogue.SCAN_SECONDS, self._meter.clock.monotonic() - self._pass_began
-            )
+            took = self._meter.clock.monotonic() - self._pass_began
+            self._meter.tally.observe(catalogue.SCAN_SECONDS, took)
         return found
 
 
@@ -204,13 +201,8 @@ class WatchedStore:
         self.supervision = _WatchedSupervision(inner.supervision, meter)
         self.leases = _WatchedLeases(inner.leases, meter)
         self.nodes = _WatchedNodes(inner.nodes, meter)
-        self.alerts, self.queues, self.notices, self.admin, self.oversight = (
-            inner.alerts,
-            inner.queues,
-            inner.notices,
-            inner.admin,
-            inner.oversight,
-        )
+        self.alerts, self.queues, self.notices = inner.alerts, inner.queues, inner.notices
+        self.admin, self.oversight = inner.admin, inner.oversight
         self.open, self.close, self.now = inner.open, inner.close, inner.now
         self.subscribe, self.joined, self.transact = inner.subscribe, inner.joined, inner.transact
 

@@ -6,11 +6,13 @@ store as a whole come only from the process whose Supervisor leads, so that a su
 
 import asyncio
 from collections.abc import Callable, Iterator, Mapping
+from functools import partial
 from importlib import import_module
 from typing import Any, Final
 
 from makegood.base.clock import Clock
-from makegood.errors import ConfigError, StoreUnavailableError
+from makegood.base.extras import optional
+from makegood.errors import StoreUnavailableError
 from makegood.store.views import TaskFigures
 from makegood.telemetry import catalogue
 from makegood.telemetry.catalogue import METRICS, Metric
@@ -33,13 +35,11 @@ PATIENCE: Final = 2.0
 
 def prometheus() -> Any:
     """Return the module prometheus_client; raises ``ConfigError`` when the extra is not installed."""
-    try:
-        return import_module("prometheus_client")
-    except ModuleNotFoundError as missing:
-        raise ConfigError(
-            "metrics need prometheus-client: `pip install prometheus-client`, or install makegood with its extra "
-            "(in a checkout `pip install '.[prometheus]'`)"
-        ) from missing
+    needed = (
+        "metrics need prometheus-client: `pip install prometheus-client`, or install makegood with its extra "
+        "(in a checkout `pip install '.[prometheus]'`)"
+    )
+    return optional("prometheus_client", "prometheus_client", needed)
 
 
 class Gauges:
@@ -113,14 +113,11 @@ class Collector:
         """Yield every metric with its numbers, as prometheus-client asks."""
         prometheus()
         core = import_module("prometheus_client.core")
-        now = self._gauges.values()
-        make: Mapping[str, Callable[[Metric], Any]] = {
-            "counter": lambda metric: self._counter(core, metric),
-            "histogram": lambda metric: self._histogram(core, metric),
-            "gauge": lambda metric: self._gauge(core, metric, now[metric.name]),
-        }
+        gauge = partial(self._gauge, self._gauges.values())
+        make: Mapping[str, Callable[[Any, Metric], Any]]
+        make = {"counter": self._counter, "histogram": self._histogram, "gauge": gauge}
         for metric in METRICS:
-            yield make[metric.kind](metric)
+            yield make[metric.kind](core, metric)
 
     def _counter(self, core: Any, metric: Metric) -> Any:
         base = metric.name.removesuffix("_total")
@@ -132,9 +129,9 @@ class Collector:
             family.add_metric(labels, value)
         return family
 
-    def _gauge(self, core: Any, metric: Metric, values: Mapping[Labels, float]) -> Any:
+    def _gauge(self, now: Mapping[str, Mapping[Labels, float]], core: Any, metric: Metric) -> Any:
         family = core.GaugeMetricFamily(metric.name, metric.text, labels=metric.labels)
-        for labels, value in values.items():
+        for labels, value in now[metric.name].items():
             family.add_metric(labels, value)
         return family
 

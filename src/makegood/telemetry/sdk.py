@@ -22,9 +22,8 @@ from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapProp
 
 from makegood.telemetry.traces import SettledIds
 
-_PATIENCE: Final = (
-    3.0  # seconds for an export, hence at most so long an orderly end waits for a collector that is away
-)
+# seconds for an export, hence at most so long an orderly end waits for a collector that is away
+_PATIENCE: Final = 3.0
 
 
 class TaskIds(SettledIds, IdGenerator):

@@ -5,7 +5,7 @@ It uses committed Decisions and the messages that led to them. So nothing is cou
 nothing is counted twice if a commit was overtaken and repeated.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Final
 
 from makegood.base import ids
@@ -19,6 +19,7 @@ from makegood.model.task import Step
 from makegood.store.records import Committed
 from makegood.telemetry import catalogue
 from makegood.telemetry.counters import Counters
+from makegood.telemetry.hooks import Decided, Heard
 
 OUTCOMES: Final[Mapping[str, str]] = {
     "done": "ok", "happened": "ok", "not_happened": "ok", "gave_up": "transient", "permanent": "permanent", "refused": "permanent",
@@ -26,9 +27,8 @@ OUTCOMES: Final[Mapping[str, str]] = {
 }  # fmt: skip
 """How an attempt ended, by the kind of its message. The silence of a dead process is ``lost`` instead."""
 
-_TURNS: Final = frozenset(
-    {"pending", "processing", "processed", "error"}
-)  # states of tasks: a step may be called "task"
+# states of tasks: a step may be called "task"
+_TURNS: Final = frozenset({"pending", "processing", "processed", "error"})
 _FAILED: Final = frozenset({"gave_up", "permanent", "expired"})
 _PLAIN: Final = Policy(within=60.0)
 _CERTAIN: Final = frozenset({"permanent", "refused"})
@@ -59,6 +59,13 @@ def outcome(message: TaskMessage) -> str:
     return "lost" if message.kind == "expired" and message.died else OUTCOMES[message.kind]
 
 
+def written_decisions(decided: Decided, committed: Committed) -> Iterator[tuple[HeldTask, Decision]]:
+    """Yield the Decisions that a commit wrote, those on the tasks that it claimed last."""
+    gone = committed.lost | {task for task, _ in committed.guilty}
+    yield from (pair for pair in decided if pair[1].task.id not in gone)
+    yield from committed.claimed
+
+
 def ended(decision: Decision) -> bool:
     """Whether the task came to rest with this Decision."""
     return decision.task.state in AT_REST and decision.before.state != decision.task.state
@@ -87,30 +94,19 @@ class Accounts:
         self._tally = tally
         self._clock = clock
 
-    def decided(
-        self,
-        heard: Mapping[int, Sequence[TaskMessage]],
-        decided: Sequence[tuple[HeldTask, Decision]],
-        committed: Committed,
-    ) -> None:
+    def decided(self, heard: Heard, decided: Decided, committed: Committed) -> None:
         """Count a commit."""
         if committed.lost:
             self._tally.count(catalogue.FENCED, "scheduler", by=len(committed.lost))
-        gone = committed.lost | {task for task, _ in committed.guilty}
-        for held, decision in decided:
-            if decision.task.id not in gone:
-                self._one(held, decision, heard.get(decision.task.id, ()))
-        for held, decision in committed.claimed:
+        for held, decision in written_decisions(decided, committed):
             self._one(held, decision, heard.get(decision.task.id, ()))
 
     def _one(self, held: HeldTask, decision: Decision, messages: Sequence[TaskMessage]) -> None:
         tally, task = self._tally, decision.task
         failed: list[Step] = []
         for step, message in told(held, decision, messages):
-            plan = step.plan
-            tally.count(
-                catalogue.ATTEMPTS, task.app, task.workflow, plan.action, plan.agent, outcome(message)
-            )
+            labels = (task.app, task.workflow, step.plan.action, step.plan.agent, outcome(message))
+            tally.count(catalogue.ATTEMPTS, *labels)
             if message.kind in _FAILED or (message.kind in _CERTAIN and message.doing != "undo"):
                 failed.append(step)
         for message in decision.stale:

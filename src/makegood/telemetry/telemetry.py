@@ -8,13 +8,10 @@ from typing import Any
 
 from makegood.base.clock import Clock, SystemClock
 from makegood.errors import ConfigError
-from makegood.model.decision import Decision
-from makegood.model.messages import TaskMessage
-from makegood.model.shape import HeldTask
 from makegood.store.protocol import Store
 from makegood.store.records import Committed, Submission
 from makegood.telemetry.counters import Counters
-from makegood.telemetry.hooks import Answering, Process, Watch
+from makegood.telemetry.hooks import Answering, Decided, Heard, Process, Watch
 from makegood.telemetry.http_server import Page, Server
 from makegood.telemetry.metered_store import CountedAttempts, WatchedStore, Whose
 from makegood.telemetry.prometheus import Collector, Gauges, prometheus, written
@@ -198,12 +195,7 @@ class _All:
     def __init__(self, watches: Sequence[Watch]) -> None:
         self._watches = watches
 
-    def decided(
-        self,
-        heard: Mapping[int, Sequence[TaskMessage]],
-        decided: Sequence[tuple[HeldTask, Decision]],
-        committed: Committed,
-    ) -> None:
+    def decided(self, heard: Heard, decided: Decided, committed: Committed) -> None:
         """Notify each watch of a commit."""
         for watch in self._watches:
             try:

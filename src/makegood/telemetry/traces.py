@@ -20,27 +20,24 @@ import asyncio
 import hashlib
 import random
 from collections import OrderedDict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, nullcontext
-from importlib import import_module
 from typing import Any, Final, NamedTuple
 
 from msgspec.structs import replace
 
 from makegood.base import ids
 from makegood.base.clock import Clock
+from makegood.base.extras import optional
 from makegood.declare.action import Action
 from makegood.declare.call import current_call, enter
-from makegood.errors import ConfigError
 from makegood.model.attempt import Attempt
-from makegood.model.decision import Decision
 from makegood.model.messages import Request, TaskMessage
-from makegood.model.shape import HeldTask
 from makegood.model.states import AT_REST
 from makegood.model.task import TaskRecord
 from makegood.store.records import Committed, Submission
-from makegood.telemetry.hooks import Answering
-from makegood.telemetry.task_metrics import ended, outcome
+from makegood.telemetry.hooks import Answering, Decided, Heard
+from makegood.telemetry.task_metrics import ended, outcome, written_decisions
 
 _REMEMBERED: Final = 10_000
 _VERSION: Final = "00"
@@ -118,13 +115,11 @@ class SettledIds:
 
 def opentelemetry() -> Any:
     """Return the module opentelemetry.trace; raises ``ConfigError`` when the extra is not installed."""
-    try:
-        return import_module("opentelemetry.trace")
-    except ModuleNotFoundError as missing:
-        raise ConfigError(
-            "traces need opentelemetry-api: `pip install opentelemetry-api`, or install makegood with its extra "
-            "(in a checkout `pip install '.[otel]'`)"
-        ) from missing
+    needed = (
+        "traces need opentelemetry-api: `pip install opentelemetry-api`, or install makegood with its extra "
+        "(in a checkout `pip install '.[otel]'`)"
+    )
+    return optional("opentelemetry.trace", "opentelemetry", needed)
 
 
 class Traces:
@@ -244,18 +239,11 @@ class Traces:
 
     # -- tasks --------------------------------------------------------------------------------------
 
-    def decided(
-        self,
-        _heard: Mapping[int, Sequence[TaskMessage]],
-        decided: Sequence[tuple[HeldTask, Decision]],
-        committed: Committed,
-    ) -> None:
+    def decided(self, _heard: Heard, decided: Decided, committed: Committed) -> None:
         """Make a span for each task that came to rest, from its submission (or since it left its rest) until
         now.
         """
-        gone = committed.lost | {task for task, _ in committed.guilty}
-        made = [decision for _, decision in decided if decision.task.id not in gone]
-        for decision in [*made, *(decision for _, decision in committed.claimed)]:
+        for _, decision in written_decisions(decided, committed):
             task = decision.task
             if ended(decision):
                 self._ended(task, self._left.pop(task.id, None))

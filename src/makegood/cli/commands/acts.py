@@ -325,10 +325,7 @@ async def _preview(cli: Cli, asked: RequestedAct) -> int:
                     f"task {task.id} is {found.task.state}: `makegood task cancel` does this, undo is for tasks at rest"
                 )
             rows = [(turn, view.name, view.agent, view.state, text) for _, (turn, view, text) in steps]
-            cli.out.table(
-                ("turn", "step", "agent", "state", "what an undo does"),
-                rows,
-                empty=f"task {task.id}: nothing to undo",
-            )
+            heads = ("turn", "step", "agent", "state", "what an undo does")
+            cli.out.table(heads, rows, empty=f"task {task.id}: nothing to undo")
     cli.out.result(documents)
     return exits.DONE

@@ -68,11 +68,9 @@ class Stranded:
 
     def sentence(self) -> str:
         """Say what is stranded and what to do."""
-        what = (
-            f"{self.agent}.{self.action}"
-            if self.needs == "action"
-            else f"the {self.needs} of {self.agent}.{self.action}"
-        )
+        what = f"{self.agent}.{self.action}"
+        if self.needs != "action":
+            what = f"the {self.needs} of {what}"
         steps, such = counted(self.steps, "step"), f"(such as in {', '.join(self.tasks)})"
         if self.why:
             return (
@@ -87,11 +85,8 @@ class Stranded:
     def _as_well(self) -> str:
         if self.parameter == RESULT:
             return "as one kind of the result"
-        return (
-            f"{self.parameter} with a default"
-            if self.why.startswith("there is no")
-            else "a union of both types"
-        )
+        absent = self.why.startswith("there is no")
+        return f"{self.parameter} with a default" if absent else "a union of both types"
 
 
 @command()
@@ -269,7 +264,7 @@ def _faults(step: StepView, stored: Stored, find: Find) -> Iterator[tuple[Need, 
 
 
 def _has(action: Action[Any, Any], needs: Needs) -> bool:
-    return needs == "action" or (action._undoable if needs == "undo" else action._probed)
+    return needs == "action" or (action._undo_fn if needs == "undo" else action._probe_fn) is not None
 
 
 async def _open_tasks(client: Client, app: str, limit: int) -> AsyncIterator[tuple[str, TaskDetail]]:

@@ -47,14 +47,8 @@ def doctor(cli: Cli, /, *, strict: bool) -> int:
     if code == exits.DONE and worst >= (2 if strict else 3):
         code = exits.FAILED
     if cli.json:
-        cli.out.document(
-            {
-                "store": cli.store,
-                "findings": [fields_of(finding) for finding in found],
-                "settings": settings_of(cli),
-                "code": code,
-            }
-        )
+        shapes, settings = [fields_of(finding) for finding in found], settings_of(cli)
+        cli.out.document({"store": cli.store, "findings": shapes, "settings": settings, "code": code})
     else:
         cli.out.text(f"store  {cli.store}")
         cli.out.text()

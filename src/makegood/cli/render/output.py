@@ -19,6 +19,8 @@ from makegood.base.terminal_text import visible, visible_json
 from makegood.base.text import kept
 from makegood.cli.render.style import Line, to_the_right
 
+Rows = Iterable[Sequence[object]]
+
 _encode = msgspec.json.Encoder(order=None).encode
 
 
@@ -69,9 +71,7 @@ class Output:
         """Write a value, which is JSON, on a line of its own."""
         print(_on_stdout(value.decode()), flush=True)
 
-    def table(
-        self, heads: Sequence[str], rows: Iterable[Sequence[object]], *, empty: str, folds: bool = True
-    ) -> None:
+    def table(self, heads: Sequence[str], rows: Rows, *, empty: str, folds: bool = True) -> None:
         """Write a table. Numbers are right-aligned; cells that are states are coloured for people.
 
         ``empty``: the message for stderr when there are no rows. ``folds``: whether the last column may take
@@ -86,13 +86,7 @@ class Output:
             print(aligned(heads, cells))
 
     def listed(
-        self,
-        documents: Iterable[object],
-        heads: Sequence[str],
-        rows: Iterable[Sequence[object]],
-        *,
-        empty: str,
-        folds: bool = True,
+        self, documents: Iterable[object], heads: Sequence[str], rows: Rows, *, empty: str, folds: bool = True
     ) -> None:
         """Write a list: one JSON document, or a table; only what is needed is drawn from the iterables."""
         if self.json:

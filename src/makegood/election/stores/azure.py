@@ -45,10 +45,8 @@ _METADATA = 6000
 """Bytes: Azure accepts 8 KiB of metadata in all."""
 
 _NONCES = uuid.UUID("2b1a9e38-6f0c-4f0e-8d6a-5a0a1f6f8b11")
-_EMULATED, _EMULATED_KEY = (
-    "devstoreaccount1",
-    "Eby8vdM02xNOcqFlqUwJPLlmEtlCDXJ1OUzFT50uSRZ6IFsuFq2UVErCz4I6tq/K1SZFPTOtr/KBHBeksoGMGw==",
-)
+_EMULATED = "devstoreaccount1"
+_EMULATED_KEY = "Eby8vdM02xNOcqFlqUwJPLlmEtlCDXJ1OUzFT50uSRZ6IFsuFq2UVErCz4I6tq/K1SZFPTOtr/KBHBeksoGMGw=="
 """The emulator's account and its published key."""
 
 
@@ -335,11 +333,5 @@ def from_url(url: str, *, clock: Clock, timeout: float) -> AzureLeases:
         key = _EMULATED_KEY if account == _EMULATED else _token()
     elif not parts.query:
         key = {"account_name": account, "account_key": key}
-    return AzureLeases(
-        account_url,
-        container,
-        clock=clock,
-        credential=key,
-        prefix=f"{prefix}/" if prefix else "",
-        timeout=timeout,
-    )
+    folder = f"{prefix}/" if prefix else ""
+    return AzureLeases(account_url, container, clock=clock, credential=key, prefix=folder, timeout=timeout)

@@ -29,14 +29,10 @@ PREFIX = "makegood/election"
 
 _TRIES = 4
 _NOT_FOUND = 5
-_NEVER = {
-    3: "invalid",
-    7: "not allowed",
-    9: "not as it is set up",
-    12: "not known to this etcd",
-    16: "not authenticated",
-}
-"""gRPC's codes of errors that no repetition fixes."""
+_NEVER = frozenset({3, 7, 9, 12, 16})
+"""gRPC's codes of errors that no repetition fixes: invalid, not allowed, not as it is set up, not known to
+this etcd, not authenticated.
+"""
 
 
 @dataclass(frozen=True, slots=True)

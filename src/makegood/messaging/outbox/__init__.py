@@ -10,6 +10,7 @@ key.
 
 from importlib import import_module
 
+from makegood.base.extras import optional
 from makegood.base.file_paths import file_of
 from makegood.base.private_files import secret_in
 from makegood.base.urls import parts_of, scheme_of
@@ -72,13 +73,6 @@ def open_outbox(url: str) -> Outbox:
     if _scheme(url) == "sqlite":
         found: Outbox = import_module("makegood.messaging.outbox.sqlite").SQLiteOutbox(file_of(url))
         return found
-    try:
-        module = import_module("makegood.messaging.outbox.postgres")  # asyncpg is an extra
-    except ModuleNotFoundError as missing:
-        if missing.name != "asyncpg":
-            raise
-        raise ConfigError(
-            "an outbox in postgresql:// needs asyncpg: `pip install asyncpg`, or makegood's extra [postgres]"
-        ) from missing
-    made: Outbox = module.PostgresOutbox(url)
+    needed = "an outbox in postgresql:// needs asyncpg: `pip install asyncpg`, or makegood's extra [postgres]"
+    made: Outbox = optional("makegood.messaging.outbox.postgres", "asyncpg", needed).PostgresOutbox(url)
     return made

@@ -60,14 +60,8 @@ delete from @outbox where seq {EQ} any (
     array(select x::bigint from pg_catalog.jsonb_array_elements_text($1::pg_catalog.text::pg_catalog.jsonb) as x)
 )
 """  # noqa: S608 - our own text
-_GONE = (
-    OSError,
-    EOFError,
-    asyncpg.PostgresError,
-    asyncpg.InterfaceError,
-    pg.InternalClientError,
-    TimeoutError,
-)
+# TimeoutError is an OSError
+_GONE = (OSError, EOFError, asyncpg.PostgresError, asyncpg.InterfaceError, pg.InternalClientError)
 _WRONG = (
     pg.InvalidPasswordError,
     pg.InvalidAuthorizationSpecificationError,

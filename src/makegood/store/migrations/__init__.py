@@ -83,18 +83,10 @@ def script(dialect: Dialect, version: int = 0) -> str:
     by hand.
     """
     stamp = STAMPS[dialect]
-    parts = [
-        "\n".join(
-            (
-                f"-- {migration.name}",
-                BEGIN[dialect],
-                migration.sql.strip(),
-                stamp.replace(":version", str(migration.version)).replace(":name", migration.name),
-                "commit;",
-            )
-        )
-        for migration in plan(dialect, version)
-    ]
+    parts: list[str] = []
+    for each in plan(dialect, version):
+        stamped = stamp.replace(":version", str(each.version)).replace(":name", each.name)
+        parts.append("\n".join((f"-- {each.name}", BEGIN[dialect], each.sql.strip(), stamped, "commit;")))
     return "\n\n".join(parts) + ("\n" if parts else "")
 
 

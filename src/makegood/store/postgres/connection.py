@@ -204,10 +204,8 @@ class Dialer:
         proxied = connection.get_server_pid() != row["pid"]
         if proxied and not self.warned:
             self.warned = True
-            log.warning(
-                "%s: there is a proxy in between; `makegood store check` says whether it is fit",
-                self.address.where,
-            )
+            text = "%s: there is a proxy in between; `makegood store check` says whether it is fit"
+            log.warning(text, self.address.where)
         link = Link(connection, row["pid"], row["began"], None, proxied)
 
         def said(_: object, message: asyncpg.PostgresLogMessage) -> None:

@@ -288,11 +288,9 @@ class AdminSlice(Slice, UpkeepVerbs):
 
     async def broken(self, limit: int) -> list[str]:
         """Return the unreadable rows, one sentence each."""
-        plans = Interner()
+        unread = partial(doctor.unread, plans=Interner())
         return await broken(
-            self._db,
-            lambda after, most: self._db.read(partial(doctor.unread, plans=plans, after=after, limit=most)),
-            limit,
+            self._db, lambda after, most: self._db.read(partial(unread, after=after, limit=most)), limit
         )
 
     async def begin_anew(self, act: Act) -> records.Anew:

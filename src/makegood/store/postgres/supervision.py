@@ -19,12 +19,8 @@ from makegood.store.postgres.scan_floors import Floors
 from makegood.store.postgres.transaction import Row, WriteTransaction
 from makegood.store.records import Judged
 
-REQUESTS, TASKS, HOLD, WAIT = (
-    "requests past complete-by",
-    "tasks past complete-by",
-    "tasks of the dead",
-    "what nobody takes",
-)
+REQUESTS, TASKS = "requests past complete-by", "tasks past complete-by"
+HOLD, WAIT = "tasks of the dead", "what nobody takes"
 """What the Supervisor reads all the time.
 
 The first two are found by their time, from floors. The other two rest when they become expensive.

@@ -209,10 +209,9 @@ class AdminSlice(Slice, UpkeepVerbs):
 
     async def broken(self, limit: int) -> list[str]:
         """Return the rows that cannot be read, one sentence each."""
+        read = self._db.read
         return await broken(
-            self._db,
-            lambda after, most: self._db.read(partial(doctor.unread, after=after, limit=most)),
-            limit,
+            self._db, lambda after, most: read(partial(doctor.unread, after=after, limit=most)), limit
         )
 
     async def begin_anew(self, act: Act) -> records.Anew:

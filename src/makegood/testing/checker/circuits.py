@@ -105,15 +105,11 @@ class OpenMeansShut(Rule):
             return
         self.saw()
         if circuit.event["state"] == "open":
-            self.wrong(
-                f"{plan.name} was called {when(event)}, and the circuit of {plan.agent} is open since {circuit.event.at:.3f} s",
-                circuit.event,
-            )
+            text = f"{plan.name} was called {when(event)}, and the circuit of {plan.agent} is open since {circuit.event.at:.3f} s"
+            self.wrong(text, circuit.event)
         elif circuit.canaries - {attempt}:
-            self.wrong(
-                f"the circuit of {plan.agent} is half-open, and a second call began {when(event)}",
-                circuit.event,
-            )
+            text = f"the circuit of {plan.agent} is half-open, and a second call began {when(event)}"
+            self.wrong(text, circuit.event)
         circuit.canaries.add(attempt)
         circuit.tried[attempt] = circuit.event
 

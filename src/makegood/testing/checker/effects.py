@@ -26,10 +26,8 @@ class OnceOrNotAtAll(Rule):
         if event["net"] not in (0, 1):
             earlier = self._last.get(key)
             since = f"; it was {earlier['net']} times {when(earlier)}" if earlier is not None else ""
-            self.wrong(
-                f"under key {event['key']} the effect is in place {event['net']} times at {event['service']} {when(event)}{since}",
-                earlier,
-            )
+            text = f"under key {event['key']} the effect is in place {event['net']} times at {event['service']} {when(event)}{since}"
+            self.wrong(text, earlier)
         self._last[key] = event
 
 
@@ -61,16 +59,12 @@ class KeysAndTokens(Rule):
         name, step = task.name(idx), task.step(idx)
         highest = max(step.asked, default=0)
         if event["attempt"] <= highest:
-            self.wrong(
-                f"{name} was handed out under attempt {event['attempt']} {when(event)}, although attempt {highest} had been used",
-                step.asked[highest].event,
-            )
+            text = f"{name} was handed out under attempt {event['attempt']} {when(event)}, although attempt {highest} had been used"
+            self.wrong(text, step.asked[highest].event)
         last = step.last
         if last is not None and event["round"] < last.round:
-            self.wrong(
-                f"{name} was handed out in round {event['round']} {when(event)}, after round {last.round}",
-                last.event,
-            )
+            text = f"{name} was handed out in round {event['round']} {when(event)}, after round {last.round}"
+            self.wrong(text, last.event)
         if event["round"] != step.round:
             self.wrong(
                 f"{name} was handed out in round {event['round']} {when(event)}, but by its moves it is in round {step.round}"
@@ -79,10 +73,8 @@ class KeysAndTokens(Rule):
         what = (event.task, idx, event["round"], direction)
         first = self._key_of.setdefault(what, event)
         if first["key"] != event["key"]:
-            self.wrong(
-                f"{name} was asked to {event['doing']} under another key {when(event)} than {when(first)}, in the same round",
-                first,
-            )
+            text = f"{name} was asked to {event['doing']} under another key {when(event)} than {when(first)}, in the same round"
+            self.wrong(text, first)
         owner = self._whose.setdefault(event["key"], what)
         if owner != what:
             self.wrong(
@@ -104,10 +96,8 @@ class KeysAndTokens(Rule):
             )
             return
         if event["key"] != asked.key:
-            self.wrong(
-                f"attempt {attempt} of {name} was called {when(event)} under key {event['key']}, asked under {asked.key}",
-                asked.event,
-            )
+            text = f"attempt {attempt} of {name} was called {when(event)} under key {event['key']}, asked under {asked.key}"
+            self.wrong(text, asked.event)
         if token[-1] != attempt:
             self.wrong(f"attempt {attempt} of {name} was called with the token {token} {when(event)}")
         known = self._tokens.setdefault((task.id, idx), {})

@@ -49,10 +49,8 @@ class NothingLost(Rule):
                 text = f"the submission told {when(task.submitted)} is not in the store in the end"
                 self.wrong(text, task.submitted)
         if world.rest is not None and world.rest["tasks"] + world.removed_by_rest < len(told):
-            self.wrong(
-                f"{len(told)} submissions were acknowledged, the store holds {world.rest['tasks']} tasks in the end",
-                world.rest,
-            )
+            text = f"{len(told)} submissions were acknowledged, the store holds {world.rest['tasks']} tasks in the end"
+            self.wrong(text, world.rest)
 
 
 class EverythingEnds(Rule):
@@ -120,17 +118,11 @@ class EffectsAsRecorded(Rule):
                 continue
             called = (task.id, idx, round_) in world.called
             if state == "done" and called and net != 1:
-                self.wrong(
-                    f"{name} is done, and its effect is in place {net} times",
-                    *_last(world, task.id, idx),
-                    task=task.id,
-                )
+                text = f"{name} is done, and its effect is in place {net} times"
+                self.wrong(text, *_last(world, task.id, idx), task=task.id)
             elif state in ("undone", "failed", "waiting", "skipped") and net:
-                self.wrong(
-                    f"{name} is {state}{'' if now else f' in round {round_}'}, and its effect is in place {net} times",
-                    *_last(world, task.id, idx),
-                    task=task.id,
-                )
+                text = f"{name} is {state}{'' if now else f' in round {round_}'}, and its effect is in place {net} times"
+                self.wrong(text, *_last(world, task.id, idx), task=task.id)
 
     def _error(self, world: HistoryState, task: TaskNow) -> None:
         if task.id not in self._alerted:
@@ -145,11 +137,10 @@ class EffectsAsRecorded(Rule):
         }
         missing = sorted(real - told)
         if missing:
-            self.wrong(
-                f"these effects stand and are not listed: {listed(missing)}; listed: {listed(sorted(told))}",
-                task.ended,
-                task=task.id,
+            text = (
+                f"these effects stand and are not listed: {listed(missing)}; listed: {listed(sorted(told))}"
             )
+            self.wrong(text, task.ended, task=task.id)
 
 
 def _told(world: HistoryState, task: TaskNow) -> set[str] | None:
@@ -243,8 +234,5 @@ class FewCommits(Rule):
             self.saw()
             most = self._asked.get(number, 0) + 1
             if task.commits > most:
-                self.wrong(
-                    f"{task.commits} commits for {most - 1} requests although nothing disturbed it: at most {most}",
-                    task.ended,
-                    task=number,
-                )
+                text = f"{task.commits} commits for {most - 1} requests although nothing disturbed it: at most {most}"
+                self.wrong(text, task.ended, task=number)

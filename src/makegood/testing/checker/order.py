@@ -56,10 +56,8 @@ class UndoInOrder(Rule):
             self.wrong(f"the undo of {name} was asked {when(event)}, which certainly never started")
         for asked in step.asked.values():
             if asked.open:
-                self.wrong(
-                    f"the undo of {name} was asked {when(event)} while its attempt {asked.attempt} ({asked.doing}) was in flight",
-                    asked.event,
-                )
+                text = f"the undo of {name} was asked {when(event)} while its attempt {asked.attempt} ({asked.doing}) was in flight"
+                self.wrong(text, asked.event)
         barring = self._barring(task, idx)
         if barring:
             said = [f"{task.name(other)} ({task.step(other).state})" for other in barring]

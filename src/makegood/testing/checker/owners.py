@@ -37,10 +37,8 @@ class OneOwner(Rule):
     def _claimed(self, event: Event, world: HistoryState) -> None:
         task, earlier = world.task(event.task), self._claims.get(event.task)
         if event["epoch"] <= task.epoch:
-            self.wrong(
-                f"the task was claimed under epoch {event['epoch']} {when(event)}; epoch {task.epoch} had been given",
-                earlier,
-            )
+            text = f"the task was claimed under epoch {event['epoch']} {when(event)}; epoch {task.epoch} had been given"
+            self.wrong(text, earlier)
         if task.owner is not None and task.state not in AT_REST:
             self.wrong(f"the task was claimed {when(event)} while {task.owner} held it", earlier)
         self._claims[event.task] = event
@@ -49,10 +47,8 @@ class OneOwner(Rule):
         task = world.task(event.task)
         unheard = task.owner is None and task.epoch == 0  # It may be held since its submission.
         if not unheard and event.node != task.owner:
-            self.wrong(
-                f"{event.node} decided {when(event)} on a task that {task.owner or 'nobody'} holds",
-                self._claims.get(event.task),
-            )
+            text = f"{event.node} decided {when(event)} on a task that {task.owner or 'nobody'} holds"
+            self.wrong(text, self._claims.get(event.task))
 
     def _taken(self, event: Event, world: HistoryState) -> None:
         asked, name = world.asked(event), world.task(event.task).name(event["idx"])
@@ -61,10 +57,8 @@ class OneOwner(Rule):
                 f"attempt {event['attempt']} of {name} was taken {when(event)}, which no commit had handed out"
             )
         elif asked.by is not None and asked.by != event["by"]:
-            self.wrong(
-                f"attempt {asked.attempt} of {name} was taken by {event['by']} {when(event)}, {asked.by} had it already",
-                asked.event,
-            )
+            text = f"attempt {asked.attempt} of {name} was taken by {event['by']} {when(event)}, {asked.by} had it already"
+            self.wrong(text, asked.event)
 
 
 class OnlyTheTerm(Rule):
@@ -110,10 +104,8 @@ class OnlyTheTerm(Rule):
                 lease.event,
             )
         if event["verb"] == "renewed" and not again:
-            self.wrong(
-                f"the term {event['epoch']} renewed the lease {event['name']} {when(event)}, superseded by the term {lease.epoch}",
-                lease.event,
-            )
+            text = f"the term {event['epoch']} renewed the lease {event['name']} {when(event)}, superseded by the term {lease.epoch}"
+            self.wrong(text, lease.event)
 
 
 class CountedOnce(Rule):
@@ -145,15 +137,11 @@ class CountedOnce(Rule):
             self.wrong(f"attempt {attempt} of {name} was judged {when(event)}, which was never handed out")
             return
         if asked.judged is not None:
-            self.wrong(
-                f"the silence of attempt {attempt} of {name} was counted twice: {when(asked.judged)} and {when(event)}",
-                asked.judged,
-            )
+            text = f"the silence of attempt {attempt} of {name} was counted twice: {when(asked.judged)} and {when(event)}"
+            self.wrong(text, asked.judged)
         if asked.answered is not None:
-            self.wrong(
-                f"attempt {attempt} of {name} was answered {when(asked.answered)} and judged silent {when(event)}",
-                asked.answered,
-            )
+            text = f"attempt {attempt} of {name} was answered {when(asked.answered)} and judged silent {when(event)}"
+            self.wrong(text, asked.answered)
         self._too_early(event, asked, name)
         plan = task.plans.get(idx)
         if plan is None or plan.policy is None:
@@ -172,7 +160,5 @@ class CountedOnce(Rule):
             return
         had = event.at - asked.taken.at
         if had < within - EPSILON:
-            self.wrong(
-                f"attempt {asked.attempt} of {name} was judged silent {when(event)}, after {had:.3f} s of the {within:.3f} s that it had",
-                asked.taken,
-            )
+            text = f"attempt {asked.attempt} of {name} was judged silent {when(event)}, after {had:.3f} s of the {within:.3f} s that it had"
+            self.wrong(text, asked.taken)

@@ -80,15 +80,11 @@ class InTime(Rule):
                 last.event,
             )
         elif last.doing != event["doing"]:
-            self.wrong(
-                f"{name} was asked to {last.doing} under attempt {attempt}; a reply to {event['doing']} was accepted {when(event)}",
-                last.event,
-            )
+            text = f"{name} was asked to {last.doing} under attempt {attempt}; a reply to {event['doing']} was accepted {when(event)}"
+            self.wrong(text, last.event)
         elif last.judged is not None:
-            self.wrong(
-                f"attempt {attempt} of {name} was judged silent {when(last.judged)} and its reply accepted {when(event)}",
-                last.judged,
-            )
+            text = f"attempt {attempt} of {name} was judged silent {when(last.judged)} and its reply accepted {when(event)}"
+            self.wrong(text, last.judged)
         complete_by = event.fields.get("complete_by")
         came = event.fields.get("came")  # Not ``now``: a Scheduler may commit later than its reply came.
         self._timed = bool(self._timed) or came is not None

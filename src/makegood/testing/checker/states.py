@@ -121,15 +121,11 @@ class Folding(Rule):
                 known = task.steps.get(view.idx)
                 state, round_ = (known.state, known.round) if known else ("waiting", 1)
                 if (view.state, view.round) != (state, round_):
-                    self.wrong(
-                        f"the row of {view.name} says {view.state} in round {view.round}, its moves say {state} in round {round_}",
-                        task=task.id,
-                    )
+                    text = f"the row of {view.name} says {view.state} in round {view.round}, its moves say {state} in round {round_}"
+                    self.wrong(text, task=task.id)
                 if known and known.last is not None and known.last.attempt > view.attempt:
-                    self.wrong(
-                        f"the row of {view.name} says attempt {view.attempt}, but attempt {known.last.attempt} was handed out",
-                        known.last.event,
-                    )
+                    text = f"the row of {view.name} says attempt {view.attempt}, but attempt {known.last.attempt} was handed out"
+                    self.wrong(text, known.last.event)
             if task.id in world.final.histories:
                 rows = {"task": detail.task.state, **{step.name: step.state for step in detail.steps}}
                 self._own_history(world, task.id, rows)
@@ -141,10 +137,10 @@ class Folding(Rule):
             for name, old, new, _ in row.moves:
                 was = fold.get(name, "pending" if name == "task" else "waiting")
                 if was != old:
-                    self.wrong(
-                        f"history row {row.seq} says that {name} went from {old} to {new}, but it was {was}",
-                        task=number,
+                    text = (
+                        f"history row {row.seq} says that {name} went from {old} to {new}, but it was {was}"
                     )
+                    self.wrong(text, task=number)
                 fold[name] = new
         for name, state in rows.items():
             told = fold.get(name, "pending" if name == "task" else "waiting")

@@ -20,14 +20,12 @@ from makegood.errors import ConfigError, Later, Permanent, Refused
 from makegood.testing.simulator.loop import KilledError, current_process
 from makegood.testing.simulator.services import KeyState, Service, ServiceError, StaleTokenError
 
-_TROUBLES: Final = (
-    "service slow", "service fails", "service refuses", "service hangs", "service does it and times out",
-    "service late", "service too late",
-)  # fmt: skip
+_SILENT: Final = ("service hangs", "service does it and times out", "service late", "service too late")
+_TROUBLES: Final = ("service slow", "service fails", "service refuses", *_SILENT)
 _AT_ONCE: Final = ("service fails", "service refuses", "service does it and times out")
-_SILENT: Final = frozenset(
-    {"service does it and times out", "service hangs", "service late", "service too late"}
-)
+
+Headers = Mapping[str, str] | None
+"""The headers of a call: ``current_call().headers``, or some of them."""
 
 
 @dataclass(slots=True)
@@ -125,17 +123,13 @@ class FakeService(Service):
         """The same service for ``def`` actions: calls return their answer at once, without virtual time."""
         return Blocking(self)
 
-    async def do(
-        self, *args: Any, headers: Mapping[str, str] | None = None, key: str | None = None, **kwargs: Any
-    ) -> Any:
+    async def do(self, *args: Any, headers: Headers = None, key: str | None = None, **kwargs: Any) -> Any:
         """Call the fake's ``do(*args, **kwargs)`` and return its result. ``key``: the idempotency key, if
         ``headers`` are not sent.
         """
         return await self._over_the_wire(self._asked("do", args, kwargs, headers, key))
 
-    async def undo(
-        self, answer: Any = None, *, headers: Mapping[str, str] | None = None, key: str | None = None
-    ) -> None:
+    async def undo(self, answer: Any = None, *, headers: Headers = None, key: str | None = None) -> None:
         """Undo what was done under the key in ``headers`` (or ``key``, the action's:
         ``current_call().undoes``), or what was answered with ``answer``.
 
@@ -144,12 +138,7 @@ class FakeService(Service):
         await self._over_the_wire(self._asked("undo", (answer,), {}, headers, key))
 
     async def probe(
-        self,
-        *args: Any,
-        headers: Mapping[str, str] | None = None,
-        key: str | None = None,
-        fences: bool = False,
-        **kwargs: Any,
+        self, *args: Any, headers: Headers = None, key: str | None = None, fences: bool = False, **kwargs: Any
     ) -> Happened[Any] | NotHappened:
         """Ask whether it happened: by the key, or by the arguments of ``do``.
 
@@ -174,7 +163,7 @@ class FakeService(Service):
         doing: str,
         args: tuple[Any, ...],
         kwargs: Mapping[str, Any],
-        headers: Mapping[str, str] | None,
+        headers: Headers,
         key: str | None,
         *,
         fences: bool = False,
@@ -400,25 +389,16 @@ class Blocking:
 
     service: FakeService
 
-    def do(
-        self, *args: Any, headers: Mapping[str, str] | None = None, key: str | None = None, **kwargs: Any
-    ) -> Any:
+    def do(self, *args: Any, headers: Headers = None, key: str | None = None, **kwargs: Any) -> Any:
         """See ``FakeService.do``."""
         return self.service._ask_now(self.service._asked("do", args, kwargs, headers, key))  # noqa: SLF001 - its other half
 
-    def undo(
-        self, answer: Any = None, *, headers: Mapping[str, str] | None = None, key: str | None = None
-    ) -> None:
+    def undo(self, answer: Any = None, *, headers: Headers = None, key: str | None = None) -> None:
         """See ``FakeService.undo``."""
         self.service._ask_now(self.service._asked("undo", (answer,), {}, headers, key))  # noqa: SLF001 - as above
 
     def probe(
-        self,
-        *args: Any,
-        headers: Mapping[str, str] | None = None,
-        key: str | None = None,
-        fences: bool = False,
-        **kwargs: Any,
+        self, *args: Any, headers: Headers = None, key: str | None = None, fences: bool = False, **kwargs: Any
     ) -> Happened[Any] | NotHappened:
         """See ``FakeService.probe``."""
         found = self.service._ask_now(self.service._asked("probe", args, kwargs, headers, key, fences=fences))  # noqa: SLF001 - as above

@@ -18,15 +18,7 @@ LAYOUTS = (
     (("scheduler", "agent"), ("scheduler", "agent"), ("supervisor",)),
     (("scheduler", "supervisor"), ("scheduler", "supervisor"), ("agent",), ("agent",)),
     (("scheduler", "agent", "supervisor"), ("scheduler",), ("agent",)),
-    (
-        ("scheduler",),
-        ("scheduler",),
-        ("scheduler",),
-        ("agent",),
-        ("supervisor",),
-        ("supervisor",),
-        ("supervisor",),
-    ),
+    (*[("scheduler",)] * 3, ("agent",), *[("supervisor",)] * 3),
 )
 """The roles of each process."""
 
