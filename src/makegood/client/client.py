@@ -4,7 +4,8 @@ A client needs no role in its own process: it only writes rows to the store and 
 """
 
 import random
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncIterable, Awaitable, Callable, Iterable, Mapping, Sequence
+from types import TracebackType
 from typing import Any, Final, Protocol, Self, TypeVar, TypeVarTuple, Unpack, get_args, overload
 
 from msgspec import UNSET
@@ -19,8 +20,8 @@ from makegood.client.handle import TaskAccess, TaskHandle
 from makegood.client.opened_store import OpenedStore
 from makegood.client.operators import Acted, Acts, Progress
 from makegood.client.queues import LEASE, LIMIT, MOST_BYTES, TRIES, Queue, outgoing, refuse_unknowable
-from makegood.client.submission import SubmitOptions, draft_of, plan_of, with_options
-from makegood.client.submit_many import BATCH, Items, Many, ManyOptions, Submissions, Submitter
+from makegood.client.submission import draft_of, plan_of, with_options
+from makegood.client.submit_many import BATCH, Many, Submissions, Submitter
 from makegood.client.waiters import Waiters
 from makegood.errors import ActRefusedError, AlertNotFoundError, BulkNotFoundError, ConfigError
 from makegood.model.plan import Plan
@@ -137,7 +138,9 @@ class Client:
         await self.open()
         return self
 
-    async def __aexit__(self, *_: object) -> None:
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
         """Close the client."""
         await self.close()
 
@@ -145,11 +148,29 @@ class Client:
 
     @overload
     async def submit(
-        self, workflow: Callable[[Unpack[Ts]], R], /, *inputs: *Ts, **options: Unpack[SubmitOptions]
+        self,
+        workflow: Callable[[Unpack[Ts]], R],
+        /,
+        *inputs: *Ts,
+        key: str | None = None,
+        priority: int | None = None,
+        correlation_id: str | None = None,
+        reply_to: str | None = None,
+        connection: Any = None,
     ) -> "TaskHandle[R]": ...
 
     @overload
-    async def submit(self, workflow: Plan[R], /, **options: Unpack[SubmitOptions]) -> "TaskHandle[R]": ...
+    async def submit(
+        self,
+        workflow: Plan[R],
+        /,
+        *,
+        key: str | None = None,
+        priority: int | None = None,
+        correlation_id: str | None = None,
+        reply_to: str | None = None,
+        connection: Any = None,
+    ) -> "TaskHandle[R]": ...
 
     async def submit(  # type: ignore[misc]  # mypy takes *Ts and *Any for different
         self,
@@ -201,12 +222,31 @@ class Client:
 
     @overload
     def submit_many(
-        self, workflow: Callable[[T], R], inputs: Items[T], /, **options: Unpack[ManyOptions[T]]
+        self,
+        workflow: Callable[[T], R],
+        inputs: Iterable[T] | AsyncIterable[T],
+        /,
+        *,
+        key: Callable[[T], str | None] | None = None,
+        priority: int | None = None,
+        correlation_id: Callable[[T], str | None] | None = None,
+        reply_to: str | None = None,
+        batch: int = BATCH,
+        connection: Any = None,
     ) -> Submissions[R]: ...
 
     @overload
     def submit_many(
-        self, plans: Items[Plan[R]], /, **options: Unpack[ManyOptions[Plan[R]]]
+        self,
+        plans: Iterable[Plan[R]] | AsyncIterable[Plan[R]],
+        /,
+        *,
+        key: Callable[[Plan[R]], str | None] | None = None,
+        priority: int | None = None,
+        correlation_id: Callable[[Plan[R]], str | None] | None = None,
+        reply_to: str | None = None,
+        batch: int = BATCH,
+        connection: Any = None,
     ) -> Submissions[R]: ...
 
     def submit_many(

@@ -1,7 +1,7 @@
 """Submission of one task: from a plan to the rows that are written."""
 
 from collections.abc import Awaitable, Callable, Sequence
-from typing import Any, TypedDict
+from typing import Any
 
 from makegood.base import ids
 from makegood.base.text import refuse_unstorable
@@ -14,16 +14,6 @@ from makegood.workflow.workflow import Workflow
 
 MOST_KEY = 500
 """Characters of a key at most: PostgreSQL's index cannot take a longer one, whatever the characters are."""
-
-
-class SubmitOptions(TypedDict, total=False):
-    """What ``submit`` takes by name."""
-
-    key: str | None
-    priority: int | None
-    correlation_id: str | None
-    reply_to: str | None
-    connection: Any
 
 
 def plan_of(workflow: Any, inputs: tuple[Any, ...]) -> Plan[Any]:

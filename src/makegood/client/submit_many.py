@@ -2,9 +2,9 @@
 
 import asyncio
 import warnings
-from collections.abc import AsyncIterable, AsyncIterator, Callable, Generator, Iterable, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Generator, Iterable, Iterator, Sequence
 from functools import partial
-from typing import Any, Generic, TypedDict, TypeVar
+from typing import Any, Generic, TypeVar
 
 from makegood.client.handle import TaskAccess, TaskHandle
 from makegood.client.submission import conflict, insert, plan_of, with_options
@@ -20,20 +20,6 @@ BATCH = 500
 """Tasks that ``submit_many`` writes in one commit."""
 _MOST_BYTES = 4 * 1024 * 1024
 _SLICE = 50  # inputs planned without a pause: a millisecond
-
-
-Items = Iterable[T] | AsyncIterable[T]
-
-
-class ManyOptions(TypedDict, Generic[T], total=False):
-    """What ``submit_many`` takes by name; ``key`` and ``correlation_id`` are functions of the input."""
-
-    key: Callable[[T], str | None] | None
-    priority: int | None
-    correlation_id: Callable[[T], str | None] | None
-    reply_to: str | None
-    batch: int
-    connection: Any
 
 
 class Many:

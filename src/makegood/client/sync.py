@@ -9,6 +9,7 @@ threads may use one ``SyncClient``.
 import asyncio
 from collections.abc import Callable, Coroutine, Iterable, Iterator, Sequence
 from functools import partial, wraps
+from types import TracebackType
 from typing import Any, Concatenate, Generic, ParamSpec, Self, TypeVar, TypeVarTuple, Unpack, overload
 
 from makegood.base.durations import Duration
@@ -18,8 +19,7 @@ from makegood.base.sizes import Size
 from makegood.client.client import Client
 from makegood.client.handle import TaskHandle
 from makegood.client.queues import LEASE, LIMIT, MOST_BYTES, TRIES, Queue, named
-from makegood.client.submission import SubmitOptions
-from makegood.client.submit_many import Many, ManyOptions, SyncSubmissions
+from makegood.client.submit_many import BATCH, Many, SyncSubmissions
 from makegood.errors import ClosedError, TransactionError
 from makegood.model.plan import Plan
 from makegood.model.queue_message import QueueMessage
@@ -187,17 +187,37 @@ class SyncClient:
         self._closed = False
         return self
 
-    def __exit__(self, *_: object) -> None:
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
         """Close the client."""
         self.close()
 
     @overload
     def submit(
-        self, workflow: Callable[[Unpack[Ts]], R], /, *inputs: *Ts, **options: Unpack[SubmitOptions]
+        self,
+        workflow: Callable[[Unpack[Ts]], R],
+        /,
+        *inputs: *Ts,
+        key: str | None = None,
+        priority: int | None = None,
+        correlation_id: str | None = None,
+        reply_to: str | None = None,
+        connection: Any = None,
     ) -> "SyncTaskHandle[R]": ...
 
     @overload
-    def submit(self, workflow: Plan[R], /, **options: Unpack[SubmitOptions]) -> "SyncTaskHandle[R]": ...
+    def submit(
+        self,
+        workflow: Plan[R],
+        /,
+        *,
+        key: str | None = None,
+        priority: int | None = None,
+        correlation_id: str | None = None,
+        reply_to: str | None = None,
+        connection: Any = None,
+    ) -> "SyncTaskHandle[R]": ...
 
     def submit(self, workflow: Any, /, *inputs: Any, **options: Any) -> "SyncTaskHandle[Any]":  # type: ignore[misc]  # mypy takes *Ts and *Any for different
         """Submit a task: see ``Client.submit``.
@@ -208,12 +228,31 @@ class SyncClient:
 
     @overload
     def submit_many(
-        self, workflow: Callable[[T], R], inputs: Iterable[T], /, **options: Unpack[ManyOptions[T]]
+        self,
+        workflow: Callable[[T], R],
+        inputs: Iterable[T],
+        /,
+        *,
+        key: Callable[[T], str | None] | None = None,
+        priority: int | None = None,
+        correlation_id: Callable[[T], str | None] | None = None,
+        reply_to: str | None = None,
+        batch: int = BATCH,
+        connection: Any = None,
     ) -> "SyncSubmissions[SyncTaskHandle[R]]": ...
 
     @overload
     def submit_many(
-        self, plans: Iterable[Plan[R]], /, **options: Unpack[ManyOptions[Plan[R]]]
+        self,
+        plans: Iterable[Plan[R]],
+        /,
+        *,
+        key: Callable[[Plan[R]], str | None] | None = None,
+        priority: int | None = None,
+        correlation_id: Callable[[Plan[R]], str | None] | None = None,
+        reply_to: str | None = None,
+        batch: int = BATCH,
+        connection: Any = None,
     ) -> "SyncSubmissions[SyncTaskHandle[R]]": ...
 
     def submit_many(
