@@ -12,9 +12,9 @@ defined further down in the module; they are checked again when the action is fi
 import functools
 import inspect
 from collections import OrderedDict
-from collections.abc import Callable, Coroutine, Mapping
+from collections.abc import Callable, Coroutine, Iterable, Mapping
 from contextvars import ContextVar
-from typing import Any, Generic, ParamSpec, Protocol, TypeVar, Unpack, overload
+from typing import Any, Generic, ParamSpec, Protocol, TypeVar, overload
 
 from makegood.base.durations import Duration, seconds
 from makegood.base.ids import checked_name
@@ -22,12 +22,12 @@ from makegood.base.sizes import PAYLOAD_LIMIT
 from makegood.declare.functions import Fitted, Fitting
 from makegood.declare.outcomes import Happened, NotHappened, Nothing
 from makegood.declare.parameters import Parameters, names_around, signature
-from makegood.declare.terms import ActionOptions, Declared, Terms, checked_within, former_names, known
+from makegood.declare.terms import Declared, Terms, checked_within, former_names, known
 from makegood.errors import DefinitionError, DuplicateNameError, PayloadError
 from makegood.model.breaker import Breaker
 from makegood.model.messages import Request
 from makegood.model.plan import Ref, Template
-from makegood.model.policy import Policy, Recover
+from makegood.model.policy import Policy, Recover, Retry
 from makegood.model.rates import per_second
 from makegood.payload.codec import check_fits, encode, misfit
 
@@ -416,11 +416,27 @@ class Agent:
 
     @overload
     def action(
-        self, *, complete_within: Duration, undo: Nothing, **options: Unpack[ActionOptions]
+        self,
+        *,
+        complete_within: Duration,
+        undo: Nothing,
+        retry: Retry | None = None,
+        recover: Recover | None = None,
+        remembers: bool = False,
+        name: str | None = None,
+        formerly: Iterable[str] = (),
     ) -> ActionDecorator: ...
     @overload
     def action(
-        self, *, complete_within: Duration, no_return: bool = False, **options: Unpack[ActionOptions]
+        self,
+        *,
+        complete_within: Duration,
+        no_return: bool = False,
+        retry: Retry | None = None,
+        recover: Recover | None = None,
+        remembers: bool = False,
+        name: str | None = None,
+        formerly: Iterable[str] = (),
     ) -> ActionDecorator: ...
     def action(self, *misplaced: Any, complete_within: Any = None, **options: Any) -> Any:
         """Declare an action: ``@payments.action(complete_within="30s")`` above a ``def`` or an ``async def``.

@@ -3,9 +3,9 @@
 ``Declared`` is what a user passed to ``@agent.action(...)``; ``Terms`` is its meaning.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, TypedDict
+from typing import Any
 
 from makegood.base.durations import Duration, seconds
 from makegood.base.ids import checked_name
@@ -77,16 +77,6 @@ class Declared:
             no_return=bool(self.no_return),
             remembers=bool(self.remembers),
         )
-
-
-class ActionOptions(TypedDict, total=False):
-    """What ``@agent.action(...)`` takes besides the deadline and how the action is undone."""
-
-    retry: Retry | None
-    recover: Recover | None
-    remembers: bool
-    name: str | None
-    formerly: Iterable[str]
 
 
 def known(options: Mapping[str, Any], where: str) -> Mapping[str, Any]:
