@@ -208,7 +208,7 @@ def test_what_postgres_needs_is_told_so_that_it_works_for_a_checkout_too(
     def missing(name: str) -> object:
         raise ModuleNotFoundError("No module named 'asyncpg'", name="asyncpg")
 
-    monkeypatch.setattr("makegood.store.import_module", missing)
+    monkeypatch.setattr("makegood.base.extras.import_module", missing)
     with pytest.raises(ConfigError, match=r"pip install asyncpg.*pip install '\.\[postgres\]'"):
         open_store("postgresql://me@db/shop")
 
