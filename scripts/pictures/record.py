@@ -123,6 +123,7 @@ def trip() -> dict[str, Drawn]:
     """Record the quickstart: a trip that is taken back."""
     with desk("start/quickstart.md") as here:
         here.start("makegood run trip:trips")
+        here.until("makegood agents --json", "alive")  # a busy machine takes its time
         task = here.said(
             """makegood task submit trip:travel '{"city": "Atlantis", "nights": 3}' --timeout 20s"""
         )

@@ -81,3 +81,4 @@ async def test_what_was_carried_out_is_listed_and_the_audit_leads_back(tmp_path:
         assert f"/audit.csv?who=otto&amp;kind=resubmit&amp;act={made.id}" in found
         assert "No command matches" in (await browser.get("/audit?who=nobody")).text
         assert "nonsense" in (await browser.get("/audit?task=nonsense")).text
+        assert "without NUL" in (await browser.get("/audit?who=%00")).text

@@ -21,6 +21,7 @@ from makegood.client.remedies import remedies
 from makegood.client.undo_preview import listed
 from makegood.console.access import body_of
 from makegood.console.acts import PATIENCE, raise_test, who_of
+from makegood.console.pages import audit
 from makegood.console.pages.stores import examined, looked
 from makegood.console.redaction import Redaction
 from makegood.console.visits import Audience, Denied, Route, Visit, number_in
@@ -118,9 +119,11 @@ TASK: Final = Parameter("task", {"type": "string", "pattern": "^[0-9a-z]{13}$"},
 
 
 AUDITED: Final = (
-    Parameter("who", {"type": "string", "maxLength": 200}, "Only by this person."),
-    Parameter("kind", {"type": "string", "maxLength": 200}, "Only of this kind, such as undo."),
-    Parameter("act", {"type": "string", "maxLength": 200}, "Only of this request, or of this bulk act."),
+    Parameter("who", {"type": "string", "maxLength": audit.LONGEST}, "Only by this person."),
+    Parameter("kind", {"type": "string", "maxLength": audit.LONGEST}, "Only of this kind, such as undo."),
+    Parameter(
+        "act", {"type": "string", "maxLength": audit.LONGEST}, "Only of this request, or of this bulk act."
+    ),
 )
 BEFORE: Final = Parameter("before", TASK.schema, "Only tasks submitted before this one.")
 
@@ -325,7 +328,7 @@ class Api:
         return {"done": "a test alert is raised"}
 
     async def _audit(self, visit: Visit) -> Any:
-        who, kind, act = (visit.query.get(each.name) or None for each in AUDITED)
+        who, kind, act = audit.looked_for(visit.query)
         found = await visit.client.store.admin.audit(
             _limit(visit), _of_task(visit), who=who, kind=kind, act=act
         )

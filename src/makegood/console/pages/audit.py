@@ -9,6 +9,7 @@ import msgspec
 
 from makegood.base import ids
 from makegood.base.counts import counted
+from makegood.base.text import refuse_unstorable
 from makegood.console.pages import oversight
 from makegood.console.pages.wording import PageVerdict, lasted, name_of
 from makegood.console.reads import Reads
@@ -20,6 +21,8 @@ PAGE: Final = 50
 EXPORTED: Final = 10_000
 """Commands in a file, at most."""
 
+LONGEST: Final = 200
+"""Characters of what is looked for, at most."""
 ASKED: Final = ("who", "kind", "task", "act")
 """What commands can be looked for by."""
 COLUMNS: Final = ("at", "who", "act", "task", "why", "verdict", "outcome", "state", "request", "login")
@@ -56,6 +59,15 @@ def as_json_lines(views: Sequence[AuditView]) -> str:
     return "".join(f"{msgspec.json.encode(record(view)).decode()}\n" for view in views)
 
 
+def looked_for(query: Mapping[str, str]) -> tuple[str | None, str | None, str | None]:
+    """Return by whom, of which kind and of which request commands are looked for. Raises ``ConfigError``."""
+    who, kind, act = (query.get(name, "").strip() or None for name in ("who", "kind", "act"))
+    refuse_unstorable(ConfigError, who=who, kind=kind, act=act)
+    if max(len(text or "") for text in (who, kind, act)) > LONGEST:
+        raise ConfigError(f"who, kind and act are at most {LONGEST} characters long")
+    return who, kind, act
+
+
 async def read(reads: Reads, query: Mapping[str, str], limit: int) -> list[AuditView]:
     """Return commands, newest first: ``before`` a time, of one ``task``, ``act`` or ``kind``, by one person
     (``who``). Raises ``ConfigError``, ``TaskNotFoundError``.
@@ -66,7 +78,8 @@ async def read(reads: Reads, query: Mapping[str, str], limit: int) -> list[Audit
     except ValueError:
         raise ConfigError(f"before={time!r} is not a time in seconds since 1970") from None
     task = ids.parse(query["task"].strip()) if query.get("task", "").strip() else None
-    who, kind, act = (query.get(name, "").strip() or None for name in ("who", "kind", "act"))
+    who, kind, act = looked_for(query)
+    refuse_unstorable(ConfigError, before=beyond)
     key = "audit", limit, task, before, beyond, who, kind, act
     return await reads.shared(
         key,
