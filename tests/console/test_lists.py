@@ -230,6 +230,13 @@ def test_a_group_of_errors_goes_by_what_became_of_its_tasks(
     assert (group.fate, group.count, group.what) == (fate, count, what)
 
 
+def test_a_group_offers_no_act_on_more_tasks_than_it_names() -> None:
+    assert errors.group_of(failures({"error": 374}), NOW, 3600.0).acts == (
+        ("undo", 1, "error"),
+        ("resubmit", 1, "error"),
+    )
+
+
 def test_a_group_offers_the_acts_that_fit_its_tasks() -> None:
     found = ErrorGroup(
         "shop/payments", "charge", "undo", "N refunds are closed for '…'", "orders.py:117 in refund", 3, 2, NOW - 180, NOW - 32,

@@ -137,7 +137,7 @@ def _groups(found: Iterable[tuple[_Key, _Group]]) -> Sequence[ErrorGroup]:
     made: list[ErrorGroup] = []
     for key, group in found:
         times = sorted(group.times, reverse=True)
-        ids = tuple(sorted(group.tasks, reverse=True)[:_IDS])
+        ids = tuple(sorted(group.tasks, key=lambda task: (group.tasks[task] != "error", -task))[:_IDS])
         states: dict[str, Any] = dict(Counter(group.tasks.values()))
         made.append(
             ErrorGroup(

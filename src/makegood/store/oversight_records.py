@@ -54,7 +54,7 @@ class ErrorGroup(msgspec.Struct, frozen=True):
     sample: str
     """The latest message, as it was."""
     ids: tuple[int, ...] = ()
-    """Its tasks, newest first, at most 100."""
+    """Its tasks, those in error first, then newest first, at most 100."""
     states: dict[str, int] = {}
     """How many of its tasks are in each state now."""
     times: tuple[float, ...] = ()

@@ -24,6 +24,8 @@ BARS: Final = 36
 """Bars of a group's drawing."""
 
 
+EVERY: Final = 1000
+"""Groups among which one is looked for that a page shows alone."""
 TASKS: Final = 50
 """Tasks on the page of one group."""
 
@@ -76,12 +78,13 @@ def group_of(found: ErrorGroup, now: float, span: float) -> Group:
     words = f"{counted(found.tasks, 'task')}, {counted(found.attempts, 'attempt')} · now {', '.join(ends) or 'unknown'}"
     forward = sum(found.states.get(s, 0) for s in ("pending", "processing"))
     acts: list[tuple[str, int, str]] = []
+    most = len(found.ids)  # an act is about tasks that are named
     if becomes == "need":
-        acts = [("undo", error, "error"), ("resubmit", error, "error")]
+        acts = [("undo", min(error, most), "error"), ("resubmit", min(error, most), "error")]
     elif forward:
-        acts = [("cancel", forward, "pending,processing")]
+        acts = [("cancel", min(forward, most), "pending,processing")]
     elif undone:
-        acts = [("resubmit", undone, "undone")]
+        acts = [("resubmit", min(undone, most), "undone")]
     return Group(
         name=found.name,
         count=count,
@@ -161,7 +164,7 @@ async def group(reads: Reads, query: Mapping[str, str]) -> dict[str, Any]:
 
     Raises ``Denied`` if no failure of the latest tasks is of this group.
     """
-    kept, now = await oversight.groups(reads), await reads.now()
+    kept, now = await oversight.groups(reads, EVERY), await reads.now()
     found = next((each for each in kept.groups if each.name == query["name"]), None)
     if found is None:
         raise Denied(

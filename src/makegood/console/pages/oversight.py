@@ -21,9 +21,9 @@ REFUSED: Final = 100
 """Refusals of one bulk act on a page, at most."""
 
 
-async def groups(reads: Reads) -> ErrorGroups:
+async def groups(reads: Reads, most: int = GROUPS) -> ErrorGroups:
     """Return the groups of errors, the latest first."""
-    return await reads.shared("groups", lambda: reads.store.oversight.error_groups(GROUPS))
+    return await reads.shared(("groups", most), lambda: reads.store.oversight.error_groups(most))
 
 
 async def decisions(reads: Reads, limit: int = 20) -> Sequence[SupervisorDecision]:

@@ -46,7 +46,7 @@ def verdict(findings: Sequence[Finding]) -> PageVerdict:
     if shaky:
         title = f"It works, with {counted(len(shaky), 'warning')}"
         return PageVerdict("doubt", "doubt", title, f"{shaky[0].check}: {shaky[0].what}.")
-    return PageVerdict("ok", "done", "The store is well", "Somebody does what there is to do.")
+    return PageVerdict("ok", "done", "The store is well", "Every role that is needed runs.")
 
 
 async def looked(reads: Reads) -> list[Finding]:
@@ -102,7 +102,8 @@ async def examined(reads: Reads) -> list[Finding]:
     began = await reads.now()
     orphans = await reads.shared("orphans", lambda: reads.store.admin.orphans(ORPHANS))
     if orphans:
-        what = f"{len(orphans)}{' or more' if len(orphans) == ORPHANS else ''} tasks under way that nothing advances"
+        more = " or more" if len(orphans) == ORPHANS else ""
+        what = f"{counted(len(orphans), 'task')}{more} under way that nothing advances"
         return [*findings, Finding("orphans", "error", what, "`makegood doctor` names them")]
     took = lasted(await reads.now() - began)
     what = f"every task under way has a request, a timer or a live Scheduler (looked for {took})"
