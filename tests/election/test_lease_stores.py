@@ -158,6 +158,7 @@ def test_an_election_needs_the_ground_floor_only() -> None:
                 "base.clock",
                 "base.accepted_connections",
                 "base.durations",
+                "base.extras",
                 "errors",
                 "base.ids",
                 "base.lazy",
