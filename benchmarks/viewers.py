@@ -89,8 +89,13 @@ class Line:
         self._streams: tuple[asyncio.StreamReader, asyncio.StreamWriter] | None = None
 
     async def get(self, path: str) -> tuple[int, bytes]:
-        """Return status and body of a page."""
-        reader, length, status = await self.begin(path)
+        """Return status and body of a page; a server closes a connection that was idle, and browsers open another."""
+        try:
+            reader, length, status = await self.begin(path)
+        except (asyncio.IncompleteReadError, ConnectionError):
+            await self.close()
+            self._streams = None
+            reader, length, status = await self.begin(path)
         return status, await reader.readexactly(length)
 
     async def begin(self, path: str) -> tuple[asyncio.StreamReader, int, int]:
