@@ -11,13 +11,14 @@ from typing import Final
 Address = ipaddress.IPv4Address | ipaddress.IPv6Address
 Network = ipaddress.IPv4Network | ipaddress.IPv6Network
 
-# 224.0.0.0/4: multicast
-_V4: Final = """
-0.0.0.0/8 10.0.0.0/8 100.64.0.0/10 127.0.0.0/8 169.254.0.0/16 172.16.0.0/12 192.0.0.0/24 192.0.2.0/24 192.31.196.0/24
-192.52.193.0/24 192.88.99.0/24 192.168.0.0/16 192.175.48.0/24 198.18.0.0/15 198.51.100.0/24 203.0.113.0/24 224.0.0.0/4
-240.0.0.0/4
-"""
-_SPECIAL_V4: Final = tuple(map(ipaddress.IPv4Network, _V4.split()))
+_V4: Final = (
+    "0.0.0.0/8", "10.0.0.0/8", "100.64.0.0/10", "127.0.0.0/8", "169.254.0.0/16", "172.16.0.0/12", "192.0.0.0/24",
+    "192.0.2.0/24", "192.31.196.0/24", "192.52.193.0/24", "192.88.99.0/24", "192.168.0.0/16", "192.175.48.0/24",
+    "198.18.0.0/15", "198.51.100.0/24", "203.0.113.0/24",
+    "224.0.0.0/4",  # multicast
+    "240.0.0.0/4",
+)  # fmt: skip
+_SPECIAL_V4: Final = tuple(map(ipaddress.IPv4Network, _V4))
 _GIVEN_OUT: Final = ipaddress.IPv6Network("2000::/3")
 _V6: Final = (
     "2001::/23",  # protocol assignments: Teredo, ORCHID, benchmarking, ...

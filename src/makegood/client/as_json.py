@@ -129,9 +129,9 @@ def lease(view: LeaseView | None, name: str) -> Shape:
 
 def node(view: NodeView) -> Shape:
     """Return a process with its agents."""
-    age, agents = max(0.0, view.info.ttl - view.remaining), [_agent(info) for info in view.info.agents]
+    agents = [_agent(info) for info in view.info.agents]
     about, started = picked(view.info, "name roles host pid"), iso(view.started)
-    own = {"started": started, "heartbeat_age": round(age, 3), "remaining": round(view.remaining, 3)}
+    own = {"started": started, "heartbeat_age": round(view.silent, 3), "remaining": round(view.remaining, 3)}
     return {"id": view.id, **about, "state": view.state, **own, "held": view.info.held, "agents": agents}
 
 

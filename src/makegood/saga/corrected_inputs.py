@@ -161,8 +161,7 @@ def _inputs(work: DecisionBuilder, value: bytes) -> str:
     known = work.task.inputs
     if len(given) != len(known):
         return f"the task has {len(known)} inputs, not {len(given)}"
-    pairs = enumerate(zip(known, given, strict=True))
-    changed = {n for n, pair in pairs if len({_text(_decode(value)) for value in pair}) > 1}
+    changed = {n for n, (one, other) in enumerate(zip(known, given, strict=True)) if _differ(one, other)}
     if made is None:
         if changed and (refused := _unclear(work)):
             return refused
@@ -186,6 +185,10 @@ def _inputs(work: DecisionBuilder, value: bytes) -> str:
     result = {"was": ends[0][0], "now": ends[1][0]} if differs else None
     _apply(work, correction, returns, result)
     return ""
+
+
+def _differ(one: bytes, other: bytes) -> bool:
+    return _text(_decode(one)) != _text(_decode(other))
 
 
 def _text(value: Any) -> bytes:

@@ -115,6 +115,11 @@ class NodeView(msgspec.Struct, frozen=True):
             return "stopped"
         return "dead" if self.dead or self.remaining <= 0 else "alive"
 
+    @property
+    def silent(self) -> float:
+        """Seconds since its last heartbeat."""
+        return max(0.0, self.info.ttl - self.remaining)
+
 
 class Filter(msgspec.Struct, frozen=True):
     """Which tasks to find: all conditions must hold; empty ones are ignored."""

@@ -8,8 +8,9 @@ from makegood.errors import TransactionError
 from makegood.model.queue_message import QueueMessage
 from makegood.transactions.caller import Caller, Row, at_once
 
-_WORDS = "begin start commit end rollback abort savepoint release attach detach vacuum"
-_ENDING = frozenset(_WORDS.split())
+_ENDING = frozenset({
+    "begin", "start", "commit", "end", "rollback", "abort", "savepoint", "release", "attach", "detach", "vacuum",
+})  # fmt: skip
 
 
 class Transaction:

@@ -33,7 +33,7 @@ def agents(cli: Cli, /, *, everything: bool) -> None:
             (
                 view.id, view.info.name, " ".join(view.info.roles), view.info.pid, view.state,
                 view.info.held if "scheduler" in view.info.roles else None,
-                f"{shown(max(0.0, view.info.ttl - view.remaining))} ago",
+                f"{shown(view.silent)} ago",
             )
             for view in seen
         ],

@@ -74,7 +74,7 @@ def alerts(
         return asyncio.run(_test(cli, who, timeout))
     found = _look(cli, task_id, lambda client: client.alerts(task_id, ended=everything, limit=limit))
     rows = (
-        (
+        (  # the mark of a test alert only serves to find it again
             v.id, date_time(v.at), kind_of(v), ids.show(v.task) if v.task else None, "" if v.kind == "test" else v.step, state_of(v), v.text
         )
         for v in found

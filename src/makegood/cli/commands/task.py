@@ -326,12 +326,11 @@ def _silent(found: TaskDetail, views: Sequence[NodeView]) -> list[str]:
     for step in found.steps:
         if step.taken_by is not None:
             held.setdefault(step.taken_by, []).append(f"a call of {step.name}")
-    late = [view for view in views if view.id in held and view.remaining < view.info.ttl / 2]
     return [
         f"{view.info.name} has {' and '.join(held[view.id][:3])} in hand, and no heartbeat for "
-        f"{shown(view.info.ttl - view.remaining)}: {'a Supervisor hands it over' if view.state == 'dead' else 'it may be dead'}"
-        for view in late
-        if not view.stopped
+        f"{shown(view.silent)}: {'a Supervisor hands it over' if view.state == 'dead' else 'it may be dead'}"
+        for view in views
+        if view.id in held and not view.stopped and view.silent > view.info.ttl / 2
     ]
 
 

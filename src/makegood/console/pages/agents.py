@@ -59,12 +59,13 @@ def heartbeat(node: NodeView) -> tuple[str, str]:
 
     A page that showed the age of each heartbeat would change with each of them.
     """
-    silent = max(0.0, node.info.ttl - node.remaining)
     if node.state == "stopped":
         return "stopped", "gone"
     if node.state == "dead":
         return f"dead for {lasted(-min(0.0, node.remaining))}", "dead"
-    return ("alive", "") if silent <= node.info.ttl / 2 else (f"late: silent for {lasted(silent)}", "late")
+    if node.silent <= node.info.ttl / 2:
+        return "alive", ""
+    return f"late: silent for {lasted(node.silent)}", "late"
 
 
 def agent_rows(nodes: Sequence[NodeView], waiting: Mapping[str, tuple[int, float]]) -> list[AgentRow]:

@@ -20,7 +20,6 @@ PAGE: Final = 50
 """Commands on a page."""
 EXPORTED: Final = 10_000
 """Commands in a file, at most."""
-
 LONGEST: Final = 200
 """Characters of what is looked for, at most."""
 ASKED: Final = ("who", "kind", "task", "act")

@@ -11,7 +11,7 @@ from makegood.base.counts import counted
 from makegood.console.pages import oversight
 from makegood.console.pages.cluster import leading
 from makegood.console.pages.tasks import depth, rows_of, search
-from makegood.console.pages.wording import PageVerdict, lasted, share, tallied
+from makegood.console.pages.wording import PageVerdict, lasted, name_of, share, tallied
 from makegood.console.reads import Reads
 from makegood.errors import ConfigError, TaskNotFoundError
 from makegood.store.filters import text_of, wanted
@@ -146,32 +146,27 @@ async def detail(reads: Reads, query: Mapping[str, str]) -> dict[str, Any]:
     now = await reads.now()
     one = row(view, now)
     refusals = await oversight.bulk_refusals(reads, view.id)
+    # each command was decided before the act ended: a look from there finds those of an old act, too
     before = None if view.ended is None else view.ended + 60.0
     commands = await reads.shared(
         ("carried out", view.id),
         lambda: reads.store.admin.audit(CARRIED, before=before, kind=view.kind, act=view.id),
     )
-    carried = [each for each in commands if each.task and each.verdict != "refused"]
-    wanted_ids = tuple(sorted({refusal.task for refusal in refusals} | {each.task or 0 for each in carried}))
+    carried = {each.task: each for each in commands if each.task and each.verdict != "refused"}
+    wanted_ids = tuple(sorted({refusal.task for refusal in refusals} | carried.keys()))
     tasks = (await search(reads, Filter(ids=wanted_ids, limit=len(wanted_ids)))).tasks if wanted_ids else []
-    names = {task.id: task.key for task in tasks}
+    names = {task.id: name_of(task) for task in tasks}
     lease = await leading(reads)
     return {
         "act": one,
         "verb": LOOKS[view.kind][1],
         "refusals": [
-            (ids.show(r.task), names.get(r.task) or ids.show(r.task), r.outcome, r.at) for r in refusals
+            (ids.show(r.task), names.get(r.task, ids.show(r.task)), r.outcome, r.at) for r in refusals
         ],
         "more": max(0, one.refused - len(refusals)),
         "carried": [
-            (
-                ids.show(c.task or 0),
-                names.get(c.task or 0) or ids.show(c.task or 0),
-                c.verdict,
-                c.outcome,
-                c.at,
-            )
-            for c in carried
+            (ids.show(task), names.get(task, ids.show(task)), each.verdict, each.outcome, each.at)
+            for task, each in carried.items()
         ],
         "more_carried": max(0, one.applied + one.noop - len(carried)),
         "led": lease is not None and lease.remaining > 0,

@@ -22,10 +22,8 @@ SPANS: Final[Mapping[str, tuple[str, float]]] = {
 """Over what time groups are shown."""
 BARS: Final = 36
 """Bars of a group's drawing."""
-
-
-EVERY: Final = 1000
-"""Groups among which one is looked for that a page shows alone."""
+SHOWN: Final = 50
+"""Groups on the page of all, at most."""
 TASKS: Final = 50
 """Tasks on the page of one group."""
 
@@ -164,7 +162,7 @@ async def group(reads: Reads, query: Mapping[str, str]) -> dict[str, Any]:
 
     Raises ``Denied`` if no failure of the latest tasks is of this group.
     """
-    kept, now = await oversight.groups(reads, EVERY), await reads.now()
+    kept, now = await oversight.groups(reads), await reads.now()
     found = next((each for each in kept.groups if each.name == query["name"]), None)
     if found is None:
         raise Denied(
@@ -189,7 +187,7 @@ async def context(reads: Reads, query: Mapping[str, str]) -> dict[str, Any]:
     since = asked if asked in SPANS else "1h"
     text, now, span = query.get("q", "").strip(), await reads.now(), SPANS[since][1]
     kept = await oversight.groups(reads)
-    found = [group_of(group, now, span) for group in kept.groups if group.last >= now - span]
+    found = [group_of(group, now, span) for group in kept.groups[:SHOWN] if group.last >= now - span]
     if text:
         said = text.lower()
         found = [

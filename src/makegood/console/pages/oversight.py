@@ -13,17 +13,17 @@ from makegood.store.oversight_records import (
     SupervisorDecision,
 )
 
-GROUPS: Final = 50
-"""Groups of errors on a page, at most."""
+GROUPS: Final = 1000
+"""Groups of errors that are read, at most."""
 ACTS: Final = 50
 """Bulk acts on a page, at most."""
 REFUSED: Final = 100
 """Refusals of one bulk act on a page, at most."""
 
 
-async def groups(reads: Reads, most: int = GROUPS) -> ErrorGroups:
+async def groups(reads: Reads) -> ErrorGroups:
     """Return the groups of errors, the latest first."""
-    return await reads.shared(("groups", most), lambda: reads.store.oversight.error_groups(most))
+    return await reads.shared("groups", lambda: reads.store.oversight.error_groups(GROUPS))
 
 
 async def decisions(reads: Reads, limit: int = 20) -> Sequence[SupervisorDecision]:

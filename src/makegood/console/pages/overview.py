@@ -32,8 +32,6 @@ NEEDS: Final = 5
 """Things in need of somebody that are named, at most."""
 FEED: Final = 10
 """Entries of the feed."""
-CLOSE: Final = 2.0
-"""Seconds of a last minute that is too young to be drawn."""
 
 
 class Tile(msgspec.Struct, frozen=True):
@@ -90,7 +88,7 @@ def _nice(value: float) -> float:
 
 
 def _nice_time(seconds: float) -> float:
-    """Return the round time at or above a value whose half can be told in one unit.
+    """Return the round time at or above a value. Its half is round, too, for the middle of an axis.
 
     >>> _nice_time(3.2), _nice_time(70), _nice_time(150), _nice_time(5000)
     (5.0, 120.0, 240.0, 7200.0)
