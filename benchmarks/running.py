@@ -87,11 +87,15 @@ class Ground:
             server, database = self.server(), f"bench{self._number}"
             url = server.create_database(database)
             try:
+                if count:  # vacuuming by itself, the server would take numbers of transactions, too
+                    _set_autovacuum(server, "off")
                 if count and self._counts:
                     server.run(f"alter database {database} set {_STATEMENTS}.track = 'top'", "postgres")
                 pid = int((server.data / "postmaster.pid").read_text(encoding="ascii").split()[0])
                 return self._run(python, entry, replace(cell, store=url, server=pid), database)
             finally:
+                if count:
+                    _set_autovacuum(server, "on")
                 server.drop_database(database)
 
     def _cell(self, row: Row, entry: Entry, folder: str, *, count: bool) -> Cell:
@@ -180,6 +184,12 @@ class Ground:
                 "postgres",
             )
         return int(number or 0), int(statements or 0)
+
+
+def _set_autovacuum(server: PrivateServer, state: str) -> None:
+    """Turn vacuuming by itself on or off, at once."""
+    server.run(f"alter system set autovacuum = {state}", "postgres")
+    server.run("select pg_reload_conf()", "postgres")
 
 
 def _end(process: "subprocess.Popen[str]") -> None:

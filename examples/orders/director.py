@@ -28,14 +28,14 @@ SLOW: Final = 0.8
 """Seconds that a slow service takes: a little less than the agents wait."""
 SLOW_CHARGE: Final = 2.5
 """Seconds that a slow bank takes for a charge, for which its agent waits as long as it may."""
+NO_UNDO: Final = "no undo"
 FAULTS: Final[Mapping[str, str]] = {
     "well": "answers, as it should", "slow": f"waits {SLOW} s ({SLOW_CHARGE} s for a charge), then does it", "5xx": "answers 500, and did nothing",
     "hang": "never answers, and did nothing", "refuse": "says no, for business reasons",
-    "lie": "does it, and the caller's time runs out", "no undo": "answers 500 to every undo, and undid nothing",
+    "lie": "does it, and the caller's time runs out", NO_UNDO: "answers 500 to every undo, and undid nothing",
     "down": "nobody answers at all",
 }  # fmt: skip
 """What a dial can be set to, and what a service does then."""
-NO_UNDO: Final = "no undo"
 KINDS: Final = {
     "slow": "slow",
     "5xx": "fail",
@@ -185,7 +185,7 @@ class Director:
         """Set the services as the dials say, and ``places`` ("payments__refund") as an act wants them."""
         dials = {service: self._dial(fault) for service, fault in self.settings.dials.items()}
         dials |= {
-            place: self._dial("5xx") | {"fail": 1.0}
+            place: self._dial("well") | {"fail": 1.0}
             for place, operation in OPERATIONS.items()
             if operation.undoes and self.settings.dials[operation.service] == NO_UNDO
         }

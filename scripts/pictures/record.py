@@ -133,7 +133,8 @@ def trip() -> dict[str, Drawn]:
 def order() -> dict[str, Drawn]:
     """Record the tutorial: a process that is killed after a charge, and what becomes of it."""
     with desk("start/tutorial.md") as here:
-        killed = here.start("makegood run orders:shop")
+        # half of its life without a heartbeat is silence, which a busy machine would show
+        killed = here.start("env MAKEGOOD_DEAD_AFTER=12s makegood run orders:shop")
         task = here.said("""makegood task submit orders:place_order '{"id": "slow-1"}' --timeout 20s""")
         here.until("python services.py", "payments")
         killed.kill()

@@ -1,5 +1,6 @@
 """The show as visitors see it: real processes, every act played by its button, and the audit at the end."""
 
+import re
 import signal
 from pathlib import Path
 
@@ -43,6 +44,10 @@ def test_the_acts_are_played_on_sqlite_and_the_zeros_hold(tmp_path: Path) -> Non
         play(stage, 2, "was killed while it charged", "is processed, and its card was charged once")
         zeros(stage)
         play(stage, 3, r"led term \d+, and was killed", r"leads term [2-9]")
+        said = stage.until("live", r"Act 3\..*What a leader of term \d+ would write")
+        terms = re.search(r"leads term (\d+)\..*a leader of term (\d+) would write", said)
+        assert terms is not None
+        assert int(terms[1]) > int(terms[2])
         stage.until("wall", r"leads, term [2-9]")
         play(stage, 5, "its card was refused", "is undone, rung by rung")
         play(stage, 7, "All 1[0-9] processes are dead", "orders have ended whole")
