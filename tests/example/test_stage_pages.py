@@ -324,7 +324,7 @@ async def test_services_that_die_while_the_page_asks_them_are_no_error(
         monkeypatch.setattr(http.client.HTTPConnection, "getresponse", getresponse)
         for _ in range(2):
             assert (await here.ask("/fragments")).status == 200
-        assert answered == 1
+        assert answered
 
 
 async def test_looking_changes_nothing(tmp_path: Path) -> None:
