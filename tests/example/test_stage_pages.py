@@ -322,9 +322,10 @@ async def test_services_that_die_while_the_page_asks_them_are_no_error(
             return really(connection)
 
         monkeypatch.setattr(http.client.HTTPConnection, "getresponse", getresponse)
+        monkeypatch.setattr("examples.orders.stage_pages.LOOK_EVERY", 0.0)  # each look reads, on any machine
         for _ in range(2):
             assert (await here.ask("/fragments")).status == 200
-        assert answered
+        assert answered == 2
 
 
 async def test_looking_changes_nothing(tmp_path: Path) -> None:
