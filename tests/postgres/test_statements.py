@@ -36,6 +36,7 @@ from tests.conformance.builders import (
     steps,
     to_state,
 )
+from tests.conformance.postgres import KEEPS_ALIVE
 
 
 class Sent:
@@ -51,9 +52,10 @@ class Sent:
         return connection
 
     def since(self) -> list[str]:
-        """Return what was sent since the last call, without what makes a connection ready."""
+        """Return what was sent since the last call, without what makes a connection ready and, every few seconds, keeps it alive."""
         sent, self.statements = self.statements, []
-        return [s for s in sent if "set_config" not in s and "generation" not in s and "pg_control" not in s]
+        ready = [s for s in sent if "set_config" not in s and "generation" not in s and "pg_control" not in s]
+        return [s for s in ready if s != KEEPS_ALIVE]
 
 
 @asynccontextmanager
