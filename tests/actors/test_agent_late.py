@@ -58,7 +58,7 @@ async def test_a_plain_function_that_runs_past_its_complete_by_is_named_once_whi
     monkeypatch.setattr("makegood.model.attempt._PATIENCE", 0.01)
     channel, block = Waiting(), threading.Event()
     async with running(channel, lambda: block.wait(20)) as agents:
-        channel.waiting = [replace(request(1), within=0.02), replace(request(2), within=20.0)]
+        channel.waiting = [replace(request(1), within=0.25), replace(request(2), within=20.0)]
         channel.ring()
         await eventually(lambda: agents.infos()[0].overdue, "the first one overdue")
         assert (agents.infos()[0].used, agents.infos()[0].overdue) == (2, 1)
@@ -85,7 +85,7 @@ async def test_a_function_that_does_not_heed_its_cancellation_is_named_a_while_l
                 heard.set()
 
     async with running(channel, stubborn) as agents:
-        channel.waiting = [replace(request(1), within=0.02)]
+        channel.waiting = [replace(request(1), within=0.25)]
         channel.ring()
         await heard.wait()
         await eventually(lambda: agents.infos()[0].overdue, "it to be overdue")
@@ -102,7 +102,7 @@ async def test_a_function_that_returns_shortly_after_its_complete_by_is_not_name
     monkeypatch.setattr("makegood.model.attempt._PATIENCE", 3600.0)
     channel, block = Waiting(), threading.Event()
     async with running(channel, lambda: block.wait(20)) as agents:
-        channel.waiting = [replace(request(1), within=0.02)]
+        channel.waiting = [replace(request(1), within=0.25)]
         channel.ring()
         await eventually(lambda: [a.phase for a in agents.attempts.running] == ["halted"], "its complete-by")
         assert agents.infos()[0].overdue == 0
