@@ -31,6 +31,9 @@ BRISK = Options(
     late_after="50ms",
 )
 
+HEARD = replace(BRISK, late_after="500ms")
+"""The agents have half a second to excuse a silence before the Supervisor judges it: 50 ms are over before a busy machine lets them."""
+
 IN_ORDER = replace(BRISK, drain="60s")
 """A process that ends when its calls are answered, and its answers are in the store."""
 
@@ -82,13 +85,13 @@ def shop(service: Service, breaker: mg.Breaker, *, within: str = "20s", **terms:
 
 
 @asynccontextmanager
-async def processes(app: mg.App, world: World, agents: int) -> AsyncIterator[Node]:
+async def processes(app: mg.App, world: World, agents: int, options: Options = BRISK) -> AsyncIterator[Node]:
     """Run a Scheduler with a Supervisor, and so many processes with the agents; yields the first, which has a client."""
     async with AsyncExitStack() as stack:
         beside = ("agent",) if agents == 1 else ()
-        first = await running(stack, world, ("scheduler", "supervisor", *beside), app)
+        first = await running(stack, world, ("scheduler", "supervisor", *beside), app, options)
         for _ in range(agents if agents > 1 else 0):
-            await running(stack, world, ("agent",), app)
+            await running(stack, world, ("agent",), app, options)
         yield first
 
 
@@ -177,8 +180,8 @@ async def test_a_step_that_may_fail_but_once_is_not_undone_either(world: World, 
 async def test_silence_is_an_outage_too(world: World, agents: int) -> None:
     """Calls hang until their complete-by, each judged by the Supervisor: one failure for a step at most."""
     service = Service(down=True, silent=True)
-    app, buy = shop(service, mg.Breaker(failures=2, reset="5ms"), within="150ms")
-    async with processes(app, world, agents) as node:
+    app, buy = shop(service, mg.Breaker(failures=2, reset="5ms"), within="300ms")
+    async with processes(app, world, agents, HEARD) as node:
         made = await submit(node, buy, 2)
         await eventually(lambda: service.calls >= 12, "many attempts")
         for state, failed in await counted(made):
@@ -194,11 +197,11 @@ async def test_a_plain_function_that_hangs_is_an_outage_too(world: World) -> Non
     payments = app.agent("payments", concurrency=2, breaker=mg.Breaker(failures=1, reset="5ms"))
     down.set()
 
-    @payments.action(complete_within="50ms", retry=ONE_TRY, recover=SOON, undo=mg.NOTHING)
+    @payments.action(complete_within="300ms", retry=ONE_TRY, recover=SOON, undo=mg.NOTHING)
     def charge(order: str) -> str:
         calls[order] += 1
         if down.is_set():
-            threading.Event().wait(0.1)
+            threading.Event().wait(0.4)
             raise TimeoutError("payments does not answer")
         return order
 
@@ -206,7 +209,7 @@ async def test_a_plain_function_that_hangs_is_an_outage_too(world: World) -> Non
     def buy(order: str) -> str:
         return charge(order)
 
-    async with processes(app, world, 1) as node:
+    async with processes(app, world, 1, HEARD) as node:
         made = await submit(node, buy, 2)
         await eventually(lambda: calls.total() >= 14, "many attempts")
         for state, failed in await counted(made):
@@ -318,7 +321,7 @@ async def test_calls_that_a_restart_cuts_off_count_nothing_again(world: World) -
     """The service hangs, and the process does not wait for it: what it cut off is silent, which says nothing of the step."""
     service = Service(down=True, silent=True)
     app, buy = shop(service, mg.Breaker(failures=5, reset="5ms"), within="400ms")
-    async with processes(app, world, 0) as node:
+    async with processes(app, world, 0, HEARD) as node:
         (task,) = await submit(node, buy, 1)
         for _ in range(4):  # a closed circuit each, and the call is nobody's trial
             before = service.calls
