@@ -1,6 +1,7 @@
 """The quickstart does what it says: its program is taken from the page and run."""
 
 import json
+import os
 import re
 import shlex
 import subprocess
@@ -34,9 +35,9 @@ def test_agents_that_are_killed_in_the_middle_delay_a_trip(tmp_path: Path) -> No
     assert re.search(r"`import time`.*`time\.sleep\(8\)`", page)
     booking = "def book_flight(trip: Trip) -> str:\n"
     assert booking in program
-    slow = '    while not pathlib.Path("killed").exists():\n        time.sleep(0.1)\n'
-    text = "import pathlib\nimport time\n" + program.replace(booking, booking + slow)
+    text = program.replace(booking, booking + '    open("answer").close()\n')
     (tmp_path / "trip.py").write_text(text, encoding="utf-8")
+    os.mkfifo(tmp_path / "answer")  # whoever opens it waits for one who writes: nobody does
     migrate, scheduler, agent, supervisor = re.findall(
         r"^makegood (?:store|scheduler|agent|super).*$", page, re.MULTILINE
     )[:4]
@@ -63,7 +64,8 @@ def test_agents_that_are_killed_in_the_middle_delay_a_trip(tmp_path: Path) -> No
             assert time.monotonic() < until, said
         running[1].kill()  # the page kills by its name; another test's agents have it too
         running[1].wait()
-        (tmp_path / "killed").touch()
+        (tmp_path / "answer").unlink()
+        (tmp_path / "answer").touch()
         running[1] = started(agent)
         assert "processed" in run(f"makegood task watch {task} --timeout 1m")
         history = json.loads(run(f"makegood task show {task} --json"))

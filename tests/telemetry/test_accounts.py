@@ -148,7 +148,7 @@ async def test_a_refusal_and_an_undo_that_is_stuck(store: Store) -> None:
 
 async def passing(world: World, task: Any) -> None:
     """Let time pass until a task has ended."""
-    ended = asyncio.create_task(task.wait("10m"))
+    ended = asyncio.create_task(task.wait("60s"))
     while not (await asyncio.wait([ended], timeout=0.01))[0]:
         await world.elapse(1.0)
     await ended
