@@ -2,7 +2,7 @@
 
 import csv
 import io
-from typing import Any
+from typing import Any, get_args
 
 import msgspec
 import pytest
@@ -16,9 +16,16 @@ from makegood.console.pages.task import context as task_context
 from makegood.console.reads import Reads
 from makegood.console.visits import Context
 from makegood.election.views import TermView
+from makegood.model.messages import AlertKind
 from makegood.model.states import StepState
 from makegood.store.filters import text_of
-from makegood.store.oversight_records import BulkView, ErrorGroup, MinuteFigures
+from makegood.store.oversight_records import (
+    BulkKind,
+    BulkView,
+    ErrorGroup,
+    MinuteFigures,
+    SupervisorDecisionKind,
+)
 from makegood.store.protocol import Store
 from makegood.store.views import (
     AgentInfo,
@@ -122,6 +129,13 @@ def test_alerts_of_one_task_are_one_item_and_name_the_worst() -> None:
     assert [(item.ids, item.title, item.about, item.acts) for item in found] == [
         ("2,3", "Undo incomplete", "o-1", ("undo", "settle")), ("1", "No process takes requests", "", ()),
     ]  # fmt: skip
+
+
+def test_every_kind_has_words_of_its_own() -> None:
+    """A kind that is added must be titled: without it, its own name is shown."""
+    assert set(alerts.TITLES) == set(get_args(AlertKind))
+    assert set(overview.DECIDED) == set(get_args(SupervisorDecisionKind))
+    assert set(bulk.LOOKS) == set(get_args(BulkKind))
 
 
 def test_the_verdict_of_alerts_says_who_has_the_others() -> None:

@@ -3,14 +3,17 @@
 import re
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 from urllib.parse import urlencode
 
 import pytest
 
 from makegood.base import ids
 from makegood.console.app import create_app
+from makegood.model.messages import Act, Alert
 from makegood.store import open_store
 from makegood.store.oversight_records import SupervisorDecision
+from makegood.store.views import Filter
 from tests.browser.sample import HOSTILE, fill
 from tests.conformance.builders import draft
 from tests.console.asking import Browser
@@ -172,6 +175,23 @@ async def test_the_overview_tells_what_the_supervisor_decided(tmp_path: Path) ->
         assert f"Judged 2 attempts in doubt, of {named}" in text
         assert f"Turned 1 task to undo: {named}" in text
         assert f'Freed 40 tasks: <a href="/tasks/{ids.show(16)}">{ids.show(16)}</a>' in text
+
+
+async def test_a_kind_of_a_newer_version_is_shown_by_its_own_name(tmp_path: Path) -> None:
+    """An alert, a decision, and an act on many tasks: processes of two versions share a store during an upgrade."""
+    newer: Any = "late_boat"
+    async with a_console(tmp_path) as console:
+        store, ada = console.app.client.store, console.browser("ada")
+        await store.alerts.alert([Alert(newer, text="it has not come")])
+        await store.oversight.decided([SupervisorDecision(newer, 2, 17, epoch=3)])
+        bulk = await store.oversight.bulk(Act("b-1", "ann", "down"), newer, Filter())
+        pages = {
+            path: (await ada.get(path)).text
+            for path in ("/", "/tasks", "/alerts", "/bulk", f"/bulk/{bulk.id}")
+        }
+        assert all("Late boat" in pages[path] for path in ("/", "/alerts", f"/bulk/{bulk.id}"))
+        assert "1 needs somebody: late boat" in pages["/alerts"]
+        assert "Late boat, 2 tasks:" in pages["/"]
 
 
 async def test_a_leader_that_released_is_not_one_that_never_was(tmp_path: Path) -> None:

@@ -1,8 +1,11 @@
 """The page on the architecture names modules and objects that exist: it is where a newcomer looks first."""
 
 import ast
+import configparser
 import re
 from pathlib import Path
+
+from makegood.store.protocol import Store
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGE = (ROOT / "docs/internals/architecture.md").read_text(encoding="utf-8")
@@ -16,11 +19,19 @@ def test_every_path_on_the_page_is_there() -> None:
     assert not {path for path in named if not (PACKAGE / path).exists() and not (ROOT / path).exists()}
 
 
-def test_every_room_stands_on_a_floor_of_the_drawing() -> None:
-    """A room that is added must be drawn."""
-    drawing = PAGE.split("```")[1]
-    rooms = {path.parent.name for path in PACKAGE.glob("*/__init__.py")}
-    assert not {room for room in rooms if not re.search(rf"\b{room}\b", drawing)}
+def test_the_drawing_has_the_floors_of_the_layers() -> None:
+    """Each room is on its floor of ``.importlinter``, from the top down; the ground has number 0."""
+    drawn: list[set[str]] = []
+    for line in PAGE.split("```")[1].strip("\n").splitlines():
+        number, names = line[:6].strip(), line[6:].split("    ")[0].split()
+        if number:
+            drawn.append(set())
+            assert int(number) + len(drawn) == 15, line
+        drawn[-1] |= {name.strip("│") for name in names}
+    contracts = configparser.ConfigParser()
+    contracts.read(ROOT / ".importlinter", encoding="utf-8")
+    layers = contracts["importlinter:contract:floors"]["layers"].strip().splitlines()
+    assert drawn == [set(re.findall(r"\w+", layer)) for layer in layers]
 
 
 def test_the_parts_of_the_large_objects_are_classes() -> None:
@@ -34,3 +45,10 @@ def test_the_parts_of_the_large_objects_are_classes() -> None:
         if isinstance(node, ast.ClassDef)
     }
     assert not named - classes
+
+
+def test_the_slices_of_the_store_are_listed() -> None:
+    """By their names on the store; its identity is not one."""
+    row = next(line for line in PAGE.splitlines() if line.startswith("| `Store` |"))
+    slices = {name for name, one in vars(Store).items() if isinstance(one, property)} - {"identity"}
+    assert set(re.findall(r"`(\w+)`", row)) - {"Store"} == slices

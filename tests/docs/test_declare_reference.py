@@ -75,7 +75,8 @@ def test_the_options_and_their_defaults_are_those_of_the_code() -> None:
             for n, p in inspect.signature(type(made)).parameters.items()
             if n != "never"
         )
-        assert f"`mg.{type(made).__name__}({given})`" in PAGE
+        wanted = f"`mg.{type(made).__name__}({given})`"
+        assert wanted in PAGE, f"docs/reference/declare.md: write {wanted}"
 
 
 def test_every_attribute_of_a_call_is_listed() -> None:

@@ -8,6 +8,7 @@ import sys
 import pytest
 
 from makegood.base.clock import iso
+from makegood.cli.commands import task
 from makegood.cli.render import rich_output
 from makegood.cli.render.output import Output, aligned, date_time, masked, plain, recent, shown
 
@@ -113,7 +114,6 @@ def test_at_80_columns_a_list_of_tasks_has_no_sliver(monkeypatch: pytest.MonkeyP
     """One line per task: with every column in use the cause is cut with an ellipsis, ids and states stay whole."""
     terminal = on_terminal(monkeypatch)
     monkeypatch.setenv("COLUMNS", "80")
-    heads = ("id", "workflow", "state", "created", "took", "key", "unanswered", "cause")
     row = (
         "0akknnn0w6528",
         "orders.place_order",
@@ -124,7 +124,7 @@ def test_at_80_columns_a_list_of_tasks_has_no_sliver(monkeypatch: pytest.MonkeyP
         "3",
         "till said " * 9,
     )
-    Output(color="auto").table(heads, [row, row], empty="none")
+    Output(color="auto").table(task.HEADS, [row, row], empty="none")
     drawn = re.sub(r"\x1b\[[\d;]*m", "", terminal.getvalue()).splitlines()
     told = [line for line in drawn if "0akknnn0w6528" in line]
     assert len(told) == 2
@@ -133,7 +133,7 @@ def test_at_80_columns_a_list_of_tasks_has_no_sliver(monkeypatch: pytest.MonkeyP
     terminal.seek(0)
     terminal.truncate()
     bare = (*row[:5], "-", "-", row[7])
-    Output(color="auto").table(heads, [bare], empty="none")
+    Output(color="auto").table(task.HEADS, [bare], empty="none")
     drawn = re.sub(r"\x1b\[[\d;]*m", "", terminal.getvalue()).splitlines()
     assert "till said till said" in " ".join(drawn)
     assert max(len(line) for line in drawn) <= 80

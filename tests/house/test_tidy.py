@@ -21,7 +21,7 @@ CLOCKS = (
 )  # fmt: skip
 
 # The rooms whose objects are the engine's own: their attributes are counted.
-CORE = tuple(
+ENGINE = tuple(
     f"src/makegood/{room}/"
     for room in (
         "scheduler",
@@ -104,7 +104,9 @@ def test_no_file_is_too_long() -> None:
 def test_a_class_of_the_core_holds_little() -> None:
     """No class of the engine sets more than twelve attributes."""
     found = {
-        (path, name): what for path in under(*CORE) for name, what in tidy.too_many_attributes(trees()[path])
+        (path, name): what
+        for path in under(*ENGINE)
+        for name, what in tidy.too_many_attributes(trees()[path])
     }
     refuse((path, what) for (path, _), what in found.items())
 

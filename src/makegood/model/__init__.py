@@ -1,5 +1,5 @@
 """The records that every other room shares, and their states: tasks, steps, plans, requests, messages,
 decisions.
 
-Any room above ``base`` may import any module here. Records are frozen data; nothing here does I/O.
+Any room above ``payload`` may import any module here. Records are frozen data; nothing here does I/O.
 """

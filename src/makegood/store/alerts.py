@@ -101,12 +101,14 @@ _UNCLAIMED_POSTGRES = (
 _UNCLAIMED_SQLITE = _UNCLAIMED + "in (0, 1, 2, 3, 4, 5, 6, 7, 8, 9) and ready_seq < ({now} - $2) * 1000000"
 UNCLAIMED = Sql(_UNCLAIMED_POSTGRES, _UNCLAIMED_SQLITE)
 
+_KINDS_SQL = ", ".join(f"'{kind}'" for kind in rows.GONE)
+
 
 def _watched(waiting_sql: str) -> str:
     return f"""
 select * from (
     select standing, {{now}} - at as age, text from makegood.alert
-    where ended_at is null and standing is not null and kind in ('starved', 'no_scheduler', 'no_leader', 'circuit_open', 'outage')
+    where ended_at is null and standing is not null and kind in ({_KINDS_SQL})
     order by id limit $1
 ) a
 union all select '{rows.UNCLAIMED}', 0, ''

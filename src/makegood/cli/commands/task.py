@@ -7,7 +7,7 @@ import sys
 import typing
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import click
 import msgspec
@@ -222,6 +222,10 @@ def _converted(value: bytes, hint: Any, name: str) -> Any:
 # -- list, show, history -------------------------------------------------------------------------------------
 
 
+HEADS: Final = ("id", "workflow", "state", "created", "took", "key", "unanswered", "cause")
+"""The columns of ``makegood task list``."""
+
+
 @command("list")
 @filter_options
 @at_most(default=50)
@@ -251,10 +255,9 @@ def list_(cli: Cli, /, *, chosen: Filter | None, before: str | None, limit: int)
         )
         for view in found
     )  # fmt: skip
-    heads = ("id", "workflow", "state", "created", "took", "key", "unanswered", "cause")
     some = chosen is not None or before is not None
     empty = "no task matches" if some else "no tasks yet: `makegood task submit` makes one"
-    cli.out.listed(map(as_json.task, found), heads, rows, empty=empty, folds=False)
+    cli.out.listed(map(as_json.task, found), HEADS, rows, empty=empty, folds=False)
 
 
 @command()

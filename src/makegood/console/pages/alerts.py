@@ -8,7 +8,7 @@ import msgspec
 from makegood.base import ids
 from makegood.base.counts import counted
 from makegood.console.pages.tasks import search
-from makegood.console.pages.wording import PageVerdict, listed, name_of
+from makegood.console.pages.wording import PageVerdict, listed, name_of, titled
 from makegood.console.reads import Reads
 from makegood.store.views import AlertView, Filter, TaskView
 
@@ -35,7 +35,7 @@ TITLES: Final[Mapping[str, tuple[str, str]]] = {
     "generation": ("New generation", "db"),
     "test": ("Test", "bell"),
 }
-"""The title and the icon of each kind of alert."""
+"""The title and the icon of each kind of alert that this version knows."""
 BY_THEMSELVES: Final = frozenset({"circuit_open", "late_undo"})
 """Kinds that end without anybody's help."""
 _FIRST = ("undo_incomplete", "held", "poison", "guilty")
@@ -74,10 +74,14 @@ def items(alerts: Sequence[AlertView], tasks: Mapping[int, TaskView]) -> list[It
     return [_item(of_one, tasks.get(of_one[0].task or 0)) for of_one in joined.values()]
 
 
+def _look(kind: str) -> tuple[str, str]:
+    return TITLES.get(kind) or (titled(kind), "bell")
+
+
 def _item(alerts: Sequence[AlertView], task: TaskView | None) -> Item:
     order = sorted(alerts, key=lambda alert: (alert.kind not in _FIRST, -alert.id))
     first = order[0]
-    title, icon = TITLES[first.kind]
+    title, icon = _look(first.kind)
     name = "" if first.task is None else ids.show(first.task) if task is None else name_of(task)
     if first.task is None and first.step:
         title = f"{title}: {first.step}"
@@ -129,7 +133,7 @@ def verdict(need: Sequence[Item], acked: Sequence[Item], alone: Sequence[Item]) 
         more.append(f"{counted(len(alone), 'alert')} {'ends' if len(alone) == 1 else 'end'} without help.")
     if not need:
         return PageVerdict("ok", "done", "Nothing needs you", " ".join(more) or "No alert is open.")
-    kinds = [TITLES[item.kinds[0]][0].lower() for item in need]
+    kinds = [_look(item.kinds[0])[0].lower() for item in need]
     named = [f"{kind}{f' ({n})' if (n := kinds.count(kind)) > 1 else ''}" for kind in dict.fromkeys(kinds)]
     title = f"{len(need)} need{'s' if len(need) == 1 else ''} somebody: {listed(named)}"
     return PageVerdict("need", "error", title, " ".join(more))

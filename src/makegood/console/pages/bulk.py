@@ -11,7 +11,7 @@ from makegood.base.counts import counted
 from makegood.console.pages import oversight
 from makegood.console.pages.cluster import leading
 from makegood.console.pages.tasks import depth, rows_of, search
-from makegood.console.pages.wording import PageVerdict, lasted, name_of, share, tallied
+from makegood.console.pages.wording import PageVerdict, lasted, name_of, share, tallied, titled
 from makegood.console.reads import Reads
 from makegood.errors import ConfigError, TaskNotFoundError
 from makegood.store.filters import text_of, wanted
@@ -69,16 +69,20 @@ class BulkRow(msgspec.Struct, frozen=True):
     stoppable: bool
 
 
+def _look(kind: str) -> tuple[str, str]:
+    return LOOKS[kind][:2] if kind in LOOKS else ("bulk", titled(kind))
+
+
 def row(view: BulkView, now: float) -> BulkRow:
     """Return an act as pages show it."""
-    icon, _, _ = LOOKS[view.kind]
+    icon, _ = _look(view.kind)
     state_icon, tone, state = STATES[view.state]
     total = max(view.counted, view.sent, 1)
     took = (view.ended or now) - view.at
     running = view.state in ("running", "stopping")
     left = max(0, view.counted - view.sent) if running else 0
     pace = view.rate or (view.sent / took if took > 0 else 0.0)
-    tone_done = {"undo": "undo", "cancel": "undo", "resubmit": "ok"}[view.kind]
+    tone_done = "undo" if view.kind in ("undo", "cancel") else "ok"
     counts = ((tone_done, view.applied), ("run", view.waiting), ("idle", view.noop), ("fail", view.refused))
     return BulkRow(
         id=view.id,
@@ -159,7 +163,7 @@ async def detail(reads: Reads, query: Mapping[str, str]) -> dict[str, Any]:
     lease = await leading(reads)
     return {
         "act": one,
-        "verb": LOOKS[view.kind][1],
+        "verb": _look(view.kind)[1],
         "refusals": [
             (ids.show(r.task), names.get(r.task, ids.show(r.task)), r.outcome, r.at) for r in refusals
         ],

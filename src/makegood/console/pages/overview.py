@@ -14,7 +14,7 @@ from makegood.console.pages.agents import AgentRow, agent_rows, waiting
 from makegood.console.pages.alerts import Item, open_items
 from makegood.console.pages.cluster import heals, leading, lease_of
 from makegood.console.pages.tasks import lately, unended
-from makegood.console.pages.wording import PageVerdict, capped, lasted, listed
+from makegood.console.pages.wording import PageVerdict, capped, lasted, listed, titled
 from makegood.console.reads import Reads
 from makegood.election.views import TermView, with_gaps
 from makegood.store.oversight_records import (
@@ -173,7 +173,8 @@ DECIDED: Final[Mapping[SupervisorDecisionKind, tuple[str, str, str, str]]] = {
 
 def decided(decision: SupervisorDecision) -> FeedEntry:
     """Return what the leading Supervisor did, in words."""
-    icon, what, unit, why = DECIDED[decision.kind]
+    known = DECIDED.get(decision.kind)
+    icon, what, unit, why = known or ("cluster", f"{titled(decision.kind)}, {{}}:", "task", "")
     return FeedEntry(
         icon, "idle", what.format(counted(decision.tasks, unit)), why, decision.at, decision.task
     )

@@ -58,6 +58,16 @@ def listed(words: Sequence[str], most: int = 3) -> str:
     return " and ".join(filter(None, (", ".join(words[:-1]), *words[-1:])))
 
 
+def titled(kind: str) -> str:
+    """Return as a title a kind that this version does not know: during an upgrade, processes of two versions
+    share a store.
+
+    >>> titled("late_boat")
+    'Late boat'
+    """
+    return kind.replace("_", " ").capitalize()
+
+
 def name_of(task: TaskView) -> str:
     """Return what people call a task: its key, or else its id."""
     return task.key or ids.show(task.id)
