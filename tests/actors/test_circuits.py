@@ -133,7 +133,7 @@ async def test_what_could_not_be_told_is_told_later(store: Store, monkeypatch: p
 
 
 async def test_an_answer_to_one_process_ends_the_alert_though_the_other_is_not_called(store: Store) -> None:
-    """The other's circuit is half-open, and waits for a canary that does not come: it learns from the store that it may be released."""
+    """The other's circuit is half-open, and waits for a trial call that does not come: it learns from the store that it may be released."""
     first, second = await Process(store).start(), await Process(store).start()
     await first.open()
     await second.open()

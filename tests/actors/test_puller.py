@@ -81,5 +81,5 @@ async def test_a_request_of_no_agent_here_is_named_and_the_others_run(
         await eventually(lambda: channel.answered == [2], "the answer")
         await eventually(lambda: agents.slots[BANK].free == 2, "all slots to be free")
     assert [r.getMessage() for r in caplog.records if r.levelno == logging.ERROR] == [
-        "1 requests are not for the agent under which they lay"
+        "1 requests were stored under another agent's name"
     ]

@@ -233,7 +233,7 @@ async def test_what_no_queue_can_take_is_set_aside_with_an_alert_and_goes_on_whe
     assert await source.keys() == [one[0] for one in bad]
     alerts = {alert.step.rpartition("/")[2]: alert for alert in await store.alerts.views()}
     assert {alert.kind for alert in alerts.values()} == {"dead_letter"}
-    assert "is no JSON" in alerts["json"].text
+    assert "is not JSON" in alerts["json"].text
     assert "nested too deeply" in alerts["deep"].text
     assert "secret" not in alerts["json"].text
     await source.run("update makegood_outbox set payload = '2', error = null where key = 'json'")
@@ -243,7 +243,7 @@ async def test_what_no_queue_can_take_is_set_aside_with_an_alert_and_goes_on_whe
     assert {alert.id for alert in await store.alerts.views(ended=False)} == {
         alert.id for key, alert in alerts.items() if key not in ("json", "queue")
     }
-    assert {a.ended_why for a in await store.alerts.views(ended=True)} == {"mended, and carried"}
+    assert {a.ended_why for a in await store.alerts.views(ended=True)} == {"fixed, and sent to its queue"}
 
 
 async def test_a_full_queue_holds_up_its_own_entries_only(

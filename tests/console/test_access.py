@@ -2,6 +2,7 @@
 
 import logging
 from pathlib import Path
+from urllib.parse import urlencode
 
 import pytest
 
@@ -127,12 +128,14 @@ async def test_failures_look_alike_and_are_limited(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "after", ["//evil.example", "https://evil.example", "/\\evil.example", "javascript:alert(1)", "/a\nb"]
+    "after",
+    ["//evil.example", "https://evil.example", "/\\evil.example", "javascript:alert(1)", "/a\nb", "//[x"],
 )
 async def test_a_login_leads_to_the_console_only(after: str, tmp_path: Path) -> None:
     """Whatever address somebody put into the link."""
     ann = users.User("ann", "operator", users.hashed(PASSWORD))
     async with a_console(tmp_path, users={"ann": ann}) as console:
+        assert (await console.browser().get(f"/login?{urlencode({'next': after})}")).status == 200
         got = await console.browser().post("/login", {"user": "ann", "password": PASSWORD, "next": after})
         assert got.headers["location"] == "/"
 

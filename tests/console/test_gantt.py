@@ -3,7 +3,7 @@
 import random
 from itertools import pairwise
 
-from makegood.console.gantt import BREAK, FUTURE, MOST_BREAKS, Bar, axis, chart, length, ticks
+from makegood.console.gantt import BREAK, FUTURE, MOST_BREAKS, Bar, axis, chart, duration_text, ticks
 
 
 def bar(start: float, end: float, look: str = "ok", **more: float) -> Bar:
@@ -60,7 +60,12 @@ def test_one_moment_is_an_axis_too() -> None:
 
 def test_lengths_are_as_exact_as_their_steps() -> None:
     """Neither more digits nor fewer."""
-    assert [length(9.65, 0.05), length(0.03, 0.005), length(5400, 600), length(90000)] == [
+    assert [
+        duration_text(9.65, 0.05),
+        duration_text(0.03, 0.005),
+        duration_text(5400, 600),
+        duration_text(90000),
+    ] == [
         "9.65 s",
         "30 ms",
         "1.5 h",

@@ -145,7 +145,7 @@ def test_the_verdict_of_alerts_says_who_has_the_others() -> None:
     acked = of(alert(2, "held", 1, acked=NOW, acked_by="bob"))
     said = alerts.verdict(of(alert(1, "undo_incomplete", 5)), acked, of(alert(3, "circuit_open")))
     assert (said.tone, said.title) == ("need", "1 needs somebody: undo incomplete")
-    assert said.more == "bob has 1. 1 alert ends without help."
+    assert said.more == "bob has acknowledged 1. 1 alert ends without help."
     assert alerts.verdict([], [], []).title == "Nothing needs you"
     assert acked[0].tone == "idle"
 

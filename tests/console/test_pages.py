@@ -194,6 +194,17 @@ async def test_a_kind_of_a_newer_version_is_shown_by_its_own_name(tmp_path: Path
         assert "Late boat, 2 tasks:" in pages["/"]
 
 
+async def test_many_open_alerts_hide_no_ended_one(tmp_path: Path) -> None:
+    """The page of alerts lists the ended ones, and the overview the latest of both."""
+    async with a_console(tmp_path) as console:
+        store, ada = console.app.client.store, console.browser("ada")
+        await store.alerts.alert([Alert("starved", step=f"shop/a-{n}", text=f"open {n}") for n in range(210)])
+        await store.alerts.alert([Alert("no_leader", text="nobody leads")])
+        await store.alerts.ease([Alert("no_leader")], "a supervisor leads again")
+        assert "a supervisor leads again" in (await ada.get("/alerts")).text
+        assert "a supervisor leads again" in (await ada.get("/")).text
+
+
 async def test_a_leader_that_released_is_not_one_that_never_was(tmp_path: Path) -> None:
     """The card of the leader and the table of past terms agree."""
     async with a_console(tmp_path) as console:

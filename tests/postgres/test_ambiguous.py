@@ -232,7 +232,7 @@ async def test_closing_a_store_in_doubt_ends_and_does_not_lie(behind: PostgresSt
     proxy.cut()
     async with asyncio.timeout(60):
         await behind.close()
-        with pytest.raises(StoreError, match="before it could be learnt") as caught:
+        with pytest.raises(StoreError, match="before makegood could find out") as caught:
             await going
     assert not isinstance(caught.value, StoreUnavailableError)
 

@@ -246,7 +246,7 @@ async def test_order(world):
 """
     found = run(folder, text)
     found.assert_outcomes(failed=1)
-    found.stdout.fnmatch_lines(["*does not take the same way twice*random.Random(world.seed)*"])
+    found.stdout.fnmatch_lines(["*does not run the same way twice*random.Random(world.seed)*"])
 
 
 def test_what_cannot_be_meant_in_a_world_is_refused_with_what_to_write(folder: pytest.Pytester) -> None:

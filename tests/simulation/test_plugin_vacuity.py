@@ -159,7 +159,7 @@ def test_a_world_that_holds_when_it_is_played_again_is_told_to_be_chance() -> No
             await world.run_to_rest()
             assert len(worlds) != 5
 
-        with pytest.raises(UnprovedError, match="PLAYED AGAIN IT HELD"):
+        with pytest.raises(UnprovedError, match="THE REPLAY PASSED"):
             decorator(test_order)()
         assert len(worlds) == 6
 

@@ -1,4 +1,4 @@
-"""The circuit breaker's rules: when it opens, its one canary, the gradual release, and what does not count."""
+"""The circuit breaker's rules: when it opens, its one trial call, the gradual release, and what does not count."""
 
 import random
 

@@ -244,7 +244,7 @@ def refund_all(order: Order) -> None: ...
 
 @pytest.mark.parametrize("concurrency", [0, -1, "3", True, 1.5])
 def test_an_agent_has_a_whole_number_of_slots(concurrency: Any) -> None:
-    with pytest.raises(DefinitionError, match="whole number from 1"):
+    with pytest.raises(DefinitionError, match="whole number, at least 1"):
         Agent("payments", Shared("shop"), concurrency=concurrency)
 
 

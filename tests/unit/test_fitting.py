@@ -155,9 +155,9 @@ def test_two_undos_and_two_probes_are_refused() -> None:
     action = declared()
     action.undo(refund)
     action.probe(find)
-    with pytest.raises(DuplicateNameError, match="has an undo already"):
+    with pytest.raises(DuplicateNameError, match="already has an undo"):
         action.undo(refund)
-    with pytest.raises(DuplicateNameError, match="has a probe already"):
+    with pytest.raises(DuplicateNameError, match="already has a probe"):
         action.probe(find)
 
 
@@ -395,7 +395,7 @@ def test_the_result_is_decoded_to_what_the_action_returns() -> None:
 
 @pytest.mark.parametrize("doing", ["undo", "probe"])
 def test_what_the_code_declares_no_more_is_an_operators_matter(doing: str) -> None:
-    with pytest.raises(PayloadError, match=rf"declares no {doing} any more: declare it again"):
+    with pytest.raises(PayloadError, match=rf"no longer declares its {doing}: declare it again"):
         declared()._prepared(request(doing))
 
 

@@ -4,10 +4,10 @@ The processes themselves raise and end the alert. Each first publishes the state
 last one to hear an answer sees that it is the last. If a process died with an open circuit, the Supervisor
 ends its alert.
 
-A circuit that is half-open waits for a call, its canary, and there may be none for days. Meanwhile its
-process checks now and then whether the service has answered another process since, and takes that for its
-canary's answer. When nothing waits for the service, the alert ends after a while: nobody knows whether the
-service answers, and nobody needs it. A failed canary raises the alert again.
+A circuit that is half-open waits for a trial call, and there may be none for days. Meanwhile its
+process checks now and then whether the service has answered another process since, and takes that for the
+answer to its trial call. When nothing waits for the service, the alert ends after a while: nobody knows
+whether the service answers, and nobody needs it. A failed trial call raises the alert again.
 """
 
 import asyncio
@@ -131,7 +131,7 @@ class Circuits(Actor):
         if agents:
             await self._store.alerts.ease([Alert("circuit_open", step=address) for address in agents], why)
 
-    # -- what waits for a canary -----------------------------------------------------------------------------
+    # -- what waits for a trial call -------------------------------------------------------------------------
 
     async def look(self) -> None:
         """Find the services that have answered other processes since, and those that nothing waits for."""

@@ -144,16 +144,14 @@ class Puller:
             self._timer = asyncio.get_running_loop().call_later(min(waits), self._intake.wake.set)
 
     def _ours(self, taken: Sequence[Request]) -> Sequence[Request]:
-        """Return the requests for agents of this process. Others, made by SQL, are never answered."""
+        """Return the requests for agents of this process. Others, written by SQL, are never answered."""
         ours = [request for request in taken if address(request.app, request.agent) in self._slots]
         if len(ours) < len(taken):
-            log.error("%d requests are not for the agent under which they lay", len(taken) - len(ours))
+            log.error("%d requests were stored under another agent's name", len(taken) - len(ours))
         return ours
 
     async def _kept(self, node: int, taken: Sequence[Request]) -> Sequence[Request]:
-        """Release the requests that must not begin any more: this process drains by now, or a circuit has
-        opened.
-        """
+        """Return the requests that may begin; release those that a drain or an open circuit now forbids."""
         kept: list[Request] = []
         given: list[tuple[int, int, int]] = []
         for request in taken:

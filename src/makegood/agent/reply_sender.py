@@ -73,7 +73,7 @@ class ReplySender:
         """Return how long to rest after the store raised an unexpected exception.
 
         The first reply of a batch is then sent alone. A reply that was alone is dropped: its step is in doubt
-        once its complete-by has passed.
+        once its deadline has passed.
         """
         rest = await self._setbacks.met(defect)
         if self._one_by_one:

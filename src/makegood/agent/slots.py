@@ -36,7 +36,7 @@ class Slots:
     running: int = 0
     """Calls under way."""
     overdue: int = 0
-    """Calls under way that were logged as running long after their complete-by."""
+    """Calls under way that were logged as running long after their deadline."""
     calls: int = 0
     """Calls that have ended."""
     failed: int = 0
@@ -58,7 +58,7 @@ class Slots:
     def lendable(self) -> int:
         """The slots that a Scheduler of this process may fill by itself.
 
-        None while requests wait in the store, while the circuit is not closed, or when a rate limit applies
+        0 while requests wait in the store, while the circuit is not closed, or when a rate limit applies
         over all processes.
         """
         if self.backlog or self.rung or self.rate is not None:
@@ -74,7 +74,7 @@ class Slots:
         return Offer(self.address, tuple(self.actions), free, self.rate, self.spent, trial)
 
     def waits(self, now: float) -> float:
-        """Return in how many seconds more may be taken although no call ends; 0: only when one does."""
+        """Return in how many seconds more may be taken although no call ends; 0: none until one ends."""
         if self.free < 1:
             return 0.0
         shut = 0.0 if self.circuit is None else self.circuit.remaining(now)

@@ -170,7 +170,7 @@ def _run(answers: _Answers, future: "asyncio.Future[Any]", call: Callable[[], An
     try:
         result = call()
     except (StopIteration, GeneratorExit, KeyboardInterrupt) as raised:
-        # # A future refuses StopIteration; the others, raised in the waiting task, would end that task or the
+        # A future refuses StopIteration; the others, raised in the waiting task, would end that task or the
         # process.
         failed = RuntimeError(f"the function raised {type(raised).__name__}")
         failed.__cause__ = raised

@@ -55,7 +55,7 @@ class RequestedAct:
     """The act is a resubmission with other inputs."""
 
     def __post_init__(self) -> None:
-        """Refuse what cannot be meant."""
+        """Raise ``UsageError`` for options that contradict each other."""
         if self.task_ids and self.chosen is not None:
             raise click.UsageError("name tasks by ID, or choose them with a filter, not both")
         if not self.task_ids and self.chosen is None:
@@ -103,7 +103,7 @@ def show(cli: Cli, bulk: RequestedAct, count: int, sample: Sequence[TaskView]) -
 
 
 async def carry_out(cli: Cli, bulk: RequestedAct, count: int) -> int:
-    """Do it, with a line for each task; returns the exit code."""
+    """Carry out the act, with a line for each task; returns the exit code."""
     shown: list[dict[str, Any]] = []
     progress = _Progress(cli, count)
     async with connect(cli) as client:
@@ -127,9 +127,7 @@ async def carry_out(cli: Cli, bulk: RequestedAct, count: int) -> int:
                 if not cli.json:
                     cli.out.text(f"{line(shown[n])}{why}")
             if any(one["code"] == exits.IN_ERROR for one in shown):
-                cli.note(
-                    "makegood: some are in error: `makegood task show ID` says what can be done about one"
-                )
+                cli.note("makegood: some tasks are in error: `makegood task show ID` shows what you can do")
     cli.out.result(shown)
     progress.end(done)
     return exits.of_many(one["code"] for one in shown)

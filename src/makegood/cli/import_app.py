@@ -63,7 +63,7 @@ def _known(module: ModuleType, kind: type, name: str) -> str:
 
 
 def _meant(module: ModuleType, attribute: str) -> str:
-    """Return which module of a package has ``attribute``, or has that name.
+    """Return a hint: the module of a package that has ``attribute``, or that name; "" without one.
 
     The modules are read, not imported: one may be a program.
     """
@@ -100,8 +100,8 @@ def _module(name: str) -> ModuleType:
     except ModuleNotFoundError as missing:
         if missing.name is not None and (name == missing.name or name.startswith(f"{missing.name}.")):
             raise click.BadParameter(
-                f"there is no module {missing.name!r} in {here} nor among what is installed; run makegood in the folder "
-                f"that holds it, or set PYTHONPATH"
+                f"there is no module {missing.name!r} in {here} or among the installed packages; run makegood in the folder "
+                f"that contains it, or set PYTHONPATH"
             ) from missing
         raise click.BadParameter(f"{name} cannot be imported: {missing}{_at(missing)}") from missing
     except MakegoodError as wrong:
@@ -128,7 +128,7 @@ def _at(error: BaseException) -> str:
     "" where only Python's import would be named: no line of the module has run.
     """
     place = place_of(error)
-    return "" if place.startswith(str(import_module.__code__.co_filename)) else f" ({place})"
+    return "" if place.startswith(import_module.__code__.co_filename) else f" ({place})"
 
 
 @contextmanager

@@ -142,8 +142,8 @@ class _Reader:
         ends = state in ("pending", "processed", "undone", "error")
         if held is not None and held.end is None and (ends or why == "claimed"):
             held.end = event.at
-        if state in ("processing", "undoing") and (why == "claimed" or held is None or held.end is not None):
-            if held is not None and held.end is not None and event.at > held.end and before == "pending":
+        if state in ("processing", "undoing") and (held is None or held.end is not None):
+            if held is not None and held.end is not None and held.end < event.at and before == "pending":
                 made.holdings.append(
                     Holding(node=None, start=held.end, end=event.at, epoch=0, submission=self._submission)
                 )
@@ -169,7 +169,8 @@ class _Reader:
                 self.made.forward[step.name] = self._forward(step, before)
             self._open[idx] = self._add(step, "undo", event.at)
         elif state == "waiting" and why.startswith("round "):
-            self._rounds[idx] = int(why.removeprefix("round ")) if why[6:].isdigit() else step.round
+            number = why.removeprefix("round ")
+            self._rounds[idx] = int(number) if number.isdigit() else step.round
             self.made.forward.pop(step.name, None)
         elif state in ("done", "kept") and before in ("in_doubt", "failed", "done"):
             self.made.forward[step.name] = self._forward(step, before if state == "kept" else "done", why)

@@ -13,7 +13,7 @@ MOST_BREAKS: Final = 5
 LEAST_WHOLE: Final = 2
 """Stretches that are not broken, at least: the axis must have something to say."""
 FUTURE: Final = 14.0
-"""Percent of the axis behind now, where what is planned appears, to no scale."""
+"""Percent of the axis after now, where what is planned appears, to no scale."""
 THINNEST: Final = 0.35
 """Percent of the axis that a bar takes at least."""
 NO_CALLS: Final = ("held", "nobody", "plan")
@@ -76,7 +76,7 @@ class DrawnBar:
 
     @property
     def begin(self) -> float:
-        """Return where the call begins, behind its wait in the queue."""
+        """Return where the call begins, after its wait in the queue."""
         return self.x if self.taken is None else self.taken
 
     @property
@@ -94,7 +94,7 @@ class TimeChart:
     ticks: list[tuple[float, str]]
     breaks: list[tuple[float, float, str]]
     cuts: list[tuple[float, int]]
-    """(percent, row): a bar that goes on through a break is cut there."""
+    """(percent, row): a bar that continues through a break is cut there."""
     now: float | None = None
     turn: float | None = None
     planned: bool = False
@@ -161,11 +161,10 @@ def ticks(scale: Axis, origin: float) -> list[tuple[float, str]]:
             at = scale.at(origin + k * step)
             free = all(not p - 3 < at < q + 4 for p, q, _ in scale.breaks)
             before = made[-1][0] if made else -APART
-            room = (
-                APART if before < 2 else APART * 0.6
-            )  # the first label begins at the edge, the others are centred
+            # The first label begins at the edge; the others are centred, and need less room.
+            room = APART if before < 2 else APART * 0.6
             if free and at < 97.5 and at - before >= room:
-                made.append((at, length(k * step, step)))
+                made.append((at, duration_text(k * step, step)))
             k += 1
     return made
 
@@ -183,10 +182,10 @@ def _spans(scale: Axis) -> list[tuple[float, float, float, float]]:
     return made
 
 
-def length(value: float, step: float = 0.0) -> str:
+def duration_text(value: float, step: float = 0.0) -> str:
     """Return words for seconds, as exact as the ``step`` between two of them asks for.
 
-    >>> length(0), length(0.25), length(3.0), length(90, 30), length(7200)
+    >>> duration_text(0), duration_text(0.25), duration_text(3.0), duration_text(90, 30), duration_text(7200)
     ('0', '250 ms', '3 s', '1.5 min', '2 h')
     """
     if value == 0:
@@ -233,7 +232,7 @@ def chart(
         bars=drawn,
         ticks=[tick for tick in ticks(scale, origin) if all(abs(tick[0] - place) > 4.5 for place in places)],
         breaks=[
-            (p, q, "" if any(abs((p + q) / 2 - place) < 5 for place in places) else length(seconds))
+            (p, q, "" if any(abs((p + q) / 2 - place) < 5 for place in places) else duration_text(seconds))
             for p, q, seconds in scale.breaks
         ],
         cuts=cuts,

@@ -2,7 +2,6 @@
 
 import math
 from typing import Final
-from urllib.parse import urlsplit
 
 from starlette.responses import HTMLResponse, RedirectResponse, Response
 
@@ -11,7 +10,7 @@ from makegood.console.render import Renderer, Shell, theme_of
 from makegood.console.sessions import COOKIE, LASTS
 from makegood.console.visits import Denied, Visit
 
-_REFUSED: Final = "Name or password are not right."
+_REFUSED: Final = "The name or the password is wrong."
 
 
 class LoginPages:
@@ -23,12 +22,12 @@ class LoginPages:
 
     async def show(self, visit: Visit) -> Response:
         """Answer with the login form."""
-        self._only_here()
+        self._require_login_page()
         return self._form(visit, visit.query.get("next", ""))
 
     async def enter(self, visit: Visit) -> Response:
         """Log a user in. An unknown name and a wrong password get the same answer, after the same time."""
-        self._only_here()
+        self._require_login_page()
         given = visit.field("user"), visit.form.get("password", ""), visit.origin.address
         try:
             user = await self._access.proved(*given)
@@ -53,9 +52,9 @@ class LoginPages:
         response.delete_cookie(COOKIE, **visit.origin.cookie)
         return response
 
-    def _only_here(self) -> None:
+    def _require_login_page(self) -> None:
         if not self._access.has_login:
-            raise Denied(404, "Not found", "Nobody logs in here.")
+            raise Denied(404, "Not found", "This console has no login page of its own.")
 
     def _form(self, visit: Visit, after: str, said: str = "", status: int = 200, retry: int = 0) -> Response:
         shell = Shell(base=visit.origin.base, theme=theme_of(visit.request))
@@ -70,6 +69,5 @@ def _inside(path: str) -> str:
     >>> _inside("/tasks?q=a"), _inside("//evil.example"), _inside("/\\evil.example"), _inside("https://evil.example")
     ('/tasks?q=a', '/', '/', '/')
     """
-    parts = urlsplit(path)
-    fine = path.startswith("/") and not path.startswith("//") and path.isprintable() and "\\" not in path
-    return path if fine and not parts.scheme and not parts.netloc else "/"
+    inside = path.startswith("/") and not path.startswith("//") and path.isprintable() and "\\" not in path
+    return path if inside else "/"

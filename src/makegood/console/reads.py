@@ -1,4 +1,4 @@
-"""Every read of the store that pages use. Each has a limit, and its result is shared for a second.
+"""Every read of the store that pages use. Each but ``now`` is limited, and shared for a second.
 
 Twenty viewers of one page cost the store what one costs. Results hold payloads as they are stored;
 ``redaction`` decides what a role sees of them.
@@ -47,7 +47,7 @@ class Reads:
         return self._client.store
 
     def forget(self) -> None:
-        """Read anew from now on: something has been changed through this console."""
+        """Forget every kept result: this console has changed something."""
         self._kept.clear()
 
     async def shared(self, key: Hashable, read: Callable[[], Awaitable[T]]) -> T:
@@ -106,11 +106,14 @@ class Reads:
         return await self.shared(("history", task), lambda: self.store.tasks.history(task))
 
     async def alerts(
-        self, limit: int = 100, *, task: int | None = None, ended: bool = False
+        self, limit: int = 100, *, task: int | None = None, ended: bool | None = False
     ) -> Sequence[AlertView]:
-        """Return alerts, open ones first."""
+        """Return open or ended alerts, or both (``ended=None``), newest first.
+
+        Of the open ones alone, those that nobody has acknowledged come first.
+        """
         key = "alerts", limit, task, ended
-        return await self.shared(key, lambda: self._client.alerts(task, ended=ended, limit=limit))
+        return await self.shared(key, lambda: self.store.alerts.views(limit, task, ended=ended))
 
     async def audit(self, limit: int = 100, *, task: int | None = None) -> Sequence[AuditView]:
         """Return operators' acts, newest first."""

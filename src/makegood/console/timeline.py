@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from makegood.console.attempts import Course, ShownAttempt
-from makegood.console.gantt import Bar, TimeChart, chart, length
+from makegood.console.gantt import Bar, TimeChart, chart, duration_text
 from makegood.model.states import AT_REST
 from makegood.store.views import TaskDetail
 
@@ -98,7 +98,7 @@ def _held(course: Course, submission: int, end: float, nodes: Mapping[int, str])
             continue
         until = end if holding.end is None else holding.end
         if holding.node is None:
-            title = f"no Scheduler held it for {length(until - holding.start)}"
+            title = f"no Scheduler held it for {duration_text(until - holding.start)}"
             made.append(Bar(row=0, start=holding.start, end=until, look="nobody", title=title))
             continue
         who = nodes.get(holding.node, f"node {holding.node}")
@@ -145,7 +145,7 @@ def _bar(row: int, name: str, attempt: ShownAttempt, end: float, now: float) -> 
             start=now,
             end=now,
             look="plan",
-            text=f"in {length(max(0.0, attempt.asked - now))}",
+            text=f"in {duration_text(max(0.0, attempt.asked - now))}",
             title=title,
         )
     look = (

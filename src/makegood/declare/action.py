@@ -180,7 +180,7 @@ class Action(Generic[P, R]):
 
         def declare(undo: Any) -> Any:
             if self._undoable:
-                raise DuplicateNameError(f"{self.address} has an undo already: an action has one")
+                raise DuplicateNameError(f"{self.address} already has an undo: an action can have only one")
             self._fits(undo, where, undoes=True)
             self._functions.undo, self._undo_terms = undo, (least, recover or self.terms.recover)
             self._refit()
@@ -210,7 +210,7 @@ class Action(Generic[P, R]):
 
         def declare(probe: Any) -> Any:
             if self._functions.probe is not None:
-                raise DuplicateNameError(f"{self.address} has a probe already: an action has one")
+                raise DuplicateNameError(f"{self.address} already has a probe: an action can have only one")
             self._fits(probe, where, undoes=False)
             self._functions.probe, self._fences = probe, fences
             self._refit()
@@ -339,7 +339,7 @@ class Action(Generic[P, R]):
             raise PayloadError(f"the {request.doing} of {self.address}: {wrong}") from wrong
         except Exception as wrong:  # the constructors of the user's classes may raise anything
             raise PayloadError(f"the {request.doing} of {self.address}: {misfit(wrong)}") from wrong
-        raise PayloadError(f"{self.address} declares no {request.doing} any more: declare it again")
+        raise PayloadError(f"{self.address} no longer declares its {request.doing}: declare it again")
 
     def _encoded(self, value: object) -> bytes:
         """Return a result as JSON; raises ``PayloadError``, with size and limit if it is too large."""
@@ -400,7 +400,7 @@ class Agent:
         self.shared = shared
         if not isinstance(concurrency, int) or isinstance(concurrency, bool) or concurrency < 1:
             raise DefinitionError(
-                f"agent {name}: concurrency={concurrency!r}: a whole number from 1, how many calls run at once in one process"
+                f"agent {name}: concurrency={concurrency!r}: pass a whole number, at least 1: how many calls run at once in one process"
             )
         if breaker is not None and not isinstance(breaker, Breaker):
             raise DefinitionError(

@@ -41,7 +41,7 @@ class Fitted:
     _promised: dict[tuple[str, Any], bool] = field(default_factory=dict)
 
     def surely(self, name: str, given: type) -> bool:
-        """Return whether values of this type fit a parameter, judging by the type; False: they hardly do."""
+        """Return whether every value of this type fits a parameter; False: only decoding shows it."""
         known = self._sure.get((name, given))
         if known is None:
             annotation = self.annotations.get(name, Any)
@@ -133,7 +133,7 @@ class Fitting:
         fields: dict[str, Any] = {}
         for name, needed in wanted.items():
             annotation = own.get(name, Any)
-            # names the parameter if that is impossible
+            # called for its error, which names the parameter
             decoder(annotation, f"the parameter {name} of {self._where}")
             fields[name] = annotation if needed else NotRequired[annotation]
         make: Any = TypedDict

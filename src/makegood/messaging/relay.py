@@ -33,7 +33,7 @@ from makegood.store.records import NO_LIMIT
 log = logging.getLogger("makegood.relay")
 
 BATCH: Final = 200
-FOR_EVER: Final = 100 * 365 * 86_400.0
+FOREVER: Final = 100 * 365 * 86_400.0
 """Seconds for which a key is remembered once its message was acknowledged."""
 
 FULL: Final = 5.0
@@ -82,9 +82,9 @@ class Relay(Actor):
                     rest = 0.0 if self._more else self._poll * self._rng.uniform(0.8, 1.2)
                     pauses.reset()
                 except StoreUnavailableError as away:
-                    log.warning("nothing is carried now: %s", away)
+                    log.warning("the relay cannot copy entries now: %s", away)
                     rest = pauses.draw()
-                except Exception as defect:  # noqa: BLE001 - an entry of another application's must not end this
+                except Exception as defect:  # noqa: BLE001 - another application's entry must not end the relay
                     rest = await setbacks.met(defect)
                 else:
                     await setbacks.over()
@@ -160,11 +160,12 @@ class Relay(Actor):
         A queue without any room is left alone for a while.
         """
         of_it = [n for n, (entry, _) in enumerate(wanted) if entry.queue == full.queue]
-        late = set(of_it[min(full.room, len(of_it) - 1) :])  # one less at least: others fill it, too
-        if len(late) == len(of_it):
+        # At least one is left out, whatever room there was: other processes fill the queue too.
+        left_out = set(of_it[min(full.room, len(of_it) - 1) :])
+        if len(left_out) == len(of_it):
             log.warning("%s", full)
             self._full[full.queue] = asyncio.get_running_loop().time() + FULL
-        return [pair for n, pair in enumerate(wanted) if n not in late]
+        return [pair for n, pair in enumerate(wanted) if n not in left_out]
 
     async def _tell(self, refused: Sequence[tuple[Entry, str]]) -> None:
         alerts = [
@@ -181,9 +182,9 @@ class Relay(Actor):
     async def _ease(self, done: Sequence[Entry]) -> None:
         """End the alerts of entries that were fixed, now that their queues have them."""
         standing = {alert.step for alert in await self._store.alerts.views(_ALERTS, ended=False)}
-        if mended := [name for entry in done if (name := _named(entry)) in standing]:
+        if fixed := [name for entry in done if (name := _named(entry)) in standing]:
             await self._store.alerts.ease(
-                [Alert("dead_letter", step=name) for name in mended], "mended, and carried"
+                [Alert("dead_letter", step=name) for name in fixed], "fixed, and sent to its queue"
             )
 
     def _left_alone(self) -> list[str]:
@@ -204,8 +205,8 @@ def _message(entry: Entry) -> Outgoing:
         body = sized(entry.payload.encode(), PAYLOAD_LIMIT, what)
         msgspec.json.decode(body)
     except UNREADABLE as wrong:
-        raise PayloadError(f"{what} is no JSON: {wrong}") from wrong
+        raise PayloadError(f"{what} is not JSON: {wrong}") from wrong
     return outgoing(
         entry.queue, entry.key, body, reply_to=entry.reply_to,
-        correlation_id=entry.correlation_id, remember=FOR_EVER,
+        correlation_id=entry.correlation_id, remember=FOREVER,
     )  # fmt: skip

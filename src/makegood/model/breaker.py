@@ -1,19 +1,19 @@
 """The circuit breaker of an agent: pure rules that are given each event and its time, and read no clock.
 
 *Closed*: calls begin as they come. After ``failures`` failures in a row the circuit is *open*: nothing
-begins. After ``reset`` it is *half-open*: one trial call, the canary, begins. Once that is answered, the
+begins. After ``reset`` it is *half-open*: one trial call begins. Once that is answered, the
 circuit is *released* step by step: each answer lets one more call be in flight, until all slots are in use
-again and the circuit is closed; a failure halves them. If the canary fails, the circuit is open again.
+again and the circuit is closed; a failure halves them. If the trial call fails, the circuit is open again.
 
 A failure is a call that nobody answered: its tries ran out, or its deadline passed. "No" is an answer
 (``Permanent``, ``Refused``). ``Later`` is neither an answer nor a failure. Every failure counts for the
 circuit, in the term in which its call began.
 
 For its *step* a failure counts only if it says something about the step, and not just about the service.
-These do not count: the canary's failure; failures of calls in flight when the circuit opened; and failures of
-a repeated attempt, unless the service has answered another call of this process since the step last failed. A
-service that answers nobody adds at most one failure to a step, however many processes there are and however
-often they restart. A step that fails while others are answered reaches its verdict.
+These do not count: the trial call's failure; failures of calls in flight when the circuit opened; and
+failures of a repeated attempt, unless the service has answered another call of this process since the step
+last failed. A service that answers nobody adds at most one failure to a step, however many processes there
+are and however often they restart. A step that fails while others are answered reaches its verdict.
 """
 
 from dataclasses import dataclass
@@ -23,7 +23,7 @@ from makegood.base.durations import Duration, seconds, shown
 from makegood.errors import ConfigError
 
 State = Literal["closed", "open", "half-open", "release"]
-"""The state of a circuit. ``release``: between the canary's answer and closed."""
+"""The state of a circuit. ``release``: between the trial call's answer and closed."""
 
 SHUT: frozenset[State] = frozenset({"open", "half-open"})
 """States in which the service counts as silent and operators are alerted. After its first answer it is only
@@ -102,7 +102,7 @@ class Circuit:
         return {"closed": self._size, "open": 0, "half-open": 1}.get(self.state, self._most)
 
     def remaining(self, now: float) -> float:
-        """Return the seconds until a canary may begin; 0 if it may begin now, or if the circuit is not
+        """Return the seconds until a trial call may begin; 0 if it may begin now, or if the circuit is not
         open.
         """
         return max(0.0, self._until - now) if self.state == "open" else 0.0
@@ -153,7 +153,7 @@ class Circuit:
     def answered_elsewhere(self, now: float) -> bool:
         """Record that the service has answered another process since this circuit opened.
 
-        This releases a half-open circuit without a canary under way; returns whether it did.
+        This releases a half-open circuit without a trial call under way; returns whether it did.
         """
         if self.state != "half-open" or self._flying:
             return False

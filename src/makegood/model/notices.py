@@ -173,7 +173,7 @@ def event(notice: Notice) -> str:
 def head(store_id: str, generation: int, notice: Notice, time: str) -> str:
     """Return the start of an event; ``time`` is RFC 3339. PostgreSQL writes the same text itself.
 
-    >>> head("5e", 1, Notice(7, 2, "processing", Reply("queue:a"), "shop", "place"), "2026-01-01T00:00:00Z")
+    >>> head("5e", 1, Notice(7, 2, "processing", ReplyTo("queue:a"), "shop", "place"), "2026-01-01T00:00:00Z")
     '{"specversion":"1.0","id":"5e-1-0000000000007-2","generation":1,"time":"2026-01-01T00:00:00Z",'
     """
     name = f"{store_id}-{generation}-{label(notice)}"
@@ -254,7 +254,7 @@ def reply(reply_to: str | None, correlation_id: str | None) -> ReplyTo | None:
         isinstance(correlation_id, str) and len(correlation_id) <= MOST_TEXT and correlation_id.isprintable()
     ):
         raise ConfigError(
-            f"correlation_id={correlation_id!r:.60}: it travels with every notice; a text of up to {MOST_TEXT} printable characters"
+            f"correlation_id={correlation_id!r:.60}: pass a text of at most {MOST_TEXT} printable characters; every notice carries it"
         )
     if not reply_to.startswith(QUEUE):
         parted(reply_to)
@@ -278,7 +278,7 @@ def parted(url: str) -> SplitResult:
     """
     try:
         parts = urlsplit(url)
-        host, _ = parts.hostname or "", parts.port
+        host, _ = parts.hostname or "", parts.port  # reading a port that is none raises ValueError
     except ValueError as unreadable:
         raise ConfigError(f"reply_to={url!r} cannot be read: {unreadable}") from None
     if not host or parts.scheme not in ("https", "http"):
@@ -287,21 +287,17 @@ def parted(url: str) -> SplitResult:
         raise ConfigError(
             f"reply_to={url!r}: only https:// leaves this machine; http:// is for localhost alone"
         )
-    wrong = (
-        "it is too long"
-        if len(url) > 2 * MOST_TEXT
-        else "write it in ASCII: percent-encode the path, punycode the host"
-        if not url.isascii() or not url.isprintable() or " " in url
-        else "no user or password goes into it: the signature tells who sends"
-        if parts.username is not None or parts.password is not None
-        else "nothing behind # is sent: drop it"
-        if parts.fragment
-        else "the host is not one"
-        if not is_host(host)
-        else ""
+    plain = url.isascii() and url.isprintable() and " " not in url
+    faults = (
+        (len(url) > 2 * MOST_TEXT, "it is too long"),
+        (not plain, "write it in ASCII: percent-encode the path, punycode the host"),
+        (parts.username is not None, "remove the user and the password: the signature identifies the sender"),
+        (parts.fragment, "remove the part after #: it is never sent"),
+        (not is_host(host), "the host is neither a host name nor an IP address"),
     )
-    if wrong:
-        raise ConfigError(f"reply_to={url[:200]!r}: {wrong}")
+    for wrong, said in faults:
+        if wrong:
+            raise ConfigError(f"reply_to={url[:200]!r}: {said}")
     return parts
 
 

@@ -161,7 +161,7 @@ def _scheduler(parts: Parts, agents: Agents | None) -> Scheduler | None:
     )
     parts.client._beside(scheduler)  # noqa: SLF001 - no user may call it
     if agents is not None:
-        agents.deliver = scheduler.deliver
+        agents.deliver = scheduler.tasks.deliver
     return scheduler
 
 

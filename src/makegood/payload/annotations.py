@@ -67,7 +67,7 @@ def members(annotation: Any) -> tuple[Any, ...]:
     """
     bare = plain(annotation)
     if typing.get_origin(bare) in (typing.Union, UnionType):
-        # # Python merges nested unions, unless the inner one is Annotated or a NewType.
+        # Python merges nested unions, unless the inner one is Annotated or a NewType.
         return tuple(one for member in typing.get_args(bare) for one in members(member))
     return (NoneType if bare is None else bare,)
 
@@ -228,7 +228,7 @@ def _certain(want: Any, given: type) -> bool:
         return typing.get_origin(want) is given and typing.get_args(want) in _ANYTHING.get(given, ())
     if want is given and (given in _CLOSED or issubclass(given, enum.Enum)):
         return True
-    # # Pydantic has checked the values; a subclass may have more than this class reads.
+    # Pydantic has checked the values; a subclass may have more than this class reads.
     return _protocol(want) or (want is given and is_model(want))
 
 

@@ -128,7 +128,7 @@ def shallow(data: bytes, what: str, around: int = 0) -> bytes:
         and not _is_shallow(data, around)
     ):
         raise PayloadError(
-            f"{what} is nested too deeply: more than {NESTING_LIMIT} lists and objects lie in each other (the limit is {NESTING_LIMIT}); "
+            f"{what} is nested too deeply: the limit is {NESTING_LIMIT} levels of lists and objects; "
             "pass a flatter value, or keep the data elsewhere and pass its address on"
         )
     return data

@@ -162,7 +162,7 @@ class Copier:
 
     def plan(self, template: StepPlan, depth: int) -> StepPlan:
         """Return a copy of a body step, with the item's names and indices."""
-        # # A gather's value is put together inside the body of its each, one body further in than the gather
+        # A gather's value is put together inside the body of its each, one body further in than the gather
         # itself.
         scope = depth + 1 if template.kind == "gather" else depth
         return replace(

@@ -117,7 +117,7 @@ def _put(work: DecisionBuilder, step: Step) -> None:
     the request.
     """
     if step.state == "waiting" and step.attempt > 0:
-        step = replace(step, round=step.round + 1, attempt=step.attempt, asked=step.attempt)
+        step = replace(step, round=step.round + 1, asked=step.attempt)
     work.put(step)
 
 

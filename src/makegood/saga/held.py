@@ -75,7 +75,7 @@ def _extend(held: HeldTask, added: Sequence[Step]) -> None:
     """Add the items of an ``each``: their steps follow it, and its gather follows them."""
     steps, opened = held.steps, held.open
     steps.extend(added)
-    # # A new list: tasks of the same shape share the old one.
+    # A new list: tasks of the same shape share the old one.
     held.followers = followers = held.followers + [()] * len(added)
     opened.extend(0 for _ in added)
     gathers = {s.plan.of: s.plan.idx for s in steps if s.plan.kind == "gather"}
@@ -95,8 +95,8 @@ def repair(held: HeldTask, messages: Iterable[TaskMessage]) -> list[TaskMessage]
     """Return the messages that a dead Scheduler missed, to fold in after the claim, before those of the
     inbox.
 
-    ``held`` was loaded from rows, where a step whose request row is gone has ``doing=None``. A row may go in
-    the commit that also moves its step; then nothing is missing. Otherwise it goes
+    ``held`` was loaded from rows, where a step whose request row is gone has ``doing=None``. If the commit
+    that deleted the row also moved its step, nothing is missing. Otherwise the row was deleted
 
     - by a Supervisor's verdict: then ``expired`` is among ``messages``, and nothing is added to it;
     - by a withdrawal, whose Scheduler died before folding it in. Only a request that nobody had taken is
@@ -120,9 +120,11 @@ def repair(held: HeldTask, messages: Iterable[TaskMessage]) -> list[TaskMessage]
         if doing is None:
             continue
         held.steps[idx] = replace(step, doing=doing)
-        if heard is None and sure:
+        if heard is not None:
+            continue
+        if sure:
             found.append(TaskMessage("withdrawn", idx, doing, step.attempt))
-        elif heard is None:
+        else:
             found.append(TaskMessage("expired", idx, doing, step.attempt, failures=step.failures))
     return found
 

@@ -17,7 +17,7 @@ from makegood.saga.decision_builder import NULL, DecisionBuilder
 from makegood.saga.forward import turn
 from makegood.saga.undo import undo_failed
 
-_SILENT = {
+_DEFAULT_TEXTS = {
     "gave_up": "gave up after its tries",
     "expired": "no answer by its deadline",
     "permanent": "failed for good",
@@ -88,7 +88,7 @@ def _text(message: TaskMessage) -> str:
         return message.error
     if message.kind == "expired" and message.died:
         return "the process that ran it died"
-    return _SILENT.get(message.kind, message.kind)
+    return _DEFAULT_TEXTS.get(message.kind, message.kind)
 
 
 def _count_failure(work: DecisionBuilder, step: Step, message: TaskMessage) -> Step:
@@ -96,7 +96,7 @@ def _count_failure(work: DecisionBuilder, step: Step, message: TaskMessage) -> S
     here.
 
     A request that was sent before the task turned to undo (``again``) does not count for the undo. An excused
-    failure does not count at all.
+    failure does not count at all, unless its step has ``again``.
     """
     if message.excused and not step.again:
         return replace(step, error=_text(message))
@@ -164,7 +164,7 @@ def _will_be_asked(work: DecisionBuilder, step: Step) -> bool:
 
 
 def _silent(work: DecisionBuilder, step: Step, message: TaskMessage) -> None:
-    # # The effect may be in place, may come later, or never: in doubt, never failed.
+    # The effect may be in place, may come later, or never: in doubt, never failed.
     step = _count_failure(work, step, message)
     work.move(step, "in_doubt", message.kind, doubt=True, final=step.final or message.final)
     work.agenda.doubts.append(step.plan.idx)
@@ -190,7 +190,7 @@ def _not_happened(work: DecisionBuilder, step: Step, _message: TaskMessage) -> N
 
 
 def _probe_refused(work: DecisionBuilder, step: Step, message: TaskMessage) -> None:
-    # # Nothing is in place for this key, now or later: asking again under the same key is pointless.
+    # Nothing is in place for this key, now or later: asking again under the same key is pointless.
     _certainly_not(work, step, message, "probe")
 
 

@@ -53,7 +53,7 @@ log = logging.getLogger("makegood.scheduler")
 _IN_VAIN = 8
 """After this many failed turns in a row the process ends, so that others get the tasks that it holds."""
 
-_LAST_COMMITS = 5.0  # seconds that a drain may last beyond its limit, for giving back what is left
+_LAST_COMMITS = 5.0  # seconds that a drain may last beyond its limit, to release the tasks that are left
 
 
 class Scheduler(Actor):
@@ -62,8 +62,8 @@ class Scheduler(Actor):
     ``agents``: those of the same process, if any, for handing over in memory. ``hold``: the most tasks in
     memory. ``memory``: bytes of tasks in memory above which nothing more is claimed; one task, and the
     replies to what is held, may exceed it. ``claim``: the most tasks claimed in one commit. ``poll``: seconds
-    between looks at the store behind the wake-ups, None: never. ``ended``: called for each task that came to
-    rest here. ``watch``: told of each commit.
+    between reads of the store when no wake-up arrives, None: never. ``ended``: called for each task that came
+    to rest here. ``watch``: notified of each commit.
     """
 
     def __init__(
@@ -92,11 +92,6 @@ class Scheduler(Actor):
         self._setbacks = Setbacks("scheduler", store.alerts, rng, most=_IN_VAIN)
 
     # -- what others of the same process use -----------------------------------------------------------------
-
-    @property
-    def deliver(self) -> Callable[[int, TaskMessage, int], bool]:
-        """What takes a reply in memory: ``TaskTable.deliver``."""
-        return self.tasks.deliver
 
     def submit(self, draft: Submission) -> Awaitable[Submitted]:
         """Submit a task for this Scheduler to hold from the beginning: see ``EagerSubmissions``."""

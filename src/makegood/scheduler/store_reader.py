@@ -46,7 +46,7 @@ class StoreReader:
         wanted = set(tasks.portion())
         tasks.reload -= wanted
         if tasks.reload:
-            self._tasks.wakeups.ring()
+            tasks.wakeups.ring()
         node = tasks.node
         try:
             found = await self._load(node, sorted(wanted))
@@ -56,13 +56,15 @@ class StoreReader:
         heard = {task: tasks.messages.pop(task, []) for task in wanted}
         for task in wanted:
             tasks.forget(task)
-        for loaded in found if node == tasks.node else ():  # declared dead meanwhile: no longer ours
+        if node != tasks.node:  # declared dead meanwhile: they are no longer ours
+            found = []
+        for loaded in found:
             try:
                 held, waiting = restored(loaded)
             except Exception as defect:  # noqa: BLE001 - one task's trouble must not stop the others
                 self._turns.listeners.defect(defect)
                 self._turns.doubts.unfit[loaded.task.id] = unfit(loaded.task.id, defect)
-                self._tasks.wakeups.ring()
+                tasks.wakeups.ring()
                 continue
             waiting += [m for m in heard.pop(loaded.task.id) if in_memory(m)]
             tasks.held[loaded.task.id] = held

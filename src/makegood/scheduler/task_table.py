@@ -15,9 +15,9 @@ _REVIEW_EVERY, _REVIEW_MOST = 30.0, 1000
 
 
 class Review:
-    """Which of the held tasks to read again, in turn.
+    """Chooses held tasks to read again, in turn.
 
-    A Scheduler that was slow to answer may have been taken for deaf, and its tasks freed. It hears nothing
+    A Supervisor may have taken a slow Scheduler for deaf, and freed its tasks. That Scheduler hears nothing
     more about a freed task that nobody has claimed since: no message arrives and nothing is decided, so no
     commit fails. Without a review it would hold that task forever and, as it holds only a limited number,
     claim ever fewer.
@@ -125,7 +125,7 @@ class TaskTable:
         self.wakeups.ring()
 
     def mistrust(self, tasks: Iterable[int]) -> None:
-        """See to it that tasks are read again."""
+        """Mark tasks to be read again."""
         self.reload.update(tasks)
         self.wakeups.ring()
 
@@ -149,7 +149,7 @@ class TaskTable:
                 self.messages.setdefault(task, []).append(TaskMessage("retry", idx))
 
     def review(self) -> None:
-        """See to it that what was quiet for long is read again, now and then."""
+        """Mark tasks that have long been quiet to be read again, a few at a time."""
         self.reload.update(self._review.some(self.held, self.messages, self.clock.monotonic()))
 
     def portion(self) -> Sequence[int]:

@@ -153,6 +153,7 @@ async def advance_bulk(tx: Tx, id: str, most: int) -> int | None:  # noqa: A002 
     if not found:
         return None
     kind, wanted, who, why, login, limit, rate, state, age, cursor, wait, sent, *counts = found[0]
+    before = (cursor, state, sent, *counts)
     undecided, counts = await _decided(tx, id, counts)
     room = min(most, OUTSTANDING - undecided, most if limit is None else limit - sent)
     if rate is not None:
@@ -167,11 +168,9 @@ async def advance_bulk(tx: Tx, id: str, most: int) -> int | None:  # noqa: A002 
     elif state == "stopping":
         cursor = 0
     ended = cursor == 0 and not undecided
-    shown = (
-        "running" if state == "done" and not ended else "stopped" if state == "stopping" and ended else state
-    )
+    shown = {("done", False): "running", ("stopping", True): "stopped"}.get((state, ended), state)
     free = 0.0 if rate is None else max(wait, -1.0) + page / rate
-    if (cursor, shown, sent, *counts) != (*found[0][9:10], found[0][7], *found[0][11:]) or ended:
+    if (cursor, shown, sent, *counts) != before or ended:
         await tx.run(_MOVED, id, cursor, free, sent, *counts, shown, ended)
     if ended or page:
         tx.topics.add("bulk")

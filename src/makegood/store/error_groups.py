@@ -17,10 +17,10 @@ from makegood.store.oversight_records import ErrorGroup, ErrorGroups
 from makegood.store.transaction import ReadTx, Sql
 
 MOST_TASKS = 500
-"""Tasks that are read of each kind."""
+"""The most tasks to read of each kind."""
 
 LATEST = 2000
-"""Tasks, the newest of all, among which those are looked for that had failures."""
+"""How many of the newest tasks to search for failures."""
 
 MOST_EVENTS = 20_000
 """Entries of their history that are read."""
@@ -128,9 +128,9 @@ async def error_groups(tx: ReadTx, limit: int = 100) -> ErrorGroups:
     return ErrorGroups(groups[:limit], len(ids), len(ids) >= MOST_TASKS or len(ends) == MOST_EVENTS)
 
 
-def _again(doing: str, task: str, step: str) -> bool:
-    """Return whether an attempt that failed is to be followed by another one."""
-    return step in _TRIED_AGAIN[doing].get(task, ())
+def _again(doing: str, task_state: str, step_state: str) -> bool:
+    """Return whether makegood will repeat the failed attempt."""
+    return step_state in _TRIED_AGAIN[doing].get(task_state, ())
 
 
 def _groups(found: Iterable[tuple[_Key, _Group]]) -> Sequence[ErrorGroup]:

@@ -4,10 +4,10 @@
 does.) It knows no business and decides nothing about a task: it *judges* silence and leaves ``expired`` in
 the task's inbox; the Scheduler's rules choose between retry, wait, undo and hold.
 
-Many instances may run; the one that holds the lease acts, and every write it makes carries the epoch of its
-term beside the compare-and-set on the row itself. Both are needed: the term keeps two leaders from judging
-one silence twice, the compare-and-set keeps a judgement from an attempt that an operator or a reply has
-overtaken in between.
+Many instances may run; the one that holds the lease acts. Every write that judges, frees or expires carries
+the epoch of its term beside the compare-and-set on the row itself. Both are needed: the term keeps two
+leaders from judging one silence twice, the compare-and-set keeps a judgement from an attempt that an operator
+or a reply has overtaken in between.
 
 After a new term began, or the store was away, nothing is judged for a full interval: agents and Schedulers
 that were cut off as well must have had the time to come back.

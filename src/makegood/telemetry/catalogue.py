@@ -68,7 +68,7 @@ QUEUE = Metric(
 )  # fmt: skip
 OLDEST = Metric(
     "makegood_queue_oldest_seconds", "gauge", ("app", "agent"),
-    "How long the oldest of them has waited. Reported by the leading Supervisor.",
+    "How long the oldest waiting request of an agent has waited. Reported by the leading Supervisor.",
 )  # fmt: skip
 SLOTS = Metric(
     "makegood_agent_slots", "gauge", ("app", "agent", "state"),
@@ -112,11 +112,11 @@ COMMITS = Metric(
 )  # fmt: skip
 BATCH = Metric(
     "makegood_commit_batch_size", "histogram", ("op",),
-    "Decisions, submissions, requests, replies that one call wrote; op as above.", _SIZE,
+    "Decisions, submissions, requests or replies that one call wrote; op: commit, submit, take, answer.", _SIZE,
 )  # fmt: skip
 STORE_SECONDS = Metric(
     "makegood_store_latency_seconds", "histogram", ("op",),
-    "How long a call of the store took; op as above, and inbox, heartbeat.", _STORE,
+    "How long a call of the store took; op: commit, submit, take, answer, inbox, heartbeat.", _STORE,
 )  # fmt: skip
 ALERTS = Metric(
     "makegood_alerts", "gauge", ("kind",),

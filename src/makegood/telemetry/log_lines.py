@@ -66,7 +66,7 @@ class JsonLines(logging.Formatter):
             line["stack"] = self.formatStack(record.stack_info)
         try:
             return msgspec.json.encode(line, enc_hook=_text).decode()
-        except UnicodeEncodeError:  # somebody's text is none that UTF-8 can write
+        except UnicodeEncodeError:  # a text that UTF-8 cannot encode
             return msgspec.json.encode(_writable(line), enc_hook=_text).decode()
 
 

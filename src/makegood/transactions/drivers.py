@@ -70,9 +70,9 @@ class Asyncpg(Caller):
 
 
 class _AnyPsycopg(Caller):
-    """In pipeline mode what is executed is on its way until the pipeline is synced, with its result and what
-    it does to the transaction. So each statement of ours ends with a sync, and what is the caller's own is
-    synced before we look.
+    """In pipeline mode, neither the result of a statement nor its effect on the transaction is known until
+    the pipeline is synced. So this class syncs after each of its own statements, and syncs the caller's
+    before it inspects the connection.
     """
 
     def __init__(self, connection: Any) -> None:

@@ -208,7 +208,7 @@ class _Reader:
         maker = self._maker(node)
         if not node.args or maker not in ("when", "each"):
             return False
-        # # mg.when of a bool and mg.each of a list that are known now return what they are given
+        # mg.when of a bool and mg.each of a list that are known now return what they are given
         return self._is_promise(node.args[0], looking) or (
             maker == "when" and self._is_condition(node.args[0], looking)
         )

@@ -58,7 +58,7 @@ def alerts(
 
     An alert closes by itself when its cause has gone; --all shows closed alerts as well.
     """
-    if bool(ack) + test > 1:
+    if ack and test:
         raise click.UsageError("--ack or --test, not both")
     if why and not ack:
         raise click.UsageError("--reason goes with --ack")
@@ -155,7 +155,7 @@ async def _test(cli: Cli, asks: str | None, limit: float) -> int:
             client, mark, limit, webhook=bool(tellers) or cli.settings.options.alert_webhook is not None
         )
     many = "one process that runs" if len(tellers) == 1 else f"one of {len(tellers)} processes"
-    by = f"by {many}" if tellers else "by this command: no process runs that would"
+    by = f"by {many}" if tellers else "by this command: no process that reports alerts is running"
     hook = _posted(view, limit, alone=not tellers, known=cli.settings.options.alert_webhook is not None)
     cli.out.result(
         {**as_json.alert(view), "logged": view.logged > 0, "told": view.told > 0, "tries": view.tries},
@@ -192,7 +192,7 @@ async def _tell(cli: Cli, client: Client) -> None:
         webhook = Webhook(options.alert_webhook, options.secrets, clock=clock)
     teller = Teller(client.store, webhook, pause=_LOOK, rng=rng)
     while await teller.once():
-        continue
+        pass
 
 
 async def _told(client: Client, mark: str, limit: float, *, webhook: bool) -> AlertView:
@@ -226,4 +226,4 @@ def audit(cli: Cli, /, *, task_id: str | None, limit: int) -> None:
     )  # fmt: skip
     user = ("database user",) if logins else ()
     heads = ("at", "who", *user, "act", "task", "verdict", "what came of it", "why")
-    cli.out.listed(map(as_json.audit, found), heads, rows, empty="nobody did anything")
+    cli.out.listed(map(as_json.audit, found), heads, rows, empty="no operator commands")

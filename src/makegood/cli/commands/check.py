@@ -56,7 +56,7 @@ class Stranded:
     agent: str
     action: str
     needs: Needs
-    """"action", "undo" or "probe"."""
+    """One of action, undo, probe."""
     parameter: str = ""
     """The stored argument that does not fit; "" when the code has no such action, undo or probe."""
     why: str = ""
@@ -207,7 +207,7 @@ class OpenTasks:
     """The result of a scan of open tasks."""
 
     tasks: int = 0
-    """How many there are."""
+    """How many were read."""
     stranded: list[Stranded] = field(default_factory=list)
     """What they need that the app does not have."""
     unreadable: list[tuple[str, str]] = field(default_factory=list)
@@ -283,7 +283,7 @@ async def _open_tasks(client: Client, app: str, limit: int) -> AsyncIterator[tup
 
 
 def needed(step: StepView) -> Iterator[Need]:
-    """Yield what a step may still need. A waiting ``each`` needs what its body needs."""
+    """Yield what a step may still need from the code. A waiting ``each`` needs what its body needs."""
     plan = step.plan
     if step.kind == "each" and plan is not None and step.state in ("waiting", "ready"):
         yield from _of_body(plan)

@@ -21,7 +21,7 @@ from makegood.cli.render.style import Line, to_the_right
 
 Rows = Iterable[Sequence[object]]
 
-_encode = msgspec.json.Encoder(order=None).encode
+_encode = msgspec.json.Encoder().encode
 
 
 class Output:

@@ -1,4 +1,4 @@
-"""Alerts: what does nobody have yet?"""
+"""Alerts: which of them has nobody acknowledged yet?"""
 
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
@@ -127,8 +127,8 @@ def verdict(need: Sequence[Item], acked: Sequence[Item], alone: Sequence[Item]) 
     """Return the sentence that answers the page."""
     more = []
     if acked:
-        who = listed(sorted({item.acked_by for item in acked}))
-        more.append(f"{who} {'has' if len({i.acked_by for i in acked}) == 1 else 'have'} {len(acked)}.")
+        who = sorted({item.acked_by for item in acked})
+        more.append(f"{listed(who)} {'has' if len(who) == 1 else 'have'} acknowledged {len(acked)}.")
     if alone:
         more.append(f"{counted(len(alone), 'alert')} {'ends' if len(alone) == 1 else 'end'} without help.")
     if not need:
@@ -159,11 +159,11 @@ async def _read(reads: Reads, limit: int, *, ended: bool) -> list[Item]:
 async def context(reads: Reads, query: Mapping[str, str]) -> dict[str, Any]:  # noqa: ARG001 - every page's signature
     """Return what the page shows."""
     now = await reads.now()
-    found = [item for item in await open_items(reads) if item.ended is None]
+    found = await open_items(reads)
     need = [item for item in found if item.tone == "need"]
     acked = [item for item in found if item.acked is not None]
     alone = [item for item in found if item.tone == "doubt"]
-    ended = [i for i in await _read(reads, ENDED, ended=True) if i.ended is not None and i.ended > now - DAY]
+    ended = [i for i in await _read(reads, ENDED, ended=True) if i.ended and i.ended > now - DAY]
     return {
         "verdict": verdict(need, acked, alone),
         "need": need,

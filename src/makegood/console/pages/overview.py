@@ -354,7 +354,7 @@ async def context(reads: Reads, query: Mapping[str, str]) -> dict[str, Any]:  # 
         "feed": await named(
             reads,
             feed(
-                await reads.alerts(FEED, ended=True),
+                await reads.alerts(FEED, ended=None),
                 await oversight.refusals(reads),
                 with_gaps(await reads.past_terms(LEADER, 6))[:5],
                 await oversight.decisions(reads, FEED),

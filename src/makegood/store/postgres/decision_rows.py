@@ -157,17 +157,14 @@ class Writing:
         if s.state == "done" and plain and idx not in counted and idx not in rewritten:
             self.parts["done"].append((id_, place(idx, s.attempt), s.result))
             return
-        bits = rows.flags(s)
+        values = (
+            id_, idx, s.state, s.attempt, s.result, s.round, s.asked, s.deaths, rows.flags(s), s.late, s.error,
+            *counted.get(idx, (False, 0)),
+        )  # fmt: skip
         if idx in rewritten:
-            self._add(
-                "rewritten", id_, idx, s.state, s.attempt, s.result, s.round, s.asked, s.deaths, bits, s.late, s.error,
-                *counted.get(idx, (False, 0)), spec(s.plan),
-            )  # fmt: skip
+            self._add("rewritten", *values, spec(s.plan))
         else:
-            reset, more = counted.get(idx, (False, 0))
-            self._add(
-                "step", id_, idx, s.state, s.attempt, s.result, s.round, s.asked, s.deaths, bits, s.late, s.error, reset, more
-            )  # fmt: skip
+            self._add("step", *values)
 
     def _request(self, id_: int, r: Request, *, handed: bool) -> None:
         what = self._kind(r)
@@ -271,13 +268,16 @@ class Writing:
         begins = self.claimed.get(task.id) or (task.timed and not before.timed)
         complete = _CLEAR if decision.clear_complete_by else _SET if begins else _KEEP
         if decision.extends:
-            complete = _SET + max(1, round(decision.extends))
+            complete = _SET + max(1, round(decision.extends))  # more than _SET: by how many seconds to extend
         corrected: tuple[Any, ...] = ()
         told: tuple[Any, ...] = (task.told, task.notified) if decision.notices else ()
         if task.inputs is not before.inputs and task.returns is not None:
             corrected = (rows.static(task.inputs, task.returns, task.reply),)
+        part = {(True, True): "corrected_told", (True, False): "corrected", (False, True): "told"}.get(
+            (bool(corrected), bool(told)), "task"
+        )
         self._add(
-            ("corrected_told" if corrected else "told") if told else "corrected" if corrected else "task", task.id, state, task.goal, task.cause, task.submission, failures, task.lost, task.result,
+            part, task.id, state, task.goal, task.cause, task.submission, failures, task.lost, task.result,
             None if decision.release else self.node, before.epoch, ends, state == "pending" and was != "pending", complete, undo,
             *corrected, *told,
         )  # fmt: skip
@@ -316,10 +316,9 @@ class Writing:
 
     def taken_back(self, positions: Sequence[int] | None) -> list[Key]:
         """Return the requests at these positions among those to withdraw."""
+        taken = set(positions or ())
         wanted = self.parts.get("withdraw", ())
-        return [
-            (task, where >> 32, where & 0xFFFFFFFF) for task, where, n in wanted if n in set(positions or ())
-        ]
+        return [(task, where >> 32, where & 0xFFFFFFFF) for task, where, n in wanted if n in taken]
 
 
 @dataclass(slots=True)
@@ -340,8 +339,8 @@ def _plain(s: Step) -> bool:
 
 
 def _dispatched(decision: Decision, idx: int, s: Step) -> bool:
-    """Return whether this is the first dispatch of a step never in trouble, which only
-    its request row records.
+    """Return whether only the request row records this running step: it was just dispatched, and nothing else
+    about it changed. (The caller knows that it is at its first attempt and was never in trouble.)
     """
     if s.result is not None or idx in decision.counted or idx in decision.rewritten:
         return False

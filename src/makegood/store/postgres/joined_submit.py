@@ -149,7 +149,7 @@ from pg_catalog.jsonb_to_recordset(?::pg_catalog.text::pg_catalog.jsonb)
 
 @dataclass(frozen=True, slots=True)
 class StorePlace:
-    """Where the store is, as a caller's connection is compared with it."""
+    """What a caller's connection must agree with: the identity of the store's database."""
 
     where: str
     """The server's name for messages."""
@@ -185,11 +185,10 @@ async def verify(caller: Caller, place: StorePlace) -> None:
     same_kind(caller, "postgres", place.where)
     look = _LOOK.replace("@system", _SYSTEM if place.system else "null")
     ((began, user, read_only, database, usable, rights, _, system),) = await caller.ask(look)
-    elsewhere = database != place.database or (system and system != place.system)
-    if elsewhere:
+    if database != place.database or (system and system != place.system):
         raise another(f"{caller.kind} to another database", place.where)
     if usable is None:
-        migrations.verify("postgres", 0, place.where)
+        migrations.verify("postgres", 0, place.where)  # there is no schema: raises SchemaMismatchError
     if not usable or rights < _NEEDED:
         raise TransactionError(
             f"the role {user} of connection= may not write makegood's tables: as their owner, {_GRANTS}, each to {user}; "

@@ -103,7 +103,7 @@ update makegood.task t set locked_by = null, state = 'pending', failure_count = 
     lost = lost + case when $2 or ( -- "exists" might be answered by a hash of all requests: PostgreSQL 18 does so
         select 1 from makegood.request r where r.task = t.id and r.taken_by = t.locked_by limit 1
     ) = 1 or (
-        select 1 from makegood.inbox i where i.task = t.id and i.kind || '' = 'expired' -- never by all that have expired
+        select 1 from makegood.inbox i where i.task = t.id and i.kind || '' = 'expired' -- || '': not by inbox_expired, which would read all that have expired
             and position(convert_to('"node":' || t.locked_by || '}', 'UTF8') in i.body) > 0 limit 1
     ) = 1 then 1 else 0 end
 where id = any ($1::bigint[])

@@ -152,7 +152,7 @@ class Writers:
 
     async def _write(self, lane: Writer, work: Work[T], recover: Recover[T]) -> T:
         pauses = pauses_of(self._rng)
-        last: Exception = StoreUnavailableError(f"{self.where} took nothing of this write")
+        last: Exception = StoreUnavailableError(f"{self.where} did not accept this write")
         for n in range(_TRIES):
             link = await self._linked(lane)
             tx = WriteTransaction(
@@ -253,10 +253,10 @@ class Writers:
         """
         if not (isinstance(fault, (MakegoodError, *PASSING, *AWAY)) or is_lost(fault)):
             raise fault
-        log.warning("%s: the fate of a commit is not known yet: %s", self.where, fault)
+        log.warning("%s: it is not yet known whether a commit was made: %s", self.where, fault)
         if await self._pause(pauses):
             raise StoreError(
-                f"{self.where}: the store was closed before it could be learnt whether the last write was committed"
+                f"{self.where}: the store was closed before makegood could find out whether the last write was committed"
             ) from fault
 
     async def _explained(self, lane: Writer) -> bool:

@@ -43,14 +43,14 @@ class OpenMeansShut(Rule):
     """I17: while a circuit is open, its process takes no request of that agent and makes no call for one;
     half-open, it makes one call at a time.
 
-    Three failures do not count for their steps: a canary's; that of an attempt that was under way when the
-    circuit opened; and a repeated attempt's, if the service has answered nobody in that process since the
+    Three failures do not count for their steps: a trial call's; that of an attempt that was under way when
+    the circuit opened; and a repeated attempt's, if the service has answered nobody in that process since the
     step last failed.
     """
 
     name: ClassVar[str] = "I17"
     says: ClassVar[str] = (
-        "while a circuit is open nothing begins, half-open one canary; a service that answers nobody "
+        "while a circuit is open nothing begins, half-open one trial call; a service that answers nobody "
         "adds no failure to a step"
     )
     part: ClassVar[tuple[str, str] | None] = ("circuit", "no agent has a breaker")
@@ -145,7 +145,7 @@ class OpenMeansShut(Rule):
         opened, before = circuit.opened, self._failed.get(attempt[:2])
         self._failed[attempt[:2]] = event
         if tried is not None:
-            self._excused[attempt] = ("it was the canary", tried)
+            self._excused[attempt] = ("it was the trial call", tried)
         elif opened is not None and began.at < opened.at - EPSILON and opened.at < event.at - EPSILON:
             self._excused[attempt] = ("it was under way when the circuit opened", opened)
         elif before is not None and attempt[2] > 1 and circuit.heard < before.at - SLACK:

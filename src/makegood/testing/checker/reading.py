@@ -131,7 +131,7 @@ class TaskNow:
         return idx in self.plans and self.plans[idx].kind != "action"
 
     def free(self) -> None:
-        """Nobody holds it any more; if it was under way, another Scheduler claims it."""
+        """Release the task; if it was under way, another Scheduler claims it."""
         self.owner = None
         if self.state in ("processing", "undoing"):
             self.state = "pending"

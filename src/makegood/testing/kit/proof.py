@@ -153,14 +153,14 @@ class Proof:
         task = calm_one.stage.failed
         if task is not None and not self.fails and not calm_one.outcome.faults:  # The test itself may kill.
             calm_one.wrong.append(failed(task))
-            raise self.failure(calm_one, f"{seed}", _CALM)
+            raise self.failure(calm_one, str(seed), _CALM)
         return calm_one, swarm
 
     def _unmarred(self, seed: int, swarm: Swarm, plan: Callable[[Stage, FaultPoint], str | None]) -> Played:
         """Play it in a calm world, in which nothing may go wrong."""
         played = self.play(seed, swarm, plan)
         if played.wrong:
-            raise self.failure(played, f"{seed}", _CALM)
+            raise self.failure(played, str(seed), _CALM)
         return played
 
     def say(self, text: str) -> None:
@@ -228,7 +228,7 @@ class Proof:
                 f"run it without --makegood-seed"
             )
         strike = Strike(found, what)
-        self._strike(seed, swarm, strike, f"{strike}")
+        self._strike(seed, swarm, strike, str(strike))
 
     def _strike(self, seed: int, swarm: Swarm, strike: Strike, where: str) -> None:
         point, lost = strike.point, []
@@ -243,9 +243,10 @@ class Proof:
 
         played = self.play(seed, swarm, plan)
         if lost or not played.outcome.faults:
+            now = f"it is {lost[0].name!r}" if lost else "it is not reached"
             raise UnprovedError(
-                f"{self.name} does not take the same way twice: fault point {point.number} was {point.name!r} in {point.process}, now it is "
-                f"{lost[0].name if lost else 'not reached'!r}. {_CHANCE}"
+                f"{self.name} does not run the same way twice: fault point {point.number} was {point.name!r} in {point.process}, now "
+                f"{now}. {_CHANCE}"
             )
         if played.wrong:
             again = f"{seed}/{point.number}/{strike.what.replace(' ', '-')}"
@@ -259,7 +260,7 @@ class Proof:
         """
         if self.play(seed, swarm, plan).wrong:
             return ""
-        return f". PLAYED AGAIN IT HELD: the test or its workflow does not take the same way twice. {_CHANCE}"
+        return f". THE REPLAY PASSED: the test or its workflow does not run the same way twice. {_CHANCE}"
 
     # -- storms ------------------------------------------------------------------------------------
 
@@ -276,7 +277,7 @@ class Proof:
             if played.wrong:
                 struck = ", ".join(f"{what} {n}" for what, n in sorted(played.outcome.faults.items()))
                 where = f"a storm ({struck or 'no fault'}){self._once_more(seed, storm)}"
-                raise self.failure(played, f"{seed}", where)
+                raise self.failure(played, str(seed), where)
         return self.played
 
 
