@@ -28,6 +28,8 @@ LEADER: Final = "leading supervisor"
 LEADERLESS: Final = 5.0
 SETTLED: Final = 1.5
 """Seconds for which a process has run when it is worth a blow: it holds something then."""
+ANSWERED: Final = 1.0
+"""Seconds after a kill within which nobody can have taken over what was held: what is gone was answered before."""
 LONGEST_HEAL: Final = 45.0
 """Seconds after which nothing is waited for any more; what is lost then shows in the books."""
 
@@ -98,6 +100,10 @@ class Wound:
     pid: int
     role: str
     at: float
+    node: int | None = None
+    """Its number in the store, as far as that was known before."""
+    held: frozenset[int] = frozenset()
+    """The tasks in its hands just before."""
 
 
 class Chaos:
@@ -135,7 +141,8 @@ class Chaos:
         """Carry out one blow; return when its victim is replaced and its heal is measured."""
         place, role = await self._victim(blow.role)
         if not blow.stop:
-            await self.recover(self.kill(place.name, role), blow.away)
+            node, held = await self.in_hands(place)
+            await self.recover(self.kill(place.name, role, node, held), blow.away)
             return
         self.stop(place.name, f"{role} stopped for {blow.away:.1f} s")
         await asyncio.sleep(blow.away)
@@ -171,10 +178,12 @@ class Chaos:
 
     # -- one process ---------------------------------------------------------------------------------------------------
 
-    def kill(self, name: str, role: str = "") -> Wound:
-        """Kill the process in a place with SIGKILL. ``role``: what to call it."""
+    def kill(
+        self, name: str, role: str = "", node: int | None = None, held: frozenset[int] = frozenset()
+    ) -> Wound:
+        """Kill the process in a place with SIGKILL. ``role``: what to call it; ``node``, ``held``: see ``in_hands``."""
         place = self.places[name]
-        wound = Wound(place, place.pid, role or place.role, time.monotonic())
+        wound = Wound(place, place.pid, role or place.role, time.monotonic(), node, held)
         if place is self.world:
             self._services.kill()
             place.kills += 1
@@ -237,13 +246,14 @@ class Chaos:
         # the store learns of it later: what it says now is how things stood
         (epoch, _), nodes = await asyncio.gather(self.term(), self.nodes())
         name, role, pid = wound.place.name, wound.place.role, wound.pid
+        node = nodes.get(pid) if wound.node is None else wound.node
         async with asyncio.TaskGroup() as group:
             if away is not None:
                 group.create_task(self._replace(wound, away))
             if wound.role == LEADER:
                 group.create_task(self._next_term(name, pid, epoch, wound.at))
-            elif role in ("scheduler", "agent") and pid in nodes:
-                group.create_task(self._taken_over(wound.place, pid, nodes[pid], wound.at))
+            elif role in ("scheduler", "agent") and node is not None:
+                group.create_task(self._taken_over(wound, node))
 
     async def _replace(self, wound: Wound, after: float) -> None:
         await asyncio.sleep(after)
@@ -302,9 +312,12 @@ class Chaos:
         return await self._client.store.nodes.views()
 
     async def nodes(self) -> dict[int, int]:
-        """The numbers under which living processes are known in the store, by process id."""
+        """The numbers under which processes are known in the store, by process id; of several, the latest.
+
+        Those of silent ones too: on a busy machine a process that works may be late with its heartbeat.
+        """
         try:
-            return {node.info.pid: node.id for node in await self.views() if node.remaining > 0}
+            return {node.info.pid: node.id for node in sorted(await self.views(), key=lambda node: node.id)}
         except StoreUnavailableError:
             return {}
 
@@ -319,9 +332,17 @@ class Chaos:
                 return
             await asyncio.sleep(0.1)
 
-    async def _taken_over(self, place: Place, pid: int, node: int, hit: float) -> None:
+    async def in_hands(self, place: Place) -> tuple[int | None, frozenset[int]]:
+        """A process's number in the store, and the tasks in its hands."""
+        node = (await self.nodes()).get(place.pid) if place.role in ("scheduler", "agent") else None
+        return node, frozenset() if node is None else frozenset(await self._in_hand(place.role, node, None))
+
+    async def _taken_over(self, wound: Wound, node: int) -> None:
         """Wait until nothing that the dead process had in its hands is still in them."""
-        held = await self._in_hand(place.role, node, None)
+        place, hit = wound.place, wound.at
+        held = await self._in_hand(place.role, node, set(wound.held) or None)
+        if time.monotonic() - hit > ANSWERED:  # this look came late: others may have it already
+            held |= wound.held
         if not held:
             return
         one = "order" if place.role == "scheduler" else "request"
@@ -330,7 +351,7 @@ class Chaos:
             await asyncio.sleep(0.1)
             held = await self._in_hand(place.role, node, held)
         if not held:
-            self.healed(place.name, pid, what, hit)
+            self.healed(place.name, wound.pid, what, hit)
 
     async def _in_hand(self, role: str, node: int, among: set[int] | None) -> set[int]:
         """The tasks that a process holds the lock of, or in which it has taken a request."""

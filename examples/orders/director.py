@@ -142,7 +142,10 @@ class Director:
             return  # somebody else was faster
         role = LEADER if place is self.chaos.leader_of(holder) else place.role
         held = await self.held_by(place)
-        wound = self.chaos.kill(place.name, role)
+        node, tasks = await self.chaos.in_hands(place)
+        if place.state not in (State.RUNNING, State.STOPPED):
+            return
+        wound = self.chaos.kill(place.name, role, node, tasks)
         if held:
             self.follows = held[0]
         away = AWAY if self.settings.replace else None

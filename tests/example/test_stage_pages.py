@@ -11,7 +11,7 @@ import subprocess
 import sys
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from urllib.parse import urlencode, urlsplit
 
@@ -29,6 +29,7 @@ from examples.orders.world import Services
 from makegood import Client
 from makegood.console.security_headers import POLICY
 from makegood.errors import ConfigError
+from makegood.store.views import NodeInfo
 from tests.waiting import moment
 
 WAITS = ("0", "--bind", "127.0.0.1")
@@ -117,6 +118,22 @@ async def _becomes(pid: int, states: str) -> None:
     """Wait until a process is in one of some states: a busy kernel takes a moment."""
     while _state(pid) not in tuple(states):
         await moment()
+
+
+async def test_a_heal_is_seen_however_late_the_store_is_looked_at(tmp_path: Path) -> None:
+    """On a busy machine the dead process's life is over by then, and others have what it held; what it answered is no heal."""
+    async with theatre(tmp_path) as here:
+        place = here.chaos.places["payments-1"]
+        async with Client(f"sqlite:///{tmp_path / 'store.db'}") as client:
+            node = await client.store.nodes.register(
+                NodeInfo("payments-1", ("agent",), "here", place.pid, 0.0, ())
+            )
+        assert await here.chaos.in_hands(place) == (node, frozenset())
+        wound = here.chaos.kill("payments-1", "agent", node, frozenset({4711}))
+        await here.chaos.recover(wound, None)
+        assert here.chaos.score.heals == [], "it is gone at once: it was answered"
+        await here.chaos.recover(replace(wound, at=wound.at - 3.0), None)
+        assert len(here.chaos.score.heals) == 1
 
 
 async def test_every_button_needs_the_pages_token(tmp_path: Path) -> None:
