@@ -177,6 +177,28 @@ async def test_the_alert_of_a_service_for_which_nothing_waits_ends_and_is_raised
     assert await standing(store) == ["circuit_open shop/payments"]
 
 
+async def test_an_alert_that_could_not_be_ended_is_ended_later(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The store was away when it was to be ended: the next look ends it."""
+    process = await Process(store).start()
+    await process.open()
+    await process.look(9.0)
+    true, failing = store.alerts.ease, [StoreUnavailableError("away")]
+
+    async def ease(alerts: object, why: str) -> None:
+        if failing:
+            raise failing.pop()
+        await true(alerts, why)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(store.alerts, "ease", ease)
+    with pytest.raises(StoreUnavailableError):
+        await process.look(61.0)
+    assert await standing(store) == ["circuit_open shop/payments"]
+    await process.look(10.0)
+    assert await standing(store) == []
+
+
 async def test_the_alert_stays_as_long_as_something_waits_or_another_process_is_sure(store: Store) -> None:
     process, sure = await Process(store).start(), await Process(store).start()
     await process.open()

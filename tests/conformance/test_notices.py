@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
 import msgspec
@@ -14,6 +15,7 @@ from makegood.model.decision import OpenDecision
 from makegood.model.messages import Act
 from makegood.store.notice_records import Due, Sending
 from makegood.store.protocol import Store
+from makegood.transactions import Caller
 from tests.conformance.builders import (
     UNENCODABLE,
     Hand,
@@ -389,6 +391,23 @@ async def test_whoever_sends_is_rung_for(store: Store, other: Store) -> None:
     await store.tasks.submit([draft(1, reply_to=HOOK)])
     await eventually(lambda: rings, "a ring for a notice")
     stop()
+
+
+async def test_who_reads_a_queue_is_rung_for_what_is_submitted_in_a_transaction(store: Store) -> None:
+    """As for a plain submission: an inbox submits in the transaction in which it takes its message."""
+    rings: dict[str, int] = {}
+    ends = [
+        store.subscribe(topic, partial(rings.__setitem__, topic, 1)) for topic in ("pending", "queue:web")
+    ]
+
+    async def work(caller: Caller) -> None:
+        await store.tasks.join(caller, [draft(1, reply_to="queue:web")])
+
+    await store.transact(work, waits=False)
+    await eventually(lambda: rings, "a ring for the task")
+    assert set(rings) == {"pending", "queue:web"}, "at once, not with the next poll"
+    for end in ends:
+        end()
 
 
 # What it costs

@@ -52,6 +52,18 @@ def test_a_ring_is_heard_by_those_who_listen_to_its_kind(tmp_path: Path) -> None
         bell.close()
 
 
+def test_a_bell_that_finds_no_name_takes_nobody_elses(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    path = tmp_path / "s.db"
+    bells = [hung(path)[0] for _ in range(100)]
+    hung(path)[0].close()
+    assert "no free name" in caplog.text
+    assert len(list(folder_of(path).iterdir())) == 100
+    for bell in bells:
+        bell.close()
+
+
 def test_a_full_bell_rings_for_everything(tmp_path: Path) -> None:
     path = tmp_path / "s.db"
     listening, heard = hung(path, "inbox", "pending")

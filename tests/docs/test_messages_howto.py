@@ -148,7 +148,7 @@ def test_orders_that_come_by_message_and_from_another_database(
     said = [typed(made, line) for line in operate]
     assert said[0].startswith("QUEUE")
     assert "ValueError: 0 cents" in said[1]
-    assert said[2:] == ["o-13 goes again\n", "o-14 dropped\n"]
+    assert said[2:] == ["o-13 will be sent again\n", "o-14 dropped\n"]
     rows = sqlite3.connect(made.folder / "makegood.db")
     assert rows.execute("select id, sku from orders order by id").fetchall() == [
         ("o-1", "lamp"),

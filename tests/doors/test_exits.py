@@ -1,9 +1,16 @@
 """The exit codes are those that scripts were promised."""
 
+import contextlib
+import os
+import signal
+import subprocess
+import sys
+
 import pytest
 
 from makegood import errors
 from makegood.cli import exits
+from tests.doors.conftest import BARE, Shop
 
 
 @pytest.mark.parametrize(
@@ -41,3 +48,48 @@ def test_of_many_the_highest_of_refused_undone_error_wins() -> None:
     assert exits.of_many([3, 4]) == 4
     assert exits.of_many([0, 3, 8]) == 8
     assert exits.of_many([]) == 0
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("queue", "ack", "q", "99999999999999999999.1"),
+        ("task", "undo", "--state", "pending", "--preview", "--limit", "99999999999999999999"),
+        ("task", "list", "--limit", "9" * 5000),
+        ("demo", "--stage", "--port", "99999"),
+    ],
+)
+def test_a_number_that_is_too_large_is_a_usage_error(shop: Shop, words: tuple[str, ...]) -> None:
+    refused = shop.call(*words)
+    assert refused.exit_code == 2, refused.output
+    assert "is not a whole number" in refused.stderr or "is not a receipt" in refused.stderr
+
+
+def test_a_setting_with_too_many_digits_is_refused(shop: Shop) -> None:
+    refused = shop.call("run", "kiosk:kiosk", MAKEGOOD_SLOTS="9" * 5000)
+    assert refused.exit_code == 2, refused.output
+    assert "a whole number of at least 1 is expected" in refused.stderr
+
+
+def test_ctrl_c_at_a_question_is_an_interrupt(shop: Shop) -> None:
+    """And no usage error: somebody was there to answer."""
+    shop.done("task", "submit", "kiosk:buy", '{"id": "o-1"}')
+    ours, theirs = os.openpty()
+    command = [sys.executable, "-m", "makegood", "task", "cancel", "--state", "pending"]
+    environ = {**BARE, "MAKEGOOD_STORE": shop.url}
+    with subprocess.Popen(
+        command, cwd=shop.folder, env=environ, stdin=theirs, stderr=subprocess.PIPE
+    ) as asking:
+        os.close(theirs)
+        assert asking.stderr is not None
+        said = b""
+        while b"[y/N]" not in said:
+            said += os.read(asking.stderr.fileno(), 4096)
+        while asking.poll() is None:  # Python does not see a signal that comes just before it begins to read
+            asking.send_signal(signal.SIGINT)
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                asking.wait(timeout=5)
+        said += asking.stderr.read()
+        assert asking.returncode == 130, said
+    os.close(ours)
+    assert b"--yes" not in said

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from makegood.cli import import_app
 from tests.doors.conftest import Shop
 
 README = Path(__file__).parents[2] / "README.md"
@@ -79,6 +80,17 @@ def test_what_a_module_of_the_package_has_is_suggested(
     result = shop.call(*words)
     assert result.exit_code == 2
     assert f"'{words[-1]}': {told}" in result.stderr
+
+
+def test_a_folder_whose_name_begins_like_ours_is_the_users(
+    shop: Shop, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its error has a place: frames are makegood's own if they are in its folder, not if the name begins alike."""
+    monkeypatch.setattr(import_app, "__file__", str(shop.folder / "makegood/cli/import_app.py"))
+    (shop.folder / "makegood_shop.py").write_text("raise ValueError('no luck')\n", encoding="utf-8")
+    refused = shop.call("check", "makegood_shop:app")
+    assert refused.exit_code == 2
+    assert re.search(r"ValueError: no luck \(.*makegood_shop\.py, line 1\)", refused.stderr)
 
 
 def test_the_example_is_started_as_the_readme_says(shop: Shop) -> None:

@@ -16,6 +16,15 @@ def lines(text: str) -> list[dict[str, object]]:
     return [json.loads(line) for line in text.splitlines()]
 
 
+def test_the_list_of_queues_has_a_limit_and_a_no_is_json_too(shop: Shop) -> None:
+    for queue in ("a", "b"):
+        shop.done("queue", "send", queue, "1")
+    assert len(shop.json("queue", "list")) == 2
+    assert len(shop.json("queue", "list", "--limit", "1")) == 1
+    declined = shop.call("queue", "drop", "a", "--all", "--waiting", "--json", stdin="n\n")
+    assert (declined.exit_code, json.loads(declined.stdout)) == (0, {"dropped": [], "missing": []})
+
+
 def test_a_message_is_sent_listed_received_and_gone(shop: Shop) -> None:
     assert shop.done("queue", "send", "web", '{"n": null}', "--id", "a", "--reply-to", "queue:me") == "a\n"
     again = shop.call("queue", "send", "web", '{"n": null}', "--id", "a")
@@ -156,7 +165,7 @@ def test_a_dead_letter_is_seen_and_goes_again(shop: Shop) -> None:
     texts = {alert["step"]: alert["text"] for alert in shop.json("alerts")}
     assert "`makegood queue replay orders o-1`" in texts["orders/o-1"]
     gone = shop.call("queue", "replay", "orders", "o-1", "o-9", "--reason", "mended", "--who", "ann")
-    assert (gone.exit_code, gone.stdout) == (3, "o-1 goes again\n")
+    assert (gone.exit_code, gone.stdout) == (3, "o-1 will be sent again\n")
     assert "no dead letter in queue orders with the id o-9" in gone.stderr
     assert shop.json("queue", "drop", "orders", "--all") == {"dropped": ["o-2"], "missing": []}
     assert shop.json("alerts") == []
@@ -212,7 +221,7 @@ def test_what_an_alert_offers_to_type_is_one_command_whatever_a_message_is_calle
         )
     assert not (shop.folder / "pwned").exists()
     taken = shop.call("queue", "replay", "--reason", "mended", "--", "orders", "--all")
-    assert (taken.exit_code, taken.stdout) == (0, "--all goes again\n"), taken.output
+    assert (taken.exit_code, taken.stdout) == (0, "--all will be sent again\n"), taken.output
 
 
 def wait_for_task(shop: Shop) -> dict[str, object]:
@@ -242,10 +251,10 @@ def given_up_and_retried(shop: Shop, task: str) -> None:
         pass
     assert (found[0]["task"], found[0]["dead"], found[0]["last"]) == (task, True, 3)
     assert "/alerts" not in found[0]["to"], "a webhook's path may be secret"
-    assert "given up" in shop.done("notices", "list")
+    assert "abandoned" in shop.done("notices", "list")
     (alert,) = shop.json("alerts", "--task", task)
     assert f"`makegood notices retry {task}`" in alert["text"]
-    assert shop.done("notices", "retry", task, "--reason", "it is back") == f"{task} goes again\n"
+    assert shop.done("notices", "retry", task, "--reason", "it is back") == f"{task} will be sent again\n"
     (act,) = shop.json("audit", "--task", task)
     assert (act["kind"], act["why"], shop.json("alerts", "--task", task)) == (
         "retry_notices",

@@ -92,7 +92,7 @@ def test_a_step_that_never_succeeds_stops_the_calm_world_and_is_named(pytester: 
     assert "2 failed" in told
     for decorator in ("crash_everywhere", "simulate"):
         section = told.split(f"_ test_{decorator} _")[1].split("\n____")[0]
-        assert "a calm world, in which nothing ever fails; 1 worlds were played" in section
+        assert "a calm world, in which nothing ever fails; 1 world was played" in section
         assert re.search(
             r"^- ENDLESS: step book of task \w+ was asked 40 times within [\d,]+ virtual seconds and has not come to an end "
             r"\(\w+, and last said 'RuntimeError: 503 no rooms'\)",
@@ -233,6 +233,18 @@ def test_a_service_that_nothing_calls_fails_the_test(pytester: pytest.Pytester) 
         assert "Services that were called: payments, stock" in section
         assert "needed=False" in section
     assert "2 passed" in run(pytester, text, "--makegood-faults=kill")
+
+
+@pytest.mark.parametrize("option", ["--makegood-seeds=3", "--makegood-seed=0"])
+def test_more_worlds_excuse_no_service_that_is_never_called(pytester: pytest.Pytester, option: str) -> None:
+    """@crash_everywhere plays all its worlds under either option, and @simulate more than it asks for under the first."""
+    idle = 'world.service("paymants")'
+    text = "@crash_everywhere(at_most=2)" + order("test_crash", first=idle)
+    if option == "--makegood-seeds=3":
+        text += "@simulate(seeds=2)" + order("test_storm", first=idle)
+    told = run(pytester, text, option)
+    assert "passed" not in told
+    assert "never called" in told
 
 
 def test_a_service_that_need_not_be_called_is_let() -> None:

@@ -261,5 +261,5 @@ async def test_calls_left_behind_at_the_end_are_told_that_nothing_was_written() 
     await tasks.settle(0.01)
     await tasks.cancel()
     got = await asyncio.gather(*asking, return_exceptions=True)
-    assert "look whether it was" in str(got[0])
+    assert "check whether it was committed" in str(got[0])
     assert type(got[1]) is StoreUnavailableError

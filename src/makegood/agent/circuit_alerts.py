@@ -67,11 +67,11 @@ class Circuits(Actor):
         self._ring = asyncio.Event()
 
     def changed(self) -> None:
-        """Hear that a circuit has opened, or its service has answered again."""
+        """Note that a circuit has opened, or that its service has answered again."""
         self._ring.set()
 
     async def run(self) -> None:
-        """Tell of what has changed, until cancelled."""
+        """Keep the alerts current, until cancelled."""
         pauses, look, setbacks = Pauses(self._rng), _LOOK, Setbacks("circuits", self._store.alerts, self._rng)
         while True:
             rung = await self._rung(look)
@@ -85,7 +85,7 @@ class Circuits(Actor):
                 log.warning("an open circuit cannot be reported now: %s", away)
                 await asyncio.sleep(pauses.draw())
                 self._ring.set()
-            except Exception as defect:  # noqa: BLE001 - agents go on without it
+            except Exception as defect:  # noqa: BLE001 - agents continue without it
                 await asyncio.sleep(await setbacks.met(defect))
                 self._ring.set()
             else:
@@ -151,8 +151,8 @@ class Circuits(Actor):
                 self._idle.pop(address, None)
             elif now - self._idle.setdefault(address, now) >= self._unasked[address]:
                 unasked.append(address)
-                self._idle[address] = math.inf  # once
         await self._ease(unasked, "nothing waits for its service; the next call shows whether it answers")
+        self._idle |= dict.fromkeys(unasked, math.inf)  # once
 
     def _alive(self, views: Sequence[NodeView]) -> list[NodeView]:
         return [view for view in views if not (view.stopped or view.dead) and view.remaining > 0]

@@ -110,8 +110,12 @@ class SharedOption(click.Option):
         return super().get_help_record(ctx) if ctx.parent is None else None
 
 
+LARGEST = 2**63 - 1
+"""The largest number that a store holds."""
+
+
 class Whole(click.ParamType[int]):
-    """A whole number, from ``least`` to ``most``."""
+    """A whole number, from ``least`` to ``most``: what a store can hold if no limit is given."""
 
     name = "n"
 
@@ -121,8 +125,9 @@ class Whole(click.ParamType[int]):
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
         """Return the number; anything else is a usage error."""
         text = str(value)
-        number = int(text) if text.removeprefix("-").isdecimal() else None
-        if number is None or number < self.least or (self.most is not None and number > self.most):
+        number = int(text) if len(text) < 20 and text.removeprefix("-").isdecimal() else None
+        most = LARGEST if self.most is None else self.most
+        if number is None or not self.least <= number <= most:
             range_ = (
                 f"of at least {self.least}" if self.most is None else f"from {self.least} to {self.most:,}"
             )

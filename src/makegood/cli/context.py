@@ -1,7 +1,7 @@
 """The context of one command-line call: the flags that every command takes, and the settings behind them.
 
-``--store``, ``--json``, ``--color`` and ``--debug`` are accepted anywhere: before the command, after it, or
-between a group and its command.
+``--store``, ``--require-tls``, ``--json``, ``--color`` and ``--debug`` are accepted anywhere: before the
+command, after it, or between a group and its command.
 """
 
 import sys
@@ -60,6 +60,8 @@ class Cli:
         try:
             return click.confirm(question, err=True)
         except click.Abort as nobody:
+            if isinstance(nobody.__context__, KeyboardInterrupt):
+                raise
             raise click.UsageError(
                 "cannot ask for confirmation here: pass --yes. Nothing was changed"
             ) from nobody

@@ -1,13 +1,14 @@
 """The event loop of a role's process: uvloop where it is installed (``makegood[fast]``), else asyncio's own.
 
 The choice concerns the whole process, so only the command line makes it; a Node in a user's program runs on
-the existing loop. Two more settings concern the whole process. A busy event loop keeps the interpreter from
-other threads, for 5 ms by default; a store in a SQLite file, which a thread writes, would wait for that again
-and again. The other is how often the garbage collector runs (``gc_tuning``).
+the existing loop. The same holds for the switch interval: a busy event loop keeps the interpreter from other
+threads for 5 ms by default, and a store in a SQLite file, which a thread writes, would wait for that again
+and again.
 
-So is the end of the process. A loop waits at its end for everything that was started on it. It would wait
-forever for a function that ignores its cancellation, or for a thread of its executor that hangs. The node has
-ended by then, and what was reported to it is in the store, so this process ends too, a moment later.
+The end of the process concerns the whole process too. A loop waits at its end for everything that was started
+on it. It would wait forever for a function that ignores its cancellation, or for a thread of its executor
+that hangs. The node has ended by then, and what was reported to it is in the store, so this process ends too,
+a moment later.
 """
 
 import asyncio
@@ -45,7 +46,7 @@ def run(main: Coroutine[Any, Any, T]) -> T:
         import uvloop  # noqa: PLC0415 - an extra, and only for roles
 
         chosen = uvloop.run
-    # Out here: what fails inside does not begin its traceback with the import that failed.
+    # Outside of suppress, which would also swallow an ImportError of main.
     over = threading.Event()
     try:
         return chosen(_watched(main, over))

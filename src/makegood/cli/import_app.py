@@ -151,11 +151,11 @@ def place_of(error: BaseException) -> str:
     """
     if isinstance(error, SyntaxError) and error.filename:
         return f"{error.filename}, line {error.lineno}"
-    ours = str(Path(__file__).resolve().parents[1])
+    ours, here = Path(__file__).resolve().parents[1], Path.cwd()
     frames = traceback.extract_tb(error.__traceback__)
-    outside = [f for f in frames if not f.filename.startswith((ours, "<"))]
-    near = [
-        f for f in outside if f.filename.startswith(str(Path.cwd())) and "site-packages" not in f.filename
+    outside = [
+        f for f in frames if not f.filename.startswith("<") and not Path(f.filename).is_relative_to(ours)
     ]
+    near = [f for f in outside if Path(f.filename).is_relative_to(here) and "site-packages" not in f.filename]
     frame = (near or outside or frames)[-1]
     return f"{frame.filename}, line {frame.lineno}"

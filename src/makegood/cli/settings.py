@@ -195,7 +195,7 @@ def _poll(value: object, name: str) -> Duration | None:
 
 
 def _count(value: object, name: str) -> int:
-    if isinstance(value, str) and value.strip().isdecimal():
+    if isinstance(value, str) and len(value.strip()) < 20 and value.strip().isdecimal():
         value = int(value)
     if isinstance(value, bool) or not isinstance(value, int) or value < 1:
         raise ConfigError(f"{name}={value!r}: a whole number of at least 1 is expected")

@@ -187,7 +187,10 @@ def receipt(message: QueueMessage) -> str:
 def of_receipt(text: str) -> tuple[int, int] | None:
     """Return a receipt as the store has it, None for what is none."""
     seq, _, tries = text.partition(".")
-    return (int(seq), int(tries)) if seq.isdecimal() and tries.isdecimal() else None
+    known = all(
+        part.isdecimal() and len(part) < 19 for part in (seq, tries)
+    )  # as large as the store's numbers
+    return (int(seq), int(tries)) if known else None
 
 
 _MESSAGE = "queue id kind? value correlation_id reply_to task sequence headers sent_at tries error?"

@@ -223,8 +223,9 @@ def for_receiver(event: bytes, cause: Cause) -> bytes:
 def named(cause: str) -> str:
     """Return the kind of a cause, without its text.
 
-    That is the step and the class of its exception, if the class is one of Python's or is named like those
-    (...Error, ...Exception, ...Timeout). Otherwise it is the step and "failed", or makegood's own word.
+    That is the step and the class of its exception, if the class is named like most of Python's (...Error,
+    ...Exception, ...Timeout, ...Interrupt, ...Exit). Otherwise it is the step and "failed", or makegood's own
+    word.
 
     >>> named("pack: TimeoutError: db-7:5432"), named("charge: card 4711 refused"), named("cancelled by ann")
     ('pack: TimeoutError', 'charge: failed', 'cancelled')
@@ -269,6 +270,16 @@ def reply(reply_to: str | None, correlation_id: str | None) -> ReplyTo | None:
 def queue(to: str) -> str | None:
     """Return the queue that an address names, None for a URL."""
     return to.removeprefix(QUEUE) if to.startswith(QUEUE) else None
+
+
+def topic_of(to: str) -> str:
+    """Return the topic that wakes whoever delivers to an address, or reads its queue.
+
+    >>> topic_of("queue:web"), topic_of("https://shop.example/hook")
+    ('queue:web', 'notice')
+    """
+    name = queue(to)
+    return "notice" if name is None else f"queue:{name}"
 
 
 def parted(url: str) -> SplitResult:

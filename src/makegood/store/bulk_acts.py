@@ -95,7 +95,7 @@ async def bulk(
     await tx.run(
         _REQUEST, act.id, kind, msgspec.json.encode(wanted), act.who, act.why, counted, most, rate, more
     )
-    what = f"{counted} tasks match{', perhaps more' if more else ''}: {text_of(wanted)}"
+    what = f"{'1 task matches' if counted == 1 else f'{counted} tasks match'}{', perhaps more' if more else ''}: {text_of(wanted)}"
     await alerts.acted(tx, rows.act_row(act, f"bulk {kind}", what, "running"))
     for (at,) in await tx.rows(_OLDEST_KEPT, KEPT_ACTS):
         await tx.run(_FORGET_ITEMS, at)
@@ -168,7 +168,11 @@ async def advance_bulk(tx: Tx, id: str, most: int) -> int | None:  # noqa: A002 
     elif state == "stopping":
         cursor = 0
     ended = cursor == 0 and not undecided
-    shown = {("done", False): "running", ("stopping", True): "stopped"}.get((state, ended), state)
+    shown = state
+    if state == "done" and not ended:  # its last commands are not decided yet
+        shown = "running"
+    elif state == "stopping" and ended:
+        shown = "stopped"
     free = 0.0 if rate is None else max(wait, -1.0) + page / rate
     if (cursor, shown, sent, *counts) != before or ended:
         await tx.run(_MOVED, id, cursor, free, sent, *counts, shown, ended)

@@ -542,7 +542,7 @@ class Store(Protocol):
 
     @property
     def oversight(self) -> OversightVerbs:
-        """What people look back on, and acts on many tasks and on the leader."""
+        """Records for people to review, acts on many tasks, and requests to the leader."""
 
     @property
     def identity(self) -> Identity:
@@ -571,8 +571,8 @@ class Store(Protocol):
 
         Topics: "pending" (tasks to claim), "inbox" (messages to tasks), "agent:APP/AGENT" (requests), "ended"
         (tasks at rest), "answers" (decided operator commands), "queue:NAME" (messages), "notice" (notices to
-        send). A wake-up may be spurious, and may be lost on a broken connection: also poll slowly. Returns a
-        function that ends the subscription.
+        send), "bulk" (acts on many tasks). A wake-up may be spurious, and may be lost on a broken connection:
+        also poll slowly. Returns a function that ends the subscription.
         """
 
     def joined(self, *written: int | tuple[str, str]) -> None:

@@ -1,8 +1,8 @@
 """The Supervisor: finds what is overdue or left behind, counts the failure, and asks for the remedy.
 
-(In the sense of the Scheduler-Agent-Supervisor pattern: it restarts no processes; systemd or Kubernetes
-does.) It knows no business and decides nothing about a task: it *judges* silence and leaves ``expired`` in
-the task's inbox; the Scheduler's rules choose between retry, wait, undo and hold.
+(In the sense of the Scheduler-Agent-Supervisor pattern: it does not restart processes; systemd or Kubernetes
+does.) It knows nothing of the business and decides nothing about a task: it *judges* silence and leaves
+``expired`` in the task's inbox; the Scheduler's rules choose between retry, wait, undo and hold.
 
 Many instances may run; the one that holds the lease acts. Every write that judges, frees or expires carries
 the epoch of its term beside the compare-and-set on the row itself. Both are needed: the term keeps two
@@ -16,7 +16,7 @@ that were cut off as well must have had the time to come back.
 import asyncio
 import logging
 import random
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, field
 
@@ -51,7 +51,7 @@ class Pass:
     deaf: int = 0
     """Tasks of deaf Schedulers that were freed."""
     expired: int = 0
-    """Tasks past their complete-by."""
+    """Tasks past their deadline."""
     starved: int = 0
     """Requests found that no agent took in time."""
     full: bool = False
@@ -95,25 +95,25 @@ class Supervisor(Actor):
                 try:
                     await self.lead(term)
                 except FencedOffError as over:
-                    log.warning("the term %d is over: %s", term.epoch, over)
+                    log.warning("the store refused a write: %s", over)
                     await self._report(term, over)
                 finally:
                     self.leading = None
 
     async def _report(self, term: Term, over: FencedOffError) -> None:
-        """Record for people that a write of a term that is over was refused."""
+        """Record for operators that the store refused a write of a term that was over."""
         try:
             now = await self._store.leases.read(LEASE)
             holds = None if now is None else now.epoch
             refused = Refusal("term", str(over), term.grant.holder, epoch=term.epoch, against=holds)
             await self._store.oversight.refused([refused])
         except StoreUnavailableError as away:
-            log.info("the store is away, and does not know of a refused write: %s", away)
+            log.info("the store is away, so a refused write is not recorded: %s", away)
 
     async def single(self, wait: float) -> Pass | None:
         """Take the lease, watch for one interval, make one pass, and release the lease: for cron.
 
-        Returns None when another Supervisor still leads after ``wait`` seconds.
+        Returns None when another Supervisor still leads after ``wait`` seconds, or the term ends too soon.
         """
         async with aclosing(self._election.terms()) as terms:
             try:
@@ -159,8 +159,9 @@ class Supervisor(Actor):
         return done
 
     async def _step_down_if_asked(self, term: Term) -> None:
-        """Step down if an operator asked for it, and rest, so that another instance leads. Then it does not
-        return.
+        """Step down if an operator asked for it, and rest, so that another instance leads.
+
+        If asked, this does not return.
         """
         try:
             asked = await self._store.oversight.asked_to_step_down(LEASE, term.epoch)
@@ -190,7 +191,10 @@ class Supervisor(Actor):
         """
         began = self._clock.monotonic()
         if not await self._store.leases.renew(term.grant):
-            raise FencedOffError(f"the term {term.epoch} is over", epoch=term.epoch)
+            raise FencedOffError(
+                f"the term {term.epoch} of {term.grant.holder} is over: its lease could not be renewed",
+                epoch=term.epoch,
+            )
         took = self._clock.monotonic() - began
         if took > self._every:
             log.warning("the store could not be written to for %.1f s; judging after a full interval", took)
@@ -202,18 +206,18 @@ class Supervisor(Actor):
         judged = await self._store.supervision.judge(grant, self._grace, limit)
         found.judged = len(judged.requests)
         found.full = judged.full
-        freed = await self._bounded(lambda: self._store.supervision.release_dead(grant, limit), found)
+        freed = await self._bounded(self._store.supervision.release_dead(grant, limit), found)
         found.released = len(freed)
         found.tasks += freed
         deaf = await self._bounded(
-            lambda: self._store.supervision.release_deaf(grant, DEAF_INTERVALS * self._every, limit), found
+            self._store.supervision.release_deaf(grant, DEAF_INTERVALS * self._every, limit), found
         )
         found.deaf = len(deaf)
-        expired = await self._bounded(lambda: self._store.supervision.expire_tasks(grant, limit), found)
+        expired = await self._bounded(self._store.supervision.expire_tasks(grant, limit), found)
         found.expired = len(expired)
         found.starved = len(
             await self._bounded(
-                lambda: self._store.supervision.starved(grant, self._starve, limit, self._outage), found
+                self._store.supervision.starved(grant, self._starve, limit, self._outage), found
             )
         )
         if found.done:
@@ -236,9 +240,9 @@ class Supervisor(Actor):
             try:
                 await self._store.oversight.decided(done)
             except StoreUnavailableError as away:
-                log.info("the store is away, and does not know what a pass did: %s", away)
+                log.info("the store is away, so what a pass did is not recorded: %s", away)
 
-    async def _bounded(self, act: Callable[[], Awaitable[list[int]]], found: Pass) -> list[int]:
-        touched = await act()
+    async def _bounded(self, act: Awaitable[list[int]], found: Pass) -> list[int]:
+        touched = await act
         found.full = found.full or len(touched) >= self._limit
         return touched

@@ -22,14 +22,14 @@ The kinds, with their fields:
 - sent: idx, doing, attempt, round, key, local
 - taken: idx, doing, attempt, by, within (seconds until complete-by, by the clock of the store that gave it
   out)
-- call: idx, doing, attempt, key, token, remaining: a service call begins; ``remaining`` is by the agent's
-  clock
+- call: service, step, doing, attempt, key, token, remaining: a service call begins; ``remaining`` is by the
+  agent's clock
 - effect: service, key, doing, token, net (effects in place after it), changed, outcome ("ok", "refused",
   "stale token", "tombstone")
 - reply: idx, doing, attempt, reply (its kind)
 - judged: idx, attempt, failures, epoch (of the term)
 - released: epoch (of the term), why ("dead", "deaf")
-- lease: name, epoch, holder, verb ("acquired", "renewed", "released", "lost")
+- lease: name, epoch, holder, verb ("acquired", "renewed", "released")
 - notice: sequence, state, queue ("": to a webhook): a notice, written with the change that it reports
 - notified: sequence, state, submission, by (the queue, the receiver): a submitter received a notice
 - posted: queue, id: a message, once its sender has its acknowledgement

@@ -153,11 +153,11 @@ async def ran_out(world: LeaseWorld, store: LeaseStore, name: str, ttl: float) -
 async def _free(world: LeaseWorld) -> None:
     async with world.open() as store:
         name = world.name()
-        assert await store.read(name) is None, "a lease that nobody ever took is None"
+        assert await store.read(name) is None, "a lease that nobody ever took is on record"
         assert await store.past_terms(name) == []
         grant = await taken(store, name, "a", world.ttl)
         assert grant.epoch == 1, f"the first epoch is 1, not {grant.epoch}"
-        seen = await read(store, name, "a lease that is held can be read")
+        seen = await read(store, name, "a lease that is held cannot be read")
         assert (seen.name, seen.holder, seen.epoch, seen.ttl) == (name, "a", 1, world.ttl), f"{seen}"
         assert 0 < seen.remaining <= world.ttl * 1.05, f"{seen.remaining} s are left of {world.ttl}"
         await store.release(grant)
@@ -313,9 +313,9 @@ async def _history(world: LeaseWorld, store: OpenLeases, other: OpenLeases, name
     assert [(t.epoch, t.holder) for t in past] == [(3, "c"), (2, "b"), (1, "a")], f"{past}"
     assert (past[0].ended, past[0].released) == (None, False)
     assert past[1].ended is not None
-    assert not past[1].released, "a lease that ran out was not given back"
+    assert not past[1].released, "a lease that ran out is recorded as released"
     assert past[2].ended is not None
-    assert past[2].released, "a lease that was given back is remembered so"
+    assert past[2].released, "a released lease is not recorded as released"
     assert past[2].began <= past[2].ended <= past[1].began + world.slack
     assert past[1].ended <= past[0].began + world.slack
     assert [t.epoch for t in await other.past_terms(name, 2)] == [3, 2]
@@ -405,7 +405,7 @@ LEASE_STORE_CASES: tuple[LeaseCase, ...] = (
     LeaseCase("a renewal extends a lease that is held", _two(_renews)),
     LeaseCase("a lease that has expired is not renewed", _two(_late_renewal)),
     LeaseCase("a superseded grant can do nothing", _two(_superseded)),
-    LeaseCase("a release hands over at once, and the epoch goes on", _two(_release)),
+    LeaseCase("a release hands over at once, and the epoch continues to rise", _two(_release)),
     LeaseCase("only the nonce releases", _release_by_nonce),
     LeaseCase("a released nonce has no way back to its epoch", _released_nonce),
     LeaseCase("the holder's ttl rules, not the reader's", _two(_holders_ttl)),

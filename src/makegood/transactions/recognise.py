@@ -63,7 +63,7 @@ def recognise(connection: Any) -> Caller:
 
 
 def known(connection: Any) -> Caller | None:
-    """Return the same; None for a connection of another kind."""
+    """Return the open transaction of a connection, as ``recognise`` does; None for an unsupported kind."""
     if isinstance(caller := getattr(connection, "caller", None), Caller):
         return caller  # a ``Transaction``
     kinds = [_KNOWN[name] for name in _names(connection) if name in _KNOWN]
@@ -77,7 +77,7 @@ def _names(connection: Any) -> list[str]:
 def _named(caller: Caller) -> Caller:
     if caller.style and caller.style not in MARKS:
         raise TransactionError(
-            f"{caller.kind} whose driver writes places of values in the style {caller.style!r} cannot be used: {', '.join(MARKS)}"
+            f"{caller.kind} whose driver has the parameter style {caller.style!r} is not supported: use one of {', '.join(MARKS)}"
         )
     return caller
 

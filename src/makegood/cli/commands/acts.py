@@ -222,6 +222,7 @@ def _on_all(cli: Cli, asked: RequestedAct) -> int:
         return exits.DONE
     if count and not asked.yes and not cli.confirmed(f"{asked.kind} {counted(count, 'task')}?"):
         cli.note("nothing was done")
+        cli.out.result([])
         return exits.DONE
     return asyncio.run(bulk_acts.carry_out(cli, asked, count))
 

@@ -83,7 +83,7 @@ class Stranded:
         return f"{what} is missing: {steps} {'needs' if self.steps == 1 else 'need'} it {such}; {remedy}"
 
     def _as_well(self) -> str:
-        if self.parameter == RESULT:
+        if self.needs == "undo" and self.parameter == RESULT:
             return "as one kind of the result"
         absent = self.why.startswith("there is no")
         return f"{self.parameter} with a default" if absent else "a union of both types"
@@ -242,8 +242,13 @@ async def _look(cli: Cli, app: App, limit: int) -> OpenTasks:
                     entry.steps += 1
                     if task not in entry.tasks and len(entry.tasks) < 5:
                         entry.tasks.append(task)
-    gone = {place[:2] for place in found if place[2] == "action" and not place[3]}
-    seen.stranded = [found[place] for place in sorted(found) if place[2] == "action" or place[:2] not in gone]
+    # Where the action itself is missing, its undo and probe need no line of their own.
+    absent = {
+        (agent, action) for agent, action, needs, parameter in found if needs == "action" and not parameter
+    }
+    seen.stranded = [
+        found[place] for place in sorted(found) if place[2] == "action" or place[:2] not in absent
+    ]
     return seen
 
 

@@ -17,7 +17,9 @@ from makegood.store import open_store
 @command()
 @flag("--headless", text="In the terminal, without the stage.")
 @flag("--stage", text="With the stage, even if no terminal asks for it.")
-@click.option("--port", type=Whole(0), metavar="N", help="The stage's port. [default: any that is free]")
+@click.option(
+    "--port", type=Whole(0, 65_535), metavar="N", help="The stage's port. [default: any that is free]"
+)
 @flag("--no-browser", text="Do not open a browser.")
 @click.option("--seconds", type=Whole(1), metavar="N", help="End after so many seconds.")
 @flag("--chaos", text="Kill a random process every few seconds.")

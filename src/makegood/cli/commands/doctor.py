@@ -123,19 +123,22 @@ async def examined(url: str) -> tuple[list[Finding], int]:
 async def _allowed(
     check: str, look: Awaitable[T], judge: Callable[[T], Sequence[Finding]]
 ) -> Sequence[Finding]:
-    """Return what ``judge`` makes of a look at the store, or that this connection's role may not take it: the
-    other checks continue.
+    """Return what ``judge`` makes of what ``look`` finds, or a note that this connection's role may not look.
+
+    The other checks continue.
     """
     try:
         return judge(await look)
     except MakegoodError as fault:
-        if "permission denied" not in str(fault):
+        if "does not allow this for this role" not in str(
+            fault
+        ):  # makegood's own words: the server's are translated
             raise
         return [Finding(check, "note", f"not examined, this role may not: {fault}")]
 
 
 async def _measured(store: Store) -> list[Finding]:
-    """Measure the clock's skew, by the quickest of several reads of it, a read of the store, and a commit."""
+    """Measure the clock's skew (by the quickest of several reads), a read of the store, and a commit."""
     best = (float("inf"), 0.0)
     for _ in range(_TIMES):
         wall, began = time.time(), time.perf_counter()

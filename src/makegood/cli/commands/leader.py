@@ -16,7 +16,8 @@ import click
 
 from makegood.base.clock import SystemClock, iso
 from makegood.base.durations import shown
-from makegood.base.file_paths import entered
+from makegood.base.file_paths import entered, file_of
+from makegood.base.urls import scheme_of
 from makegood.cli import exits
 from makegood.cli.client import connect, looking
 from makegood.cli.command import Command, Whole
@@ -110,10 +111,10 @@ async def _leases(cli: Cli, name: str | None) -> AsyncIterator[LeaseStore]:
 
 
 def _verify_there(url: str) -> None:
-    """Who only looks makes no file."""
-    place = url.removeprefix("sqlite:///")
-    if place in ("", url):
+    """Raise ``ConfigError`` if ``url`` is a SQLite file that does not exist: to look must not create it."""
+    if scheme_of(url) != "sqlite":
         return
+    place = file_of(url)
     entered(Path(place))
     if not Path(place).exists():
         raise ConfigError(
@@ -126,7 +127,9 @@ def _show_now(cli: Cli, name: str | None, view: LeaseView | None) -> None:
         cli.out.document(as_json.lease(view, name or LEASE))
     elif view is None or not view.held:
         last = f"; {view.holder} led last, in epoch {view.epoch}" if view is not None and view.holder else ""
-        how = f"`makegood election run {shlex.quote(name)} -- COMMAND`" if name else "a supervisor with `makegood supervisor` (or `makegood run`)"  # fmt: skip
+        how = "a supervisor with `makegood supervisor` (or `makegood run`)"
+        if name:
+            how = f"`makegood election run {shlex.quote(name)} -- COMMAND`"
         cli.out.text(f"nobody leads{last}: start {how}")
     else:
         rows = [(view.holder, view.epoch, f"{view.remaining:.1f}", date_time(view.since))]

@@ -147,7 +147,7 @@ async def _write(cli: Cli, queue: Queue, messages: Sequence[QueueMessage], *, no
     finally:
         if not no_ack and not await queue.acknowledge(*messages[:written]):
             cli.note(
-                f"makegood: some were written after their lease of queue {queue.name} had ended: they are redelivered"
+                f"makegood: the lease of some messages of queue {queue.name} ended before makegood acknowledged them: they are redelivered"
             )
         if rest := messages[written:]:
             await queue.give_back(*rest)
@@ -195,7 +195,7 @@ def list_(cli: Cli, /, *, name: str | None, dead: bool, limit: int) -> None:
         found = looked(cli, lambda client: client.messages(name, dead=dead, limit=limit))
         _messages(cli, found, name, dead=dead)
         return
-    queues = looked(cli, lambda client: client.queues())
+    queues = looked(cli, lambda client: client.queues())[:limit]
     rows = (
         (
             v.queue, v.waiting, v.taken, v.delayed, v.dead, sizes.shown(v.bytes),
@@ -260,7 +260,7 @@ def replay(cli: Cli, /, **options: Any) -> int:
 @flag("--yes", "-y", text="With --all --waiting: do not ask.")
 @_of_many("ID", "All dead letters of the queue; with --waiting, all waiting messages.")
 def drop(cli: Cli, /, *, waiting: bool, yes: bool, **options: Any) -> int:
-    """Remove dead letters of queue NAME for good, and end their alerts; with --waiting messages that nobody
+    """Remove dead letters of queue NAME for good, and close their alerts; with --waiting messages that nobody
     has received.
 
     --all --waiting shows how many messages wait, and asks for confirmation.
@@ -292,6 +292,7 @@ def _revive(
             f"drop {counted(there, 'message')} that wait{'s' * (there == 1)} in queue {name}?"
         ):
             cli.note("nothing was done")
+            cli.out.result({"dropped": [], "missing": []})
             return exits.DONE
 
     async def run(client: Client) -> list[str]:
@@ -307,7 +308,7 @@ def _revive(
 def _said(cli: Cli, found: list[str], chosen: Sequence[str], what: str, *, drop: bool) -> int:
     """Write the outcome for each chosen item; return the exit code: 3 when one of them did not exist."""
     missing = [one for one in chosen if one not in found]
-    lines = [f"{one} {'dropped' if drop else 'goes again'}" for one in found]
+    lines = [f"{one} {'dropped' if drop else 'will be sent again'}" for one in found]
     cli.out.result({"dropped" if drop else "again": found, "missing": missing}, *lines)
     if not found and not chosen and not cli.json:
         cli.note(f"no {what}")
@@ -328,7 +329,7 @@ def notices_list(cli: Cli, /, *, dead: bool, limit: int) -> None:
     rows = (
         (
             ids.show(v.task), notices.shown(v.url), v.last - v.sent, v.tries,
-            "given up" if v.due is None else "due" if v.due <= 0 else f"in {shown(v.due)}", v.error,
+            "abandoned" if v.due is None else "due" if v.due <= 0 else f"in {shown(v.due)}", v.error,
         )
         for v in found
     )  # fmt: skip
@@ -363,5 +364,5 @@ def _resend(
             return await verb(who=who, why=why)
         return [found for task in chosen for found in await verb(task, who=who, why=why)]
 
-    what = "unsent notice" if drop and not everything else "notice that was given up"
+    what = "unsent notice" if drop and not everything else "abandoned notice"
     return _said(cli, carried_out(cli, run), chosen, what, drop=drop)

@@ -72,7 +72,7 @@ class Together(Generic[I, O]):
         except Exception as fault:  # noqa: BLE001 - the callers handle it
             _fail(calls, fault)
         except asyncio.CancelledError:
-            _fail(calls, StoreError("the store was closed while this was being written: look whether it was"))
+            _fail(calls, StoreError("the store was closed during this write: check whether it was committed"))
             raise
         else:
             start = 0

@@ -71,8 +71,8 @@ STANDBY = "waits for a synchronous standby that does not answer: start the stand
 
 
 AWAITING = (
-    "shows another history than the store has recorded, as a new store does, and a standby after its promotion: a new generation has to begin, "
-    "which this role may not do. It waits for a process whose role may: start a supervisor, or run `makegood store migrate` as the owner"
+    "shows a different history from the one in the store, as after a promotion or for a new store: a new generation must begin, and this role "
+    "may not begin one: start a supervisor, or run `makegood store migrate` as the owner"
 )
 
 
@@ -204,7 +204,7 @@ class Dialer:
         proxied = connection.get_server_pid() != row["pid"]
         if proxied and not self.warned:
             self.warned = True
-            text = "%s: there is a proxy in between; `makegood store check` says whether it is fit"
+            text = "%s: a proxy is in between; `makegood store check` reports whether makegood can work through it"
             log.warning(text, self.address.where)
         link = Link(connection, row["pid"], row["began"], None, proxied)
 

@@ -106,14 +106,16 @@ class Database:
         pauses = pauses_of(self._rng)
         loop = asyncio.get_running_loop()
         end = loop.time() + _AWAITED
+        warned = False
         while True:
             try:
                 await control.ask(lambda connection: connection.fetchval("select 1"))
             except AwaitingError as waits:
                 if loop.time() >= end:
                     raise
-                if end - loop.time() > _AWAITED - 1.0:
+                if not warned:
                     log.warning("%s", waits)
+                    warned = True
                 await asyncio.sleep(pauses.draw())
             else:
                 return

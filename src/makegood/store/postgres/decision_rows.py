@@ -115,13 +115,8 @@ class Writing:
         rests = decision.release and decision.task.state in AT_REST
         for idx, s in decision.steps.items():
             plain = _plain(s)
-            if (
-                rests
-                or not plain
-                or s.state != "running"
-                or s.attempt != 1
-                or not _dispatched(decision, idx, s)
-            ):
+            first = plain and s.state == "running" and s.attempt == 1
+            if rests or not (first and _dispatched(decision, idx, s)):
                 self._step(id_, idx, s, decision, plain=plain)
         if not rests:
             here = {(r.idx, r.attempt) for r in decision.handed}
@@ -273,8 +268,14 @@ class Writing:
         told: tuple[Any, ...] = (task.told, task.notified) if decision.notices else ()
         if task.inputs is not before.inputs and task.returns is not None:
             corrected = (rows.static(task.inputs, task.returns, task.reply),)
-        part = {(True, True): "corrected_told", (True, False): "corrected", (False, True): "told"}.get(
-            (bool(corrected), bool(told)), "task"
+        part = (
+            "corrected_told"
+            if corrected and told
+            else "corrected"
+            if corrected
+            else "told"
+            if told
+            else "task"
         )
         self._add(
             part, task.id, state, task.goal, task.cause, task.submission, failures, task.lost, task.result,

@@ -1,7 +1,8 @@
-"""The checks of ``makegood doctor`` on a PostgreSQL store: settings, standbys, connection, stuck tasks."""
+"""The checks of ``makegood doctor`` on PostgreSQL: settings, standbys, connections, unreadable tasks."""
 
 from collections.abc import Sequence
 
+from makegood.base.counts import counted
 from makegood.base.host_port import is_verified, remote_hosts
 from makegood.store.postgres.connection import Connection
 from makegood.store.postgres.load import COLUMNS, read
@@ -16,7 +17,7 @@ _LONG = 600.0
 
 _SETTINGS = """
 select name, setting from pg_settings
-where name in ('fsync', 'full_page_writes', 'synchronous_standby_names', 'max_connections', 'server_version')
+where name in ('fsync', 'full_page_writes', 'synchronous_standby_names', 'max_connections')
 """
 # The server's default for sessions; makegood's own sessions override the setting.
 _COMMIT = "select reset_val from pg_settings where name = 'synchronous_commit'"
@@ -47,7 +48,9 @@ def durable(settings: dict[str, str], commit: str) -> list[Finding]:
     if commit == "off":
         what = "synchronous_commit is off by default; makegood's own sessions and its submissions in yours switch it on"
         found.append(
-            Finding("durability", "note", what, "mind your own tables, or set synchronous_commit = on")
+            Finding(
+                "durability", "note", what, "check what your own tables need, or set synchronous_commit = on"
+            )
         )
     return found or [
         Finding("durability", "ok", f"fsync and full_page_writes on, synchronous_commit {commit}")
@@ -64,8 +67,8 @@ def replicated(names: str, standbys: int, firm: int) -> Finding:
         what = f"commits wait for a synchronous standby ({names}), and none follows"
         return Finding("standby", "error", what, "start the standby, or change synchronous_standby_names")
     if standbys and not firm:
-        what = f"{standbys} asynchronous standbys: what was acknowledged within their lag is lost when one is promoted"
-        return Finding("standby", "note", what, "set synchronous_standby_names if that must not be")
+        what = f"{counted(standbys, 'asynchronous standby')}: what was acknowledged within their lag is lost when one is promoted"
+        return Finding("standby", "note", what, "set synchronous_standby_names if that must not happen")
     if not standbys:
         return Finding(
             "standby",
@@ -73,13 +76,13 @@ def replicated(names: str, standbys: int, firm: int) -> Finding:
             "no standby follows (or the server does not show it): if the disk is lost, so is the store",
             "keep backups",
         )
-    return Finding("standby", "ok", f"{standbys} standbys, commits wait for {firm}")
+    return Finding("standby", "ok", f"{counted(standbys, 'standby')}, commits wait for {firm}")
 
 
 def roomy(used: int, most: int) -> Finding:
     """Judge how many connections are free.
 
-    A process of makegood takes four, and one more for each inbox handler at work.
+    A process of makegood takes five, and one more for each inbox function at work.
     """
     told = f"{used} of {most} connections in use"
     if most - used >= _ROOM:
@@ -91,7 +94,7 @@ def aged(seconds: float | None) -> Finding:
     """Judge the age of the oldest transaction in the database."""
     if seconds is None or seconds < _LONG:
         return Finding("transactions", "ok", "none is older than 10 minutes")
-    what = f"a transaction has been open for {seconds / 60:,.0f} minutes: old rows cannot be cleared, and all becomes slower"
+    what = f"a transaction has been open for {seconds / 60:,.0f} minutes: old rows cannot be cleared, and everything becomes slower"
     return Finding("transactions", "warning", what, "find it in pg_stat_activity and end it")
 
 
@@ -101,12 +104,12 @@ def encrypted(hosts: Sequence[str], *, tls: bool, verified: bool) -> Finding:
         return Finding("tls", "ok", "the server is on this machine")
     remedy = "add ?sslmode=verify-full to the URL, with the authority's certificate as sslrootcert= or in ~/.postgresql/root.crt; `require_tls = true` refuses everything else"
     if not tls:
-        what = f"the way to {', '.join(hosts)} is not encrypted: password and payloads can be read and changed on it"
+        what = f"the connection to {', '.join(hosts)} is not encrypted: password and payloads can be read and changed on it"
         return Finding("tls", "warning", what, remedy)
     if not verified:
-        what = f"the certificate of {', '.join(hosts)} is not verified: any machine on the way can pass for the server"
+        what = f"the certificate of {', '.join(hosts)} is not verified: any machine on the network path can impersonate the server"
         return Finding("tls", "warning", what, remedy)
-    return Finding("tls", "ok", "the way to the server is encrypted, and its certificate is verified")
+    return Finding("tls", "ok", "the connection to the server is encrypted, and its certificate is verified")
 
 
 async def look(connection: Connection, url: str) -> list[Finding]:

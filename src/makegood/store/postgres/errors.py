@@ -86,11 +86,15 @@ def translated(fault: BaseException, where: str) -> Exception:
     if isinstance(fault, pg.UndefinedTableError | pg.UndefinedColumnError | pg.InvalidSchemaNameError):
         return SchemaMismatchError(f"{where}: {fault}: run `makegood store migrate`")
     if isinstance(fault, pg.InsufficientPrivilegeError):
-        return ConfigError(f"{where} refuses it to this role: {LACKING.format(fault=first_line(fault))}")
+        return ConfigError(
+            f"{where} does not allow this for this role: {LACKING.format(fault=first_line(fault))}"
+        )
     if is_data(fault):
         return fault if isinstance(fault, Exception) else RuntimeError(str(fault))
     if is_lost(fault) or isinstance(fault, (*LOST, *PASSING, *AWAY, TimeoutError)):
-        return StoreUnavailableError(f"{where} did not do it ({brief(fault)}); nothing was written")
+        return StoreUnavailableError(
+            f"{where} did not carry out the request ({brief(fault)}); nothing was written"
+        )
     return fault if isinstance(fault, Exception) else RuntimeError(str(fault))
 
 

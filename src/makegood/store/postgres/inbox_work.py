@@ -1,8 +1,9 @@
 """Transactions that run an application's work, each on a connection of its own.
 
-The engine's connections are set for the engine's statements (see ``connection``). These connections have the
-server's defaults, search path included, since the work names its own tables. The store's own statements on
-them are valid under any search path (see ``joined_submit``). A commit is never cancelled, since the driver
+The engine's connections are set for the engine's statements (see ``connection``). On these, the planner and
+the search path are reset to the server's settings, since the work names its own tables; timeouts, isolation
+and message level stay makegood's. The store's own statements on them are valid under any search path (see
+``joined_submit``). A commit is never cancelled, since the driver
 would cancel it at the server too.
 """
 
@@ -123,11 +124,11 @@ class Callers:
             if not is_lost(fault):
                 raise
             raise StoreUnavailableError(
-                f"{self._where}: the connection was lost in a commit; it is not known whether it was done"
+                f"{self._where}: the connection was lost during the commit; it is not known whether the server committed"
             ) from fault
         if said != "COMMIT":
             raise TransactionError(
-                "a statement in the transaction had failed, so that the server rolled all of it back: let what the driver raises pass"
+                "a statement in the transaction failed, so the server rolled the transaction back: do not catch the errors that the driver raises"
             )
 
     async def _bounded(self, link: Link, sql: str) -> str:

@@ -17,7 +17,7 @@ import msgspec
 
 from makegood.errors import TransactionError
 from makegood.model import notices
-from makegood.model.notices import Notice
+from makegood.model.notices import Notice, topic_of
 from makegood.store import migrations, rows
 from makegood.store.joined_checks import another, checked, current, same_kind
 from makegood.store.notice_records import listeners, queued, received
@@ -215,7 +215,7 @@ async def _insert(caller: Caller, drafts: Sequence[Submission]) -> list[Submitte
     if told:
         given |= _told(told)
     created = {id_ for id_, _ in await caller.ask(_TELLING if told else _QUIETLY, _text(given))}
-    caller.topics |= {"pending", "notice"} if told else {"pending"}
+    caller.topics |= {"pending", *(topic_of(notice.reply.to) for notice in told)}
     answers: list[Submitted | None] = []
     left: list[dict[str, Any]] = []
     for n, d in enumerate(drafts):

@@ -41,7 +41,7 @@ class Floors:
     slack: float
     """How far below the highest passed position a query starts."""
     left: set[int] = field(default_factory=set)
-    """Rows that were found and may still be there."""
+    """Node ids that may be dead and still hold tasks: see ``supervision.release_dead``."""
     _passed: dict[Hashable, float] = field(default_factory=dict)
     _swept: dict[Hashable, float] = field(default_factory=dict)
     _took: dict[Hashable, float] = field(default_factory=dict)

@@ -17,7 +17,7 @@ from typing import Any
 from makegood.base import ids as ids_
 from makegood.errors import PayloadError
 from makegood.model.decision import Decision, Move
-from makegood.model.notices import Notice, event, label, queue
+from makegood.model.notices import Notice, event, label, queue, topic_of
 from makegood.model.shape import Shape
 from makegood.store import rows
 from makegood.store.notice_records import listeners, queued, received
@@ -132,7 +132,7 @@ from unnest($1::int[], $2::text[], $3::text[], $4::text[]) as x (n, key, workflo
 def statement(given: tuple[bool, ...], by_shape: bool, begun: bool = False, told: bool = False) -> str:  # noqa: FBT001, FBT002 - one of some forms
     """Return the statement.
 
-    ``given``: which of the optional columns are not null in every row. ``begun``: some tasks begin
+    ``given``: which of the optional columns have a value in some row. ``begun``: some tasks begin
     at once. ``told``: some submitters want notices; then the statement takes the columns of
     ``_told`` as its last parameters.
     """
@@ -224,12 +224,11 @@ class SubmitColumns:
                 self.topics.add("pending")
             static = rows.static(d.inputs, d.returns, d.reply)
             self.tasks.append((d.id, number, d.fingerprint, static, d.key, d.correlation_id, d.trace))
-            notice = received(d) if d.reply_to is not None else None
+            notice = received(d)
             self.told.append(None if notice is None else notice.state)
             if notice is not None:
                 self.notices.append(notice)
-                name = queue(notice.reply.to)
-                self.topics.add("notice" if name is None else f"queue:{name}")
+                self.topics.add(topic_of(notice.reply.to))
 
     def _told(self) -> list[Any]:
         """Return the further parameters of a statement with notices to submitters."""

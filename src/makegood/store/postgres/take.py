@@ -9,6 +9,7 @@ have an index of their own, which is nearly always empty.
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 from msgspec.structs import replace
 
@@ -108,7 +109,7 @@ update makegood.request r set complete_by = $4::float8 + x.delay + r.within
 from unnest($1::bigint[], $2::int[], $3::int[], $5::float8[]) as x (task, idx, attempt, delay)
 where (r.task, r.idx, r.attempt) between (x.task, x.idx, x.attempt) and (x.task, x.idx, x.attempt)
 """
-# All its seconds, not only those left: the agent counts them from when it asked, which may be long ago.
+# All of ``within``, not only what is left: the agent counts from when it asked, which may be long ago.
 _TAKEN = """
 select task, idx, attempt, agent, priority, sent_at, extract(epoch from clock_timestamp())::float8 - sent_at as waited, within, body
 from makegood.request where taken_by = $1 and taken_writer = $2 and taken_number = $3
@@ -176,10 +177,14 @@ class Taking:
         trials = [offer.agent for offer in wanted if offer.trial]
         usual = _NO_AGEING if self.ageing.step is None else self.ageing.step
         steps = {offer.agent: 0.0 if offer.trial else usual for offer in wanted}
+        sql = TAKE_TRIAL if trials else TAKE_AGED if aged else TAKE
+        more: list[Any] = [list(steps.values())] if aged else []
+        if trials:
+            more.append(trials)
         got = await tx.rows(
-            TAKE_TRIAL if trials else TAKE_AGED if aged else TAKE, tx.lane, tx.before, tx.number, self.node,
+            sql, tx.lane, tx.before, tx.number, self.node,
             [offer.agent for offer in wanted], [",".join(offer.actions) for offer in wanted], [offer.slots for offer in wanted],
-            begin, self.alone, PRIORITIES, *((list(steps.values()),) if aged else ()), *((trials,) if trials else ()),
+            begin, self.alone, PRIORITIES, *more,
         )  # fmt: skip
         if not got[0]["lane"]:
             raise LaneGoneError

@@ -6,6 +6,7 @@ from typing import Any
 import msgspec
 from asyncpg import exceptions as pg
 
+from makegood.base.counts import counted
 from makegood.base.postgres_errors import POOLING
 from makegood.errors import ConfigError, SchemaMismatchError
 from makegood.store import migrations
@@ -139,7 +140,7 @@ async def check(connection: Connection, where: str) -> list[str]:
     missed: int = await connection.fetchval(_MISSED)
     if missed:
         findings.append(
-            f"{where}: {missed} tasks are under way without a scheduler and without a request; see `makegood doctor`"
+            f"{where}: {counted(missed, 'task')} under way without a scheduler and without a request; see `makegood doctor`"
         )
     return findings
 
@@ -147,7 +148,11 @@ async def check(connection: Connection, where: str) -> list[str]:
 async def pooled(dialer: Dialer) -> list[str]:
     """Detect a pooler that shares sessions: one connection must not see what another one sets."""
     first = await dialer.dial()
-    second = await dialer.dial()
+    try:
+        second = await dialer.dial()
+    except BaseException:
+        await first.close(1.0)
+        raise
     try:
         secret = secrets.token_hex(8)
         setting = "select set_config('makegood.session', $1, false)"

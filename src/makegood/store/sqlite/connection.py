@@ -257,7 +257,7 @@ def translated(error: sqlite3.Error, path: Path) -> StoreError | ConfigError:
         sqlite3.SQLITE_PERM: "access was denied: give this user write access to the file and its folder",
         sqlite3.SQLITE_CANTOPEN: _CLOSED,
         sqlite3.SQLITE_FULL: "the disk is full: make room, nothing was lost",
-        sqlite3.SQLITE_IOERR: "the disk failed to read or write: look at the system's log",
+        sqlite3.SQLITE_IOERR: "the disk failed to read or write: check the system log",
         sqlite3.SQLITE_CORRUPT: "the file is damaged: stop all processes and restore a backup",
         sqlite3.SQLITE_NOMEM: "memory ran out",
     }

@@ -125,18 +125,19 @@ class Bell:
         self._listening = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
         self._listening.setblocking(False)
         for number in range(_TRIES):
-            self._stem, self._letters = f"{os.getpid()}-{number}", ""
+            stem = f"{os.getpid()}-{number}"
             try:
                 self._folder.mkdir(mode=0o700, exist_ok=True)
                 user = user_of(self.path)
                 if user != os.geteuid():
                     _give(self._folder, user)
                 self._examine(user)
-                if any(found.name.partition(".")[0] == self._stem for found in self._folder.iterdir()):
+                if any(found.name.partition(".")[0] == stem for found in self._folder.iterdir()):
                     continue
-                self._listening.bind(str(self._folder / f"{self._stem}."))
+                self._listening.bind(str(self._folder / f"{stem}."))
+                self._stem, self._letters = stem, ""  # not before: close() removes the socket of that name
                 if user != os.geteuid():
-                    _let_ring(self._folder / f"{self._stem}.")
+                    _let_ring(self._folder / f"{stem}.")
                 return
             except FileNotFoundError:  # another process has just removed the folder, which was empty
                 continue

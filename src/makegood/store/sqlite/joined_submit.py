@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from makegood.errors import TransactionError
+from makegood.model.notices import topic_of
 from makegood.store import migrations, rows
 from makegood.store.joined_checks import another, checked, current, same_kind
 from makegood.store.notice_records import received
@@ -68,8 +69,7 @@ async def join(
         raise
     await caller.ask(_RELEASE)
     caller.topics.add("pending")
-    if any(draft.reply_to is not None for draft in drafts):
-        caller.topics.add("notice")
+    caller.topics |= {topic_of(draft.reply_to) for draft in drafts if draft.reply_to is not None}
     return answers
 
 
@@ -119,7 +119,7 @@ async def _lock(caller: Caller, path: Path, store_id: str) -> None:
             migrations.verify("sqlite", 0, str(path))
         raise
     if not ours:
-        raise another(f"{caller.kind} to {path}, in which another store was put meanwhile,", str(path))
+        raise another(f"{caller.kind} to {path}, which by now holds another store,", str(path))
     current("sqlite", version, str(path))
 
 

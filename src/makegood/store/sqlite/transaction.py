@@ -129,7 +129,7 @@ class WriteTransaction:
     def savepoint(self) -> Iterator[None]:
         """Undo what was written inside if it fails, and keep what was written before.
 
-        Raises ``CarefullyError`` if the transaction has no savepoints.
+        Raises ``CarefullyError`` in place of the failure if the transaction does not use savepoints.
         """
         if not self.careful:
             try:

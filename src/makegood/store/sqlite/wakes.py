@@ -68,7 +68,7 @@ class Wakes:
         """Call ``ring`` when something may have arrived for ``topic``; returns a function that ends the
         subscription.
         """
-        kind_of(topic)
+        kind_of(topic)  # raises KeyError for a topic of an unknown kind
         if self._bell is not None:
             self._bell.listen_to(topic)
         return self._subscribers.subscribe(topic, ring)

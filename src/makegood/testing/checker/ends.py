@@ -78,7 +78,7 @@ class EffectsAsRecorded(Rule):
     """L2: the services' books agree with the record. An operator's statement on a step is taken as it is.
 
     Processed: the effect of every step that called a service is in place once. Undone: none is, except kept
-    ones. In error: an alert was raised, and lists the effects in place.
+    ones. In error: an alert was raised, and the record lists every effect that is in place.
     """
 
     name: ClassVar[str] = "L2"

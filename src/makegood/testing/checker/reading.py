@@ -110,9 +110,9 @@ class TaskNow:
     plans: Mapping[int, StepPlan] = field(default_factory=dict)
     steps: dict[int, StepNow] = field(default_factory=dict)
     acts: list[str] = field(default_factory=list)
-    """The verdicts of operators' acts in the present commit."""
+    """The kinds of the operator commands that the present commit applies, such as "settle"."""
     fresh: dict[int, str] = field(default_factory=dict)
-    """The hand-outs that the present commit answers."""
+    """The kind of the reply that the present commit accepts, by step."""
 
     def step(self, idx: int) -> StepNow:
         """Return a step; one without events is waiting."""

@@ -111,7 +111,7 @@ def _why_twice(service: FakeService, done: list[Heard]) -> str:
     if second.told is None or first.told is None:
         return f"{service.name} honours keys, but it was not told one, so it could not know that it was asked before: {_HEADERS}."
     return (
-        f"{service.name} was told another key each time ({first.told!r}, then {second.told!r}): mg.current_call().key is the same for "
+        f"{service.name} received another key each time ({first.told!r}, then {second.told!r}): mg.current_call().key is the same for "
         f"every attempt, use that one ({_HEADERS})."
     )
 
@@ -140,7 +140,7 @@ def _why_twice_without_keys(service: FakeService, first: Heard, second: Heard) -
         )
     if fenced and (second.token is None or all(each.token is None for each in fenced)):
         return (
-            f"{service.name} was asked to refuse what is older, but not told a token each time, so it could not know what is: {_HEADERS}, of the "
+            f"{service.name} was asked to refuse what is older, but did not receive a token each time, so it could not know what is: {_HEADERS}, of the "
             "action and of its probe."
         )
     return (
@@ -159,7 +159,7 @@ def _why_left(service: FakeService, done: Heard, undone: list[Heard]) -> str:
     if done.at > undone[-1].at:
         if service.tokens:
             return (
-                f"the request arrived after its undo, and {service.name} was not told its token, so it could not refuse what is older: "
+                f"the request arrived after its undo, and {service.name} did not receive its token, so it could not refuse what is older: "
                 f"{_HEADERS}."
             )
         mend = (
@@ -190,7 +190,7 @@ def _why_gone(task: int, done: list[Heard], undone: list[Heard]) -> str:
         if by.task == task:
             whose = ""
         return f"it was taken back at {by.at:.3f} s by the undo of step {by.step}{whose}"
-    return "it was taken back by something that is no undo of this step."
+    return "it was taken back by something that is not an undo of this step."
 
 
 def shown(stage: Stage) -> str:

@@ -43,13 +43,6 @@ class PluginOptions(NamedTuple):
     told: str = ""
     """The options as the user wrote them, for messages."""
 
-    @property
-    def narrows(self) -> bool:
-        """Whether fewer worlds are played than the test asks for: a service that none of them calls then
-        proves nothing.
-        """
-        return self.seed is not None or self.seeds is not None or bool(self.faults)
-
     def of(self, known: Iterable[str]) -> tuple[str, ...]:
         """Return the requested faults that a decorator knows."""
         words = set(known)
@@ -114,7 +107,7 @@ def crash_everywhere(
         asked = settings.of(KINDS)
         proof.everywhere(started, asked or chosen, at_most)
         held = f"it held at every point under seed {started}, with {proof.played:,} worlds"
-        _held(proof, settings, held, asked, chosen)
+        _held(proof, settings, held, asked, chosen, fewer=bool(settings.faults))
 
     decorate = functools.partial(_decorated, prove=prove, name="crash_everywhere")
     return decorate if test is None else decorate(test)
@@ -170,22 +163,30 @@ def simulate(
         numbers = range(settings.seeds or seeds) if settings.seed is None else (settings.seed,)
         proof.storms(numbers, asked or chosen)
         held = f"it held in a calm world and in the storm of seed {settings.seed}; no other was played"
-        _held(proof, settings, held, asked, chosen)
+        fewer = settings.seed is not None or bool(settings.faults) or len(numbers) < seeds
+        _held(proof, settings, held, asked, chosen, fewer=fewer)
 
     decorate = functools.partial(_decorated, prove=prove, name="simulate")
     return decorate if test is None else decorate(test)
 
 
 def _held(
-    proof: Proof, settings: PluginOptions, held: str, asked: Sequence[str], chosen: Sequence[str]
+    proof: Proof,
+    settings: PluginOptions,
+    held: str,
+    asked: Sequence[str],
+    chosen: Sequence[str],
+    *,
+    fewer: bool,
 ) -> None:
     """For a test that passed: report what it held under, ``held``, if that was one seed, and which of
     --makegood-faults it ran under, if they differ from its decorator's.
 
-    ``asked``: the faults of the option that the decorator knows; ``chosen``: the decorator's own. Raises
-    ``UnprovedError`` for a service that no world called, if all were played.
+    ``asked``: the faults of the option that the decorator knows; ``chosen``: the decorator's own. ``fewer``:
+    less was played than the test asks for; if not, raises ``UnprovedError`` for a service that no world
+    called.
     """
-    if not settings.narrows:
+    if not fewer:
         proof.all_were_called()
     if settings.seed is not None:
         proof.say(held)

@@ -22,7 +22,7 @@ _SEVERAL: Final = 3
 _REMEDY: Final = (
     "Let its fake succeed or refuse for good (raise mg.Permanent) at some point; or let the workflow give up earlier: "
     "recover=mg.Recover(threshold=...) says after how many failures, complete_within=... after how long, and a longer mg.Later(...) "
-    "asks more seldom"
+    "asks less often"
 )
 
 
@@ -59,8 +59,8 @@ def failed(task: Failed) -> str:
     return (
         f"task {show(task.task)} is {task.state} although nothing struck: {task.cause}\n"
         f"    Why that is wrong: a workflow that fails by itself proves nothing about how it succeeds.\n"
-        f"    What to do: mend the action, or its fake. An action that fails for good says so (raise mg.Permanent), and so does a fake. If this "
-        f"test is about a step that goes on failing, or a task that runs out of time, write fails=True in the decorator."
+        f"    What to do: fix the action, or its fake. An action, or a fake, that fails for good raises mg.Permanent. If this "
+        f"test is about a step that keeps failing, or a task that runs out of time, write fails=True in the decorator."
     )
 
 

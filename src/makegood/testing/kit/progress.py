@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from makegood.base.clock import Clock, SystemClock
+from makegood.base.counts import counted
 
 Show = Callable[[str], None]
 
@@ -51,7 +52,7 @@ class Progress:
         self._next = took * 2 if self.steady is None else took + self.steady
         self._shown = True
         left = f", about {_length(took / done * (of - done))} to go" if done else ""
-        self.line(f"{done:,} of {of:,} worlds{left}{what}")
+        self.line(f"{done:,} of {counted(of, 'world')}{left}{what}")
 
     def end(self) -> None:
         """Clear the line."""

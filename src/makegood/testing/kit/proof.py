@@ -14,6 +14,7 @@ from types import MappingProxyType
 from typing import Any, Final, NamedTuple
 
 from makegood.base.clock import Clock, SystemClock
+from makegood.base.counts import counted
 from makegood.options import Options
 from makegood.testing.kit.causes import shown, what_is_wrong
 from makegood.testing.kit.limits import failed, never_called, often, too_long
@@ -173,7 +174,7 @@ class Proof:
         wrong = "\n".join(f"- {text}" for text in played.wrong)
         return UnprovedError(
             f"see it again with: pytest '{self.name}' --makegood-seed={again}{self.options}\n\n"
-            f"seed {played.stage.seed}, {where}; {self.played} worlds were played.\n\n"
+            f"seed {played.stage.seed}, {where}; {counted(self.played, 'world')} {'was' if self.played == 1 else 'were'} played.\n\n"
             f"What is wrong:\n{wrong}\n\nWhat happened (virtual seconds; !! a fault, >> a double effect):\n{shown(played.stage)}"
         )
 

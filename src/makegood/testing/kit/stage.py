@@ -263,7 +263,7 @@ class Stage(simulated.SimulatedWorld):
         while not self._rests(self.eye):
             if self.loop.now >= end:
                 raise NotAtRestError(
-                    f"not at rest {self.longest:.0f} virtual seconds after the last fault: {self.eye.rest()}; {self.said_of_tasks()}"
+                    f"not at rest after {self.longest:.0f} virtual seconds of waiting: {self.eye.rest()}; {self.said_of_tasks()}"
                 )
             await asyncio.sleep(self.look)
 

@@ -161,7 +161,7 @@ class Role:
 
     def stop(self, length: Duration = "10s") -> None:
         """Stop one process for ``length``, as SIGSTOP does."""
-        self._stage.stop_role(self.name, seconds(length, name="stop"))
+        self._stage.stop_role(self.name, seconds(length, name="length"))
 
     def resume(self) -> None:
         """Resume the stopped processes."""
@@ -290,7 +290,7 @@ class World:
 
     def stop(self, role: str, length: Duration = "10s") -> None:
         """Stop a process as SIGSTOP does: it resumes after ``length``, or when ``resume`` is called."""
-        self._stage.stop_role(role, seconds(length, name="stop"))
+        self._stage.stop_role(role, seconds(length, name="length"))
 
     def resume(self, role: str) -> None:
         """Resume the stopped processes of a role."""
@@ -298,7 +298,7 @@ class World:
 
     def at(self, moment: Duration, act: Callable[..., object], *args: Any) -> None:
         """Call ``act`` at a moment, counted from now: ``world.at("90s", world.kill, "agent")``."""
-        self._stage.loop.call_later(seconds(moment, name="at"), partial(act, *args))
+        self._stage.loop.call_later(seconds(moment, name="moment"), partial(act, *args))
 
     def timeline(self) -> str:
         """Return all that happened so far, a line per event."""

@@ -4,7 +4,7 @@ Its life has phases: *draw* the options, *start* the processes, *submit*, *fault
 faults off, clocks agree, dead processes restarted, stopped ones resumed), *converge* within bounded virtual
 time, *rest*. ``history`` holds what happened; ``findings`` what is wrong.
 
-    outcome = World(7, app=storm_app(), services=SERVICES_OF_STORM, orders=orders).run()
+    outcome = StormWorld(7, app=storm_app(), services=SERVICES_OF_STORM, orders=orders).run()
 """
 
 import asyncio
