@@ -79,7 +79,7 @@ def test_a_key_that_is_not_passed_on_is_found_and_replayed(folder: pytest.Pytest
     assert re.search(
         r"DOUBLE EFFECT: step charge_without_key was done 2 times at payments, at \d+\.\d+ s and again", text
     )
-    assert "Why: payments honours keys, but it was not told one" in text
+    assert "Why: payments honours keys, but received none" in text
     assert re.search(
         r"^>> .* payments: do charge_without_key/1/do -> ok, is in place 2 times", text, re.MULTILINE
     )

@@ -190,7 +190,7 @@ RIGHT = [
     Case(FOR_GOOD, written("for_good", undoes=None, no_return=True), BOTH, held=True),
 ]
 
-NOT_TOLD = r"DOUBLE EFFECT[^\n]*\n *Why: it honours keys, but it was not told one"
+NOT_TOLD = r"DOUBLE EFFECT[^\n]*\n *Why: it honours keys, but received none"
 TWICE = r"DOUBLE EFFECT[^\n]*\n *Why: it honours no keys: whoever asks twice is served twice.*retry=mg\.NEVER"
 OUTLIVED = r"LEFT IN PLACE[^\n]*\n *Why: the request arrived after its undo.*remembers=True"
 NOT_NAMED = r"LEFT IN PLACE[^\n]*\n *Why: its undo never asked it"
@@ -199,7 +199,7 @@ NO_NAME = (
 )
 LATE = r"LEFT IN PLACE[^\n]*\n *Why: the request arrived after its undo.*retry=mg\.NEVER"
 NOT_FENCED = r"DOUBLE EFFECT[^\n]*\n *Why: it was asked whether that had happened.*fences=True"
-NO_TOKEN = r"DOUBLE EFFECT[^\n]*\n *Why: it was asked to refuse what is older, but not told.*headers"
+NO_TOKEN = r"DOUBLE EFFECT[^\n]*\n *Why: it was asked to refuse what is older, but did not receive a token.*headers"
 NOT_FOUND = r"DOUBLE EFFECT[^\n]*\n *Why: the probe did not find what it had done.*arguments"
 
 WRONG = [

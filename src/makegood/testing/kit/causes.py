@@ -109,7 +109,7 @@ def _why_twice(service: FakeService, done: list[Heard]) -> str:
     if not service.keys:
         return _why_twice_without_keys(service, first, second)
     if second.told is None or first.told is None:
-        return f"{service.name} honours keys, but it was not told one, so it could not know that it was asked before: {_HEADERS}."
+        return f"{service.name} honours keys, but received none, so it could not know that it was asked before: {_HEADERS}."
     return (
         f"{service.name} received another key each time ({first.told!r}, then {second.told!r}): mg.current_call().key is the same for "
         f"every attempt, use that one ({_HEADERS})."
