@@ -199,7 +199,9 @@ NO_NAME = (
 )
 LATE = r"LEFT IN PLACE[^\n]*\n *Why: the request arrived after its undo.*retry=mg\.NEVER"
 NOT_FENCED = r"DOUBLE EFFECT[^\n]*\n *Why: it was asked whether that had happened.*fences=True"
-NO_TOKEN = r"DOUBLE EFFECT[^\n]*\n *Why: it was asked to refuse what is older, but did not receive a token.*headers"
+NO_TOKEN = (
+    r"DOUBLE EFFECT[^\n]*\n *Why: it was asked to refuse what is older, but did not receive a token.*headers"
+)
 NOT_FOUND = r"DOUBLE EFFECT[^\n]*\n *Why: the probe did not find what it had done.*arguments"
 
 WRONG = [

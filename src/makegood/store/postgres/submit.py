@@ -224,7 +224,7 @@ class SubmitColumns:
                 self.topics.add("pending")
             static = rows.static(d.inputs, d.returns, d.reply)
             self.tasks.append((d.id, number, d.fingerprint, static, d.key, d.correlation_id, d.trace))
-            notice = received(d)
+            notice = received(d) if d.reply_to is not None else None  # most have none: no call
             self.told.append(None if notice is None else notice.state)
             if notice is not None:
                 self.notices.append(notice)
