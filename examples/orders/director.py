@@ -8,7 +8,7 @@ import asyncio
 import random
 import time
 from collections import deque
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Collection, Mapping
 from dataclasses import replace
 from typing import Any, Final
 
@@ -138,16 +138,14 @@ class Director:
     async def kill(self, place: Place) -> None:
         """Kill the process in a place; the order that it holds is followed. It is replaced if the settings say so."""
         _, holder = await self.chaos.term()
+        node, tasks = await self.chaos.in_hands(place)
+        order = await self._newest(tasks)
         if place.state not in (State.RUNNING, State.STOPPED):
             return  # somebody else was faster
         role = LEADER if place is self.chaos.leader_of(holder) else place.role
-        held = await self.held_by(place)
-        node, tasks = await self.chaos.in_hands(place)
-        if place.state not in (State.RUNNING, State.STOPPED):
-            return
         wound = self.chaos.kill(place.name, role, node, tasks)
-        if held:
-            self.follows = held[0]
+        if order:
+            self.follows = order
         away = AWAY if self.settings.replace else None
         self._soon(self.chaos.recover(wound, away))
 
@@ -240,24 +238,13 @@ class Director:
 
     # -- looking -------------------------------------------------------------------------------------------------------
 
-    async def held_by(self, place: Place) -> list[str]:
-        """The orders that a process has in its hands: those with a call of an agent first, newest first."""
-        if place.role not in ("agent", "scheduler"):
-            return []
+    async def _newest(self, tasks: Collection[int]) -> str:
+        """The newest order among tasks that is under way; "" for none."""
         try:
-            node = (await self.chaos.nodes()).get(place.pid)
-            open_ = await self.customers.under_way()
+            open_ = await self.customers.under_way() if tasks else []
         except StoreUnavailableError:
-            return []
-        found = []
-        for view in open_[:40] if node is not None else []:
-            if place.role == "scheduler" and view.locked_by == node:
-                found.append(view.key or "")
-            elif place.role == "agent":
-                detail = await self.task(view.key or "")
-                if detail and any(step.taken_by == node for step in detail.steps):
-                    found.append(view.key or "")
-        return found
+            return ""
+        return next((view.key or "" for view in open_ if view.id in tasks), "")
 
     async def taker_of(self, order: str, step: str) -> Place | None:
         """The place of the process that runs a step of an order right now."""

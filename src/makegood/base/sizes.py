@@ -22,7 +22,8 @@ _UNITS = {
     "kib": KIB, "mib": MIB, "gib": GIB, "tib": 1 << 40,
 }  # fmt: skip
 _FORM = re.compile(r"\s*(\d{1,18}(?:\.\d{1,18})?)\s*([a-z]+)?\s*", re.ASCII | re.IGNORECASE)
-_MOST = (1 << 63) - 1  # the largest integer of a database
+LARGEST = (1 << 63) - 1
+"""The largest whole number that a database holds."""
 
 WRITTEN = 'write whole bytes (268435456), or a size such as "256MiB", "64MB", "1GiB"'
 """How to write a size."""
@@ -53,7 +54,7 @@ def size(value: Size, *, name: str = "size", least: int = 1) -> int:
     found = _read(value) if isinstance(value, str) else value
     if found is None or isinstance(found, bool) or not isinstance(found, int):
         raise ConfigError(f"{name}={value!r:.60} is not a size: {WRITTEN}")
-    if not least <= found <= _MOST:
+    if not least <= found <= LARGEST:
         raise ConfigError(f"{name}={value!r:.60} must be at least {shown(least)}, and below 8 EiB: {WRITTEN}")
     return found
 

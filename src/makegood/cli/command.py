@@ -5,6 +5,8 @@ from typing import Any
 
 import click
 
+from makegood.base.sizes import LARGEST
+
 EXAMPLES: Mapping[str, Sequence[str]] = {
     "run": (
         "makegood run orders:shop",
@@ -108,10 +110,6 @@ class SharedOption(click.Option):
     def get_help_record(self, ctx: click.Context) -> tuple[str, str] | None:
         """Return what the help says of it."""
         return super().get_help_record(ctx) if ctx.parent is None else None
-
-
-LARGEST = 2**63 - 1
-"""The largest number that a store holds."""
 
 
 class Whole(click.ParamType[int]):

@@ -187,9 +187,8 @@ def receipt(message: QueueMessage) -> str:
 def of_receipt(text: str) -> tuple[int, int] | None:
     """Return a receipt as the store has it, None for what is none."""
     seq, _, tries = text.partition(".")
-    known = all(
-        part.isdecimal() and len(part) < 19 for part in (seq, tries)
-    )  # as large as the store's numbers
+    # 18 digits always fit into the store's numbers.
+    known = all(part.isdecimal() and len(part) < 19 for part in (seq, tries))
     return (int(seq), int(tries)) if known else None
 
 

@@ -23,6 +23,9 @@ ROLES: Final = (
 )  # fmt: skip
 """The kinds of roles. The owner migrates; there is one ``agent`` role for each agent."""
 
+NOT_ALLOWED: Final = "does not allow this for this role"
+"""In each error about a right that is missing. (The server's own words are translated.)"""
+
 _LONGEST = 56
 """The longest role name in bytes: PostgreSQL allows 63, and the names of policies are a word longer."""
 _PREFIX = re.compile(r"[a-z_][a-z0-9_]*")

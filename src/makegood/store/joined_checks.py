@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 
+from makegood.base.sizes import LARGEST
 from makegood.base.text import refuse_unstorable
 from makegood.errors import PayloadError, SchemaMismatchError, TransactionError
 from makegood.store import migrations
@@ -9,7 +10,6 @@ from makegood.store.records import Submission
 from makegood.transactions import Caller
 
 _NAMES = {"sqlite": "SQLite", "postgres": "PostgreSQL"}
-_LARGEST = 2**63 - 1
 
 
 def same_kind(caller: Caller, dialect: str, where: str) -> None:
@@ -45,5 +45,5 @@ def checked(drafts: Sequence[Submission]) -> None:
             PayloadError, "; nothing was written",
             key=draft.key, correlation_id=draft.correlation_id, trace=draft.trace,
         )  # fmt: skip
-        if not 0 <= draft.id <= _LARGEST:
+        if not 0 <= draft.id <= LARGEST:
             raise PayloadError(f"the task id {draft.id} is none of 63 bits; nothing was written")

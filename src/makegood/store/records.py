@@ -11,6 +11,7 @@ from typing import Any, Final
 import msgspec
 
 from makegood.base.old_names import report
+from makegood.base.sizes import LARGEST
 from makegood.election.protocol import Grant as Grant  # noqa: PLC0414 - re-exported: a record like the others
 from makegood.errors import StoreError
 from makegood.model.decision import Decision
@@ -19,7 +20,7 @@ from makegood.model.plan import OnFailure, Template
 from makegood.model.shape import HeldTask, Shape
 from makegood.model.task import ReplyTo, Step, TaskRecord
 
-NO_LIMIT: Final = (1 << 63) - 1
+NO_LIMIT: Final = LARGEST
 """A limit in bytes that limits nothing."""
 
 

@@ -18,6 +18,7 @@ from makegood.cli.render.style import STYLES, Line
 from makegood.cli.settings import KNOWN
 from makegood.errors import MakegoodError, SchemaMismatchError
 from makegood.store import Store, open_store
+from makegood.store.grants import NOT_ALLOWED
 from makegood.store.views import Finding
 from makegood.supervisor.supervisor import LEASE
 
@@ -130,9 +131,7 @@ async def _allowed(
     try:
         return judge(await look)
     except MakegoodError as fault:
-        if "does not allow this for this role" not in str(
-            fault
-        ):  # makegood's own words: the server's are translated
+        if NOT_ALLOWED not in str(fault):
             raise
         return [Finding(check, "note", f"not examined, this role may not: {fault}")]
 

@@ -14,6 +14,7 @@ from asyncpg.protocol import Protocol
 
 from makegood.base.postgres_errors import LACKING, POOLING, READ_ONLY, brief, first_line
 from makegood.errors import ConfigError, MakegoodError, SchemaMismatchError, StoreUnavailableError
+from makegood.store.grants import NOT_ALLOWED
 
 LOST = (
     OSError, EOFError, pg.PostgresConnectionError, pg.AdminShutdownError, pg.CrashShutdownError,
@@ -86,9 +87,7 @@ def translated(fault: BaseException, where: str) -> Exception:
     if isinstance(fault, pg.UndefinedTableError | pg.UndefinedColumnError | pg.InvalidSchemaNameError):
         return SchemaMismatchError(f"{where}: {fault}: run `makegood store migrate`")
     if isinstance(fault, pg.InsufficientPrivilegeError):
-        return ConfigError(
-            f"{where} does not allow this for this role: {LACKING.format(fault=first_line(fault))}"
-        )
+        return ConfigError(f"{where} {NOT_ALLOWED}: {LACKING.format(fault=first_line(fault))}")
     if is_data(fault):
         return fault if isinstance(fault, Exception) else RuntimeError(str(fault))
     if is_lost(fault) or isinstance(fault, (*LOST, *PASSING, *AWAY, TimeoutError)):
