@@ -74,7 +74,9 @@ nightly: .venv ## hours: half an hour of chaos on both stores, then every storm,
 	run simulate SEEDS=10000; \
 	run everywhere; \
 	run replicas; \
+	run hostile; \
 	run models ALL=1; \
+	run platforms; \
 	if grep -q '^crash:' Makefile; then run crash; fi; \
 	if [[ -n $$failed ]]; then echo "makegood: failed$$failed" >&2; exit 1; fi
 
@@ -134,6 +136,15 @@ replicas: .venv ## PostgreSQL with a real standby: killed, promoted, five rounds
 	@for round in 1 2 3 4 5; do $(python) -m pytest -q tests/replicas $(ARGS) || exit 1; done
 	@$(python) -m pytest -q tests/replicas/not_promised.py $(ARGS)
 
+.PHONY: platforms
+platforms: .venv ## as root: other Debians, Pythons, PostgreSQLs and an old SQLite, in folders (ARGS="python3.14 sqlite3.35")
+	@$(python) -m scripts.platforms $(ARGS)
+
+.PHONY: hostile
+hostile: .venv ## PostgreSQL with every setting that a role can have, one at a time, at its extremes
+	@scripts/postgres.sh
+	@$(python) -m pytest -q tests/postgres/hostile_settings.py $(ARGS)
+
 .PHONY: models
 models: .venv ## search the protocol models with spin (ALL=1: the slow ones too)
 	@scripts/models.sh $(if $(filter-out 0,$(ALL)),--all) $(ARGS)
@@ -191,5 +202,5 @@ lock: .venv ## write requirements.lock anew with the latest versions
 
 .PHONY: clean
 clean: ## remove the environment and everything made
-	@rm -rf .venv .bootstrap .servers dist build .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis
+	@rm -rf .venv .bootstrap .servers .platforms dist build .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis
 	@find . -name __pycache__ -type d -prune -exec rm -rf {} +

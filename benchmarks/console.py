@@ -2,7 +2,7 @@
 
     make bench-console                                          # 1,000,000 ended tasks, then five pairs of loops, on both stores
     make bench-console ARGS="--quick"                           # small: does it run at all?
-    make bench-console ARGS="--only pages --stores postgres"    # or --only viewers
+    make bench-console ARGS="--only pages --stores postgres"    # or --only viewers, --only large
 
 The console is ``makegood console``, a process of its own. Pages are asked over one connection, and nothing is shared between two
 requests: each reads the store. Viewers have live pages; beside them the loop of ``throughput.py`` runs, with them and without them
@@ -26,7 +26,7 @@ from pathlib import Path
 from typing import Any, Self
 
 import makegood as mg
-from benchmarks import viewers
+from benchmarks import large_tasks, viewers
 from benchmarks.environments import ROOT
 from benchmarks.meters import cpu_of, percentile
 from benchmarks.peers.makegood import multiply_postgres, multiply_sqlite
@@ -247,6 +247,22 @@ async def _watched(store: str, console: Console, options: argparse.Namespace) ->
     )
 
 
+async def largest(store: str, options: argparse.Namespace) -> dict[str, Any]:
+    """Return what the largest tasks cost a console, and an engine whose loop serves one."""
+    tasks = await large_tasks.fill(store, options.large)
+    return {
+        "answers": await large_tasks.answers(store, _free_port(), tasks),
+        "watched": await large_tasks.watched(
+            store,
+            _free_port(),
+            tasks["longest"],
+            flight=options.flight,
+            seconds=options.seconds,
+            pairs=options.pairs,
+        ),
+    }
+
+
 def _median(rounds: Sequence[dict[str, float]], name: str) -> float:
     return statistics.median(one[name] for one in rounds)
 
@@ -298,6 +314,8 @@ def table(found: dict[str, Any]) -> str:
                     f"{seen['fetched']:.0f} fragments, {seen['bytes'] / 1024:,.0f} KiB, {seen['failed']:.0f} failed"
                 ),
             ]
+        if shown := one.get("large"):
+            lines += large_tasks.table(kind, shown)
         lines.append(f"  load average {' '.join(f'{value:.1f}' for value in one['load'])}")
     return "\n".join(lines)
 
@@ -310,7 +328,8 @@ def parser() -> argparse.ArgumentParser:
     made.add_argument(
         "--quick", action="store_true", help="1,000 ended tasks, 5 requests, one pair of two seconds"
     )
-    made.add_argument("--only", choices=["pages", "viewers"], help="default: both")
+    made.add_argument("--only", choices=["pages", "viewers", "large"], help="default: all")
+    made.add_argument("--large", type=int, default=150, help="tasks with a result of 1 MiB")
     made.add_argument("--stores", default="sqlite,postgres", help="default sqlite,postgres")
     made.add_argument("--ended", type=int, default=1_000_000, help="ended tasks beside which pages are asked")
     made.add_argument("--times", type=int, default=100, help="requests of each page")
@@ -328,10 +347,12 @@ async def measure(options: argparse.Namespace) -> dict[str, Any]:
     with stores(options.stores.split(",")) as grounds:
         for kind, ground in grounds.items():
             found[kind] = {}
-            if options.only != "viewers":
+            if options.only in (None, "pages"):
                 found[kind]["pages"] = await pages(ground.empty("pages"), options.ended, options.times)
-            if options.only != "pages":
+            if options.only in (None, "viewers"):
                 found[kind]["viewers"] = await beside(ground.empty("viewers"), options)
+            if options.only in (None, "large"):
+                found[kind]["large"] = await largest(ground.empty("large"), options)
             found[kind]["load"] = os.getloadavg()
     return found
 
@@ -340,7 +361,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Measure and print."""
     options = parser().parse_args(arguments)
     if options.quick:
-        options.ended, options.times, options.pairs, options.seconds = 1000, 5, 1, 2.0
+        options.ended, options.times, options.pairs, options.seconds, options.large = 1000, 5, 1, 2.0, 5
     found = asyncio.run(measure(options))
     print(json.dumps(found, indent=1) if options.json else table(found))
     return 0

@@ -29,8 +29,10 @@ def _nothing(*_args: object) -> None:
 
 
 def _no_plan_cache() -> None:
-    def planning(shared: Any, where: str, inputs: Any, _trail: Any, written: Any) -> plan_run.Planning:
-        return plan_run.Planning(shared, where, inputs, NO_TRAIL, written)
+    def planning(
+        shared: Any, where: str, copies: Any, marks: Any, *, trail: Any, code: Any
+    ) -> plan_run.Planning:
+        return plan_run.Planning(shared, where, copies, marks, trail=NO_TRAIL, code=code)
 
     workflow.Planning = planning  # type: ignore[assignment, attr-defined]
 

@@ -12,6 +12,7 @@ import asyncio
 import contextlib
 import importlib
 import json
+import os
 import sys
 import threading
 import time
@@ -36,6 +37,7 @@ PAGES: Final = (
 )
 """What viewers watch, one after the other: most of them the overview."""
 _PAUSE: Final = 0.25
+TOKEN: Final = "the-token-of-a-benchmark"  # noqa: S105
 
 
 def serve(store: str, port: int, share: float) -> None:
@@ -53,6 +55,7 @@ def serve(store: str, port: int, share: float) -> None:
             sys.stdout.write(f"{traffic.statements}\n")
             sys.stdout.flush()
 
+    os.environ["MAKEGOOD_CONSOLE_TOKEN"] = TOKEN
     asyncpg.connect = counting
     threading.Thread(target=answer, daemon=True).start()
     with counting_sqlite(traffic):
@@ -104,7 +107,8 @@ class Line:
             self._streams = await asyncio.open_connection("127.0.0.1", self._port)
         reader, writer = self._streams
         writer.write(
-            f"GET {path} HTTP/1.1\r\nhost: 127.0.0.1:{self._port}\r\naccept: text/html\r\n\r\n".encode()
+            f"GET {path} HTTP/1.1\r\nhost: 127.0.0.1:{self._port}\r\naccept: text/html\r\n"
+            f"authorization: Bearer {TOKEN}\r\n\r\n".encode()
         )
         await writer.drain()
         head = (await reader.readuntil(b"\r\n\r\n")).decode("latin-1").lower()

@@ -12,6 +12,7 @@ import os
 import signal
 import socket
 import struct
+from contextlib import suppress
 from pathlib import Path
 from typing import Literal, Self
 
@@ -36,6 +37,31 @@ class PrivateServer(TemporaryPostgres):
     def kill(self) -> None:
         """Kill the server's first process: the others notice and end by themselves."""
         self._end(signal.SIGKILL)
+
+    def freeze(self) -> None:
+        """Stop all processes of the server where they are, as on a machine without power: its port takes
+        connections, and nothing answers.
+        """
+        self._signal_all(signal.SIGSTOP)
+
+    def thaw(self) -> None:
+        """Let a frozen server continue."""
+        self._signal_all(signal.SIGCONT)
+
+    def _signal_all(self, how: signal.Signals) -> None:
+        if self._postmaster is None:
+            return
+        pid = self._postmaster.pid
+        children = Path(f"/proc/{pid}/task/{pid}/children")
+        with suppress(OSError):
+            os.kill(pid, how)  # the first: it starts no more of the others
+            for child in children.read_text(encoding="ascii").split():
+                with suppress(ProcessLookupError):
+                    os.kill(int(child), how)
+
+    def _end(self, how: signal.Signals) -> None:
+        self.thaw()  # a stopped process takes no other signal
+        super()._end(how)
 
     def restart(self, mode: Mode = "fast") -> None:
         """Stop and start, on the same port."""

@@ -26,6 +26,8 @@ WANTED: Mapping[str, str] = MappingProxyType(
         "refused stale write": "a stale write turned away by a fence",
         "change of leader": "a change of leader while tasks were under way",
         "undo in doubt": "an undo of a step in doubt",
+        "key too old": "a step whose key was too old to be sent again",
+        "undo too old": "an undo whose key was too old to be sent again",
         "ambiguous committed": "a commit whose answer was lost, and which was there",
         "ambiguous not committed": "a commit whose answer was lost, and which was not there",
     }
@@ -181,6 +183,9 @@ def _by_kind(event: Event) -> list[str]:
         return ["refused stale write"] if event["what"] != "act" else []
     if kind == "store":
         return [event["outcome"]] if event["outcome"] in WANTED else []
+    if kind == "alert" and "that the service keeps it" in event["text"]:
+        undo = event["alert"] == "undo_stuck" and event["text"].startswith("the undo of")
+        return ["undo too old" if undo else "key too old"]
     if kind == "moved":
         return ["undo in doubt" for move in event["moves"] if tuple(move[1:3]) == ("in_doubt", "undoing")]
     if kind == "fault" and event["what"] == "duplicate":

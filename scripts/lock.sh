@@ -17,4 +17,5 @@ async-timeout==5.0.1 ; python_full_version < "3.11.3" \
     --hash=sha256:39e3809566ff85354557ec2398b55e096c8364bacac9405a7a1fa429e77fe76c \
     --hash=sha256:d9321a7a3d5a6a5e187e824d2fa0793ce379a202935782d555d6e9d2735677d3
 END
+.venv/bin/python -m scripts.constraints
 echo "makegood: requirements.lock is written; make test, then commit it" >&2

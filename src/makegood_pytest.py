@@ -1,5 +1,5 @@
 """makegood's plugin for pytest: three options for tests under ``@crash_everywhere`` and ``@simulate``, and at
-the end of a run a word about undos that none of them has seen.
+the end of a run a word about undos and probes that answered in none of them.
 
 It stands beside the package, so that a run of pytest which uses none of it does not even import makegood. The
 decorators are in ``makegood.testing``; they work without this plugin too (``-p no:makegood``), with their own
@@ -12,20 +12,16 @@ from typing import Any
 import pytest
 
 _OPTIONS = ("makegood_seed", "makegood_seeds", "makegood_faults")
-UNDOS = pytest.StashKey[dict[str, bool]]()
-"""Whether the undo of an action, by its address, ran in any world of any test: of those that were done in
-one.
-"""
-_UNDOS = "makegood_undos"
+COVERAGE = pytest.StashKey[dict[str, int]]()
+"""How far each undo and probe came in any world of any test: 0 did not run, 1 ran, 2 answered."""
+_COVERAGE = "makegood_coverage"
 
 
-def remember(config: Any, seen: Mapping[str, bool]) -> None:
-    """Add what undos ran, by the address of their action, in some worlds or in a process to what is known of
-    all worlds.
-    """
-    known = config.stash.setdefault(UNDOS, {})
-    for action, ran in seen.items():
-        known[action] = known.get(action, False) or ran
+def remember(config: Any, coverage: Mapping[str, int]) -> None:
+    """Add how far undos and probes came in some worlds or in a process to what is known of all worlds."""
+    known = config.stash.setdefault(COVERAGE, {})
+    for name, level in coverage.items():
+        known[name] = max(known.get(name, 0), level)
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -66,21 +62,23 @@ def pytest_sessionfinish(session: pytest.Session) -> None:
     """Send what a process of pytest-xdist has seen to the one that tells."""
     output: dict[str, Any] | None = getattr(session.config, "workeroutput", None)
     if output is not None:
-        output[_UNDOS] = session.config.stash.get(UNDOS, {})
+        output[_COVERAGE] = session.config.stash.get(COVERAGE, {})
 
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_testnodedown(node: Any) -> None:
     """Take in what a process of pytest-xdist has seen."""
-    remember(node.config, getattr(node, "workeroutput", {}).get(_UNDOS, {}))
+    remember(node.config, getattr(node, "workeroutput", {}).get(_COVERAGE, {}))
 
 
 def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> None:
-    """Tell of undos that ran in no world."""
-    idle = sorted(action for action, ran in config.stash.get(UNDOS, {}).items() if not ran)
-    if idle and all(config.getoption(name) is None for name in _OPTIONS):
+    """Name the undos and probes that answered in no world."""
+    coverage = config.stash.get(COVERAGE, {})
+    if any(level < 2 for level in coverage.values()) and all(
+        config.getoption(name) is None for name in _OPTIONS
+    ):
         terminalreporter.section("makegood: not proved")
-        from makegood.testing.kit.limits import never_undone  # noqa: PLC0415 - as above
+        from makegood.testing.kit.limits import not_proved  # noqa: PLC0415 - as above
 
-        for line in never_undone(idle):
+        for line in not_proved(coverage):
             terminalreporter.write_line(line)

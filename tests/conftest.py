@@ -5,8 +5,9 @@ import functools
 import inspect
 import os
 import signal
+import tempfile
 from collections import Counter, defaultdict
-from collections.abc import Generator, Sequence
+from collections.abc import Generator, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +29,10 @@ LEFT_OUT: Counter[str] = Counter()
 
 def pytest_configure(config: pytest.Config) -> None:
     """Know the rings; `pytest` alone runs what `make test` does. And let Ctrl-C reach the processes that tests start: a run in the background begins with SIGINT ignored, and passes that on."""
+    # What makegood keeps for a user, such as the console's token, stays out of the home of whoever runs the tests.
+    state = tempfile.TemporaryDirectory(prefix="makegood-state-")
+    config.add_cleanup(state.cleanup)
+    os.environ["XDG_STATE_HOME"] = state.name
     if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
     for ring in RINGS:
@@ -65,6 +70,15 @@ def pytest_sessionfinish(session: pytest.Session) -> None:
 def pytest_testnodedown(node: Any) -> None:
     """Take that over."""
     LEFT_OUT.update(getattr(node, "workeroutput", {}).get("left_out", {}) if not LEFT_OUT else {})
+
+
+@pytest.fixture
+def open_folder() -> Iterator[Path]:
+    """A folder that every user of this machine may enter. Those of ``tmp_path`` are in one that each run of pytest closes to others."""
+    with tempfile.TemporaryDirectory(prefix="makegood-open-") as name:
+        folder = Path(name)
+        folder.chmod(0o755)
+        yield folder
 
 
 @pytest.hookimpl(tryfirst=True)

@@ -10,12 +10,9 @@ _NOBODY = 65534
 
 @contextmanager
 def barred(folder: Path) -> Iterator[None]:
-    """Let nobody enter ``folder``, and everybody those above it."""
+    """Let nobody enter ``folder``, one inside the fixture ``open_folder``."""
     root = os.geteuid() == 0
-    above = [each for each in folder.parents if root and each != Path("/") and each.stat().st_uid == 0]
-    modes = {each: each.stat().st_mode for each in (folder, *above)}
-    for each in above:
-        each.chmod(modes[each] | 0o055)
+    mode = folder.stat().st_mode
     folder.chmod(0o000)
     if root:
         os.seteuid(_NOBODY)
@@ -24,5 +21,4 @@ def barred(folder: Path) -> Iterator[None]:
     finally:
         if root:
             os.seteuid(0)
-        for each, mode in modes.items():
-            each.chmod(mode)
+        folder.chmod(mode)

@@ -126,7 +126,7 @@ class SQLiteLane:
     def _dispatched(self, there: str, idx: int, now: float) -> list[bulk_change.Change]:
         node = self._model.node
         return [
-            ("handed", there, bulk_change.UNUSED, idx, 1, _AGENT, _ACTION, 0, now, node, 300.0),
+            ("handed", there, now, idx, 1, _AGENT, _ACTION, 0, now, node, 300.0),
             ("moved", there, bulk_change.UNUSED, now, node, self._model.moves[idx]),
         ]
 
@@ -191,7 +191,7 @@ class PostgresLane:
             _numbers([1] * len(steps)), _numbers([s["idx"] for s in steps]),
             *([s[name] for s in steps] for name in ("kind", "name", "agent", "action", "spec")),
             [model.node], [model.moves[0]], _numbers(ids), _numbers([pg.place(0, 1)] * count), ones, [None] * count,
-            ["do"], [_AGENT], [_ACTION], [0], [False], [300.0], [model.node],
+            ["do"], [_AGENT], [_ACTION], [0], [False], [300.0], [model.node], [time.time()],
         )  # fmt: skip
         assert row["marked"], row
 
@@ -208,7 +208,7 @@ class PostgresLane:
             "rested": (tasks,),
         }
         names = tuple(name for name in pg.PARTS if name in wanted)
-        kinds = () if last else (["do"], [_AGENT], [_ACTION], [0], [False], [300.0])
+        kinds = () if last else (["do"], [_AGENT], [_ACTION], [0], [False], [300.0], [time.time()])
         row = await self._connection.fetchrow(
             pg.statement(names, looks=False), *self._numbers(), [], model.node, True, count, count,
             tasks, ones, tasks, _numbers([pg.place(idx, 1)] * count), *kinds, [model.moves[idx + 1]],

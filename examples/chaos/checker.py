@@ -21,7 +21,7 @@ MUST_STAND: Final = ("done",)
 MUST_NOT_STAND: Final = ("waiting", "ready", "skipped", "failed", "undone")
 OPEN: Final = ("in_doubt", "undo_failed", "kept")
 """What stands of these is not known, that is why they are listed. *Kept* is also what was in doubt and cannot be undone."""
-ERRORS: Final = ("held", "undo_incomplete", "poison", "guilty")
+ERRORS: Final = ("held", "undo_incomplete", "poison", "unreadable")
 """Alerts that say why a task is in error."""
 AT_REST: Final = (*MUST_STAND, *MUST_NOT_STAND, *OPEN)
 
@@ -81,14 +81,15 @@ def _in_error(line: Mapping[str, Any], standing: set[str]) -> Iterator[str]:
     """The list of what stands must be the truth, but for what nobody knows."""
     if not line["alerts"]:
         yield "is in error, and there is no alert of it"
-    listed = {name for name in line["standing"] if name in EFFECTS}
-    open_ = {name for name, (state, _) in line["steps"].items() if state in OPEN}
+    listed = {name.partition(".")[0] for name in line["standing"]} & set(EFFECTS)
+    open_ = {name.partition(".")[0] for name, (state, _) in line["steps"].items() if state in OPEN}
     for name in sorted(listed - standing - open_ - HARMLESS):
         yield f"{name} is listed as in place, and is not in the books"
 
 
 def _steps(line: Mapping[str, Any], standing: set[str]) -> Iterator[str]:
-    for name, (state, round_) in line["steps"].items():
+    for step, (state, round_) in line["steps"].items():
+        name = step.partition(".")[0]
         if state not in AT_REST:
             yield f"is {line['state']} while its step {name} is {state}"
         elif name not in EFFECTS:

@@ -29,6 +29,7 @@ class Placed:
 
     order: Order
     handle: TaskHandle[str]
+    workflow: str
     first: str = ""
     acts: list[str] = field(default_factory=list)
     """What operators asked for, whatever came of it."""
@@ -107,7 +108,7 @@ class Customer:
             handle = await self._submit(workflow, order)
         finally:
             self._gate.release()
-        placed = self._ledger.orders[order.id] = Placed(order, handle)
+        placed = self._ledger.orders[order.id] = Placed(order, handle, workflow.name)
         if not handle.created:
             self._ledger.counts["acknowledged at a later try"] += 1
         following = asyncio.get_running_loop().create_task(self._follow(placed), name=order.id)

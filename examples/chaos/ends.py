@@ -23,6 +23,8 @@ UNRESTED: Final = ("pending", "processing", "undoing")
 TABLES: Final = ("task", "step", "request", "inbox", "event", "alert", "audit", "lease", "node")
 LOOK_EVERY: Final = 0.3
 SHOWN: Final = 20
+TOO_OLD: Final = "that the service keeps it"
+"""What the cause of an order says whose request was not sent again."""
 
 
 async def at_rest(store: UnderFire, client: Client, timeout: float) -> list[str]:
@@ -104,6 +106,7 @@ async def recoveries(store: UnderFire, lines: Sequence[Mapping[str, Any]]) -> Co
         {
             "silent attempts judged": sum(line.get("failures", 0) for line in lines),
             "orders taken over": sum(line.get("epoch", 1) > 1 for line in lines),
+            "keys too old to be sent again": sum(TOO_OLD in line.get("cause", "") for line in lines),
             "late replies": sum(line.get("late", 0) for line in lines),
             "terms of a leader": max((row["epoch"] for row in tables["lease"]), default=0),
             "processes that worked": len(tables["node"]),

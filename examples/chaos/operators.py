@@ -25,13 +25,14 @@ from makegood.store.views import StepView, TaskDetail
 
 from .customers import Ledger, Placed
 from .kinds import Kind
-from .orders import by_hand
+from .orders import BRIEF, brief, by_hand
 
 PLACES: Final = {
     "reserve": ("stock/reserve", "stock/release"),
     "charge": ("payments/charge", "payments/refund"),
     "book": ("carrier/book", "carrier/cancel"),
     "pack": ("stock/pack", "stock/unpack"),
+    BRIEF: ("stock/pack", "stock/unpack"),
     "ship": ("carrier/ship", "carrier/recall"),
     "email": ("carrier/email", ""),
 }
@@ -84,6 +85,8 @@ class Operators:
             case _:
                 found = [placed for placed in self.ledger.told("error") if not placed.unanswered]
         free = [placed for placed in found if placed.order.id not in self._busy and not placed.by_hand]
+        if kind in (Kind.UNDO, Kind.RESUBMIT):  # makegood warns that what is sent again may be done twice
+            free = [p for p in free if p.workflow != brief.name]
         return self.rng.choice(free[-50:]) if free else None
 
     async def _carry_out(self, kind: Kind, placed: Placed) -> int:
@@ -204,7 +207,11 @@ class Operators:
         connection = http.client.HTTPConnection(url.hostname or "", url.port, timeout=2.0)
         try:
             facts = {"order_id": order.id, "sku": order.sku, "cents": order.cents}
-            headers = {"Idempotency-Key": key, **({"Makegood-Undoes": undoes} if undoes else {})}
+            # a key of the operator's own, which the service does not forget
+            headers = {
+                "Idempotency-Key": key.replace(".", "-"),
+                **({"Makegood-Undoes": undoes} if undoes else {}),
+            }
             connection.request("POST", f"/{place}", json.dumps(facts), headers)
             response = connection.getresponse()
             body: dict[str, object] = json.loads(response.read())

@@ -12,7 +12,8 @@ from typing import Final
 from examples.orders.demo import first
 from examples.orders.processes import Post, ProcessError, Wall
 from examples.orders.remote import SERVICES_VARIABLE
-from examples.orders.world import PACKAGE, Services, ServicesError
+from examples.orders.shop import shop
+from examples.orders.world import Services, ServicesError
 from makegood import Client, StoreUnavailableError
 
 from . import ends
@@ -21,6 +22,7 @@ from .customers import Customer, Ledger
 from .kinds import LIFE, kinds_of, plan
 from .network import Proxy
 from .operators import Operators
+from .orders import FORGETS, MODULE
 from .report import Report
 from .screen import Scene, Screen
 from .stores import UnderFire, under_fire
@@ -55,15 +57,15 @@ class Wishes:
     rate: float
 
 
-def posts(url: str) -> list[Post]:
-    """Return the places to be filled with processes. Each agent's process serves all three services."""
-    wanted = [("scheduler", SCHEDULERS, ()), ("supervisor", SUPERVISORS, ())]
+def posts(store: UnderFire) -> list[Post]:
+    """Return the places to be filled with processes, each with the login for its role. Each agent's process serves all three services."""
+    wanted = [("scheduler", SCHEDULERS), ("supervisor", SUPERVISORS)]
     found = [
-        Post(f"{role}-{n}", role, (role, *more, "--store", url))
-        for role, count, more in wanted
+        Post(f"{role}-{n}", role, (role, "--store", store.url_as(role)))
+        for role, count in wanted
         for n in range(1, count + 1)
     ]
-    served = ("agent", f"{PACKAGE}.shop:shop", *SERVED, "--store", url)
+    served = ("agent", f"{MODULE}:shop", *SERVED, "--store", store.url_as("agents"))
     return found + [Post(f"agent-{n}", "agent", served) for n in range(1, AGENTS + 1)]
 
 
@@ -109,24 +111,28 @@ class Play:
 
     async def _ground(self, stack: AsyncExitStack, store: UnderFire) -> tuple[Ground, list[Customer]]:
         """Start the services, the roads to them and the processes; open the customers' connections."""
-        services = stack.enter_context(Services(self._folder / BOOKS, seed=self._wishes.seed))
+        services = stack.enter_context(
+            Services(self._folder / BOOKS, seed=self._wishes.seed, forgets=FORGETS)
+        )
         road = Proxy(self._rng("road"))
         await road.start(int(services.url.rpartition(":")[2]))
         stack.push_async_callback(road.stop)
         looking = await stack.enter_async_context(Client(store.direct, migrate=True))
+        await store.guard([f"{shop.name}/{agent}" for agent in SERVED])
         customers = []
         for number in range(1, CUSTOMERS + 1):
-            client = await stack.enter_async_context(Client(store.url))
+            client = await stack.enter_async_context(Client(store.url_as("submitter")))
             customers.append(Customer(number, client, self._ledger, self._rng(f"customer {number}")))
         wall = stack.enter_context(
             Wall(
-                posts(store.url),
+                posts(store),
                 self._folder,
                 settings=SETTINGS,
                 more={SERVICES_VARIABLE: f"http://127.0.0.1:{road.port}"},
             )
         )
-        operators = Operators(looking, self._ledger, services.url, services.books, self._rng("operators"))
+        acting = await stack.enter_async_context(Client(store.url_as("operator", direct=True)))
+        operators = Operators(acting, self._ledger, services.url, services.books, self._rng("operators"))
         for name in wall.places:
             wall.start(name)
         return Ground(wall, services, road, store, operators, looking), customers

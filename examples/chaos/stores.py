@@ -19,6 +19,7 @@ from typing import Any, Final, Protocol, Self
 from urllib.parse import urlsplit
 
 from examples.orders.processes import ProcessError, environment, tethered
+from makegood.store.grants import script, wanted
 
 from .kinds import Kind
 from .network import Proxy, Sleep
@@ -27,6 +28,8 @@ from .server import ServerError, tell
 PATIENCE: Final = 60.0
 TRIES: Final = 30
 PR_CAPBSET_DROP: Final = 24
+PREFIX: Final = "chaos_"
+"""The roles' names begin so."""
 POWERS: Final = (1, 2, 3)
 """CAP_DAC_OVERRIDE, CAP_DAC_READ_SEARCH, CAP_FOWNER: what lets root write to what is read-only."""
 
@@ -40,6 +43,14 @@ class UnderFire(Protocol):
     name: str
     url: str
     direct: str
+
+    def url_as(self, role: str, *, direct: bool = False) -> str:
+        """Return the URL for processes of a role, which may do what this role needs and no more. ``direct``: past the network's faults."""
+        ...
+
+    async def guard(self, agents: Sequence[str]) -> None:
+        """Give each role its login, once the tables are there. ``agents``: the addresses that the login "agents" serves."""
+        ...
 
     async def strike(self, kind: Kind, away: float, sleep: Sleep, restart: Restart) -> int:
         """Let a fault happen for ``away`` seconds; return how often it was met, 0 when it came to nothing."""
@@ -81,6 +92,13 @@ class SqliteFile:
 
     async def __aexit__(self, *_: object) -> None:
         """The folder is who made it's to delete."""
+
+    def url_as(self, role: str, *, direct: bool = False) -> str:  # noqa: ARG002 - a file knows no roles
+        """Return the file's URL."""
+        return self.url
+
+    async def guard(self, agents: Sequence[str]) -> None:
+        """Do nothing: whoever may write the file may do everything in it."""
 
     async def strike(self, kind: Kind, away: float, sleep: Sleep, restart: Restart) -> int:
         """Lock the file, read it for long, or make file and folder read-only while a process starts."""
@@ -141,6 +159,7 @@ class PostgresServer:
         self._socket = folder / "server"
         self._proxy = Proxy(rng)
         self._rng = rng
+        self._password = f"{rng.getrandbits(64):x}"
         self._stack = AsyncExitStack()
         self.url = self.direct = ""
 
@@ -172,6 +191,26 @@ class PostgresServer:
     async def __aexit__(self, *_: object) -> None:
         """Stop both; the server's files go, its log stays."""
         await self._stack.aclose()
+
+    def url_as(self, role: str, *, direct: bool = False) -> str:
+        """Return the URL for the login of a role."""
+        target = urlsplit(self.direct if direct else self.url)
+        where = target.netloc.rpartition("@")[2]
+        return target._replace(netloc=f"{PREFIX}{role}:{self._password}@{where}").geturl()
+
+    async def guard(self, agents: Sequence[str]) -> None:
+        """Apply ``makegood store grants``, and let its roles log in; one login serves all agents, as their processes do."""
+        roles = [name for name, kind, _ in wanted(PREFIX, (), agents) if kind == "agent"]
+        connection = await self._connect()
+        try:
+            await connection.execute(script(PREFIX, agents=agents))
+            await connection.execute(f"create role {PREFIX}agents login in role {', '.join(roles)}")
+            for (name,) in await connection.fetch(
+                "select rolname::text from pg_roles where starts_with(rolname, $1)", PREFIX
+            ):
+                await connection.execute(f"alter role {name} password '{self._password}'")
+        finally:
+            await connection.close()
 
     async def strike(self, kind: Kind, away: float, sleep: Sleep, restart: Restart) -> int:  # noqa: ARG002 - SQLite's needs it
         """Do something to the server, its sessions, or the way to it."""

@@ -46,7 +46,7 @@ CREATE TRIGGER IF NOT EXISTS entry_never_goes BEFORE DELETE ON entry
   BEGIN SELECT RAISE(ABORT, 'entries are never deleted'); END;
 CREATE TABLE IF NOT EXISTS answer (
   service TEXT NOT NULL, key TEXT NOT NULL, operation TEXT NOT NULL, order_id TEXT NOT NULL,
-  status INTEGER NOT NULL, body TEXT NOT NULL,
+  status INTEGER NOT NULL, body TEXT NOT NULL, at REAL NOT NULL,
   PRIMARY KEY (service, key)
 ) STRICT, WITHOUT ROWID;
 CREATE TABLE IF NOT EXISTS fence (
@@ -132,9 +132,13 @@ GONE: Final = Answer(
 class Books:
     """The books of all three services in one file; every method is one durable transaction and may be called from
     any thread. Raises ``sqlite3.Error`` when the file cannot be written.
+
+    ``forgets``: parts of keys, and for how many seconds the services remember such a key: a later request under it is a
+    new one.
     """
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, forgets: Mapping[str, float] | None = None) -> None:
+        self._forgets = dict(forgets or {})
         self._lock = threading.Lock()
         self._db = sqlite3.connect(path, isolation_level=None, check_same_thread=False, timeout=10.0)
         self._db.execute("PRAGMA journal_mode = WAL")
@@ -153,7 +157,8 @@ class Books:
                 return SUPERSEDED
             if _tombstone(db, operation.service, ask.key) is not None:
                 return GONE
-            remembered = _remembered(db, operation, ask)
+            old_key = self._has_forgotten(db, operation, ask)
+            remembered = None if old_key else _remembered(db, operation, ask)
             if remembered is not None:
                 return remembered
             if refuse and operation.refusal:
@@ -168,11 +173,12 @@ class Books:
         with self._transaction() as db:
             if not _fence(db, operation.service, ask):
                 return SUPERSEDED
-            remembered = _remembered(db, operation, ask)
+            old_key = self._has_forgotten(db, operation, ask)
+            remembered = None if old_key else _remembered(db, operation, ask)
             if remembered is not None:
                 return remembered
             stood = _tombstone(db, operation.service, ask.undoes)
-            if stood is None:
+            if stood is None or old_key:
                 done = _done(db, operation.service, ask.undoes)
                 if done is not None and done["effect"] != operation.effect:
                     problem = (
@@ -192,7 +198,7 @@ class Books:
                     )
                     _enter(db, operation, facts, key=ask.undoes)
                 db.execute(
-                    "INSERT INTO tombstone (service, key, undone_by, had_stood, at) VALUES (?, ?, ?, ?, ?)",
+                    "INSERT OR IGNORE INTO tombstone (service, key, undone_by, had_stood, at) VALUES (?, ?, ?, ?, ?)",
                     (operation.service, ask.undoes, ask.key, stood, time.time()),
                 )
             return _remember(db, operation, ask, Answer(200, {"code": "undone", "had_stood": stood}))
@@ -216,6 +222,16 @@ class Books:
                 "SELECT effect, sum(change = 1), sum(change = -1) FROM entry GROUP BY effect ORDER BY effect"
             ).fetchall()
         return {effect: {"done": done, "undone": undone} for effect, done, undone in rows}
+
+    def _has_forgotten(self, db: sqlite3.Connection, operation: Operation, ask: Ask) -> bool:
+        """Whether the service has answered under this key so long ago that it knows nothing of it any more."""
+        keeps = next((seconds for part, seconds in self._forgets.items() if part in ask.key), None)
+        if keeps is None:
+            return False
+        row = db.execute(
+            "SELECT at FROM answer WHERE service = ? AND key = ?", (operation.service, ask.key)
+        ).fetchone()
+        return row is not None and time.time() >= float(row[0]) + keeps
 
     @contextmanager
     def _transaction(self) -> Iterator[sqlite3.Connection]:
@@ -270,7 +286,7 @@ def _remembered(db: sqlite3.Connection, operation: Operation, ask: Ask) -> Answe
 
 def _remember(db: sqlite3.Connection, operation: Operation, ask: Ask, answer: Answer) -> Answer:
     db.execute(
-        "INSERT INTO answer (service, key, operation, order_id, status, body) VALUES (?, ?, ?, ?, ?, ?)",
+        "INSERT OR REPLACE INTO answer (service, key, operation, order_id, status, body, at) VALUES (?, ?, ?, ?, ?, ?, ?)",
         (
             operation.service,
             ask.key,
@@ -278,6 +294,7 @@ def _remember(db: sqlite3.Connection, operation: Operation, ask: Ask, answer: An
             ask.order_id,
             answer.status,
             json.dumps(dict(answer.body)),
+            time.time(),
         ),
     )
     return answer

@@ -16,7 +16,7 @@ from makegood import Client
 from makegood.errors import StoreUnavailableError
 from makegood.store.views import Filter, NodeView
 
-from .processes import Place, ProcessError, State, Wall
+from .processes import REGISTERED, Place, ProcessError, State, Wall
 from .world import Services, ServicesError
 
 LEASE: Final = "makegood/supervisor"
@@ -142,6 +142,9 @@ class Chaos:
         place, role = await self._victim(blow.role)
         if not blow.stop:
             node, held = await self.in_hands(place)
+            while place.state is not State.RUNNING:  # another blow hit it meanwhile
+                place, role = await self._victim(blow.role)
+                node, held = await self.in_hands(place)
             await self.recover(self.kill(place.name, role, node, held), blow.away)
             return
         self.stop(place.name, f"{role} stopped for {blow.away:.1f} s")
@@ -277,8 +280,10 @@ class Chaos:
     # -- looking -------------------------------------------------------------------------------------------------------
 
     async def _victim(self, role: str) -> tuple[Place, str]:
-        """Whom to hit, and what to call him: anybody of that role who runs, or the one who leads. Waits until there is one;
+        """Whom to hit, and what to call him: anybody of that role who works, or the one who leads. Waits until there is one;
         when nobody has led for ``LEADERLESS`` seconds any supervisor will do.
+
+        Who still starts is spared: on a busy machine that takes half a minute, and nobody would be left to do the work.
         """
         begun = time.monotonic()
         while True:
@@ -289,13 +294,21 @@ class Chaos:
                 _, holder = await self.term()
                 if led := self.leader_of(holder):
                     return led, LEADER
-                running = self._wall.running("supervisor")
+                running = await self._working("supervisor")
                 if time.monotonic() - begun > LEADERLESS and running:
                     return running[0], "supervisor"
-            elif running := self._wall.running(role):
+            elif running := await self._working(role):
                 settled = [place for place in running if time.monotonic() - place.since > SETTLED]
                 return self._rng.choice(settled or running), role
             await asyncio.sleep(0.1)
+
+    async def _working(self, role: str) -> list[Place]:
+        """The places of a role whose process runs, and is known in the store if that role registers there."""
+        running = self._wall.running(role)
+        if role not in REGISTERED or not running:
+            return running
+        known = await self.nodes()
+        return [place for place in running if place.pid in known]
 
     async def term(self) -> tuple[int, str]:
         """The epoch of the present or last term, and who leads; empty when nobody does."""

@@ -10,6 +10,7 @@ code 0: every order ended whole and the books balance.
 - ``processes.py``  the process wall (``tether.py``: no process outlives the demo)
 - ``chaos.py``      who is hit, and how long it takes until nobody misses them
 - ``customers.py``  orders placed, and their ends
+- ``waits.py``      what open orders wait for, in a line
 - ``display.py``    what one sees in a terminal; ``stage`` in a browser; ``report.py`` the numbers at the end
 """
 
@@ -17,6 +18,7 @@ import argparse
 import asyncio
 import os
 import random
+import secrets
 import shutil
 import signal
 import sys
@@ -39,10 +41,11 @@ from .chaos import Chaos, Event, plan
 from .customers import Customers, wanted
 from .display import Scene, Screen, screen
 from .free_port import free_port
-from .processes import ProcessError, Wall, posts, private_postgres, shop_posts, watching_posts
+from .processes import REGISTERED, ProcessError, Wall, posts, private_postgres, shop_posts, watching_posts
 from .remote import SERVICES_VARIABLE
 from .report import Report, count_outcomes
 from .shop import TABLE
+from .waits import Waits, starting
 from .world import Services, ServicesError
 
 POSTGRES_VARIABLE: Final = "MAKEGOOD_DEMO_POSTGRES"
@@ -65,8 +68,6 @@ PATIENCE: Final = 120.0
 READY_WITHIN: Final = 90.0
 DRAW_EVERY: Final = 0.25
 INTERRUPTED: Final = 130
-SHOP_ROLES: Final = ("scheduler", "supervisor", "agent", "inbox")
-"""The roles whose processes register in the store."""
 EXTRA: Final = ("starlette", "jinja2", "uvicorn")
 HOW_TO_SEE: Final = "the stage, a page in your browser, needs more: pip install 'makegood[console]'"
 
@@ -240,14 +241,17 @@ def run(options: argparse.Namespace, folder: Path, shown: Screen) -> Report:
         queue = f"shop-{folder.name.rpartition('-')[2]}"  # the store may have been used before
         made = posts(schedulers=options.schedulers, agents=options.agents, supervisors=options.supervisors)
         made += shop_posts(folder, queue)
+        own: dict[str, str] = {}
         if options.stage:
             options.console_port = free_port()
+            # Its own, and the same however often the console is killed: that of the user's consoles opens more than a demo.
+            own["console_token"] = options.console_token = secrets.token_urlsafe(32)
             made += watching_posts(folder, services.books, options.console_port)
         wall = stack.enter_context(
             Wall(
                 made,
                 folder,
-                settings={**SETTINGS, "store": url},
+                settings={**SETTINGS, "store": url, **own},
                 more={SERVICES_VARIABLE: services.url},
             )
         )
@@ -292,6 +296,7 @@ class Play:
             await client.store.transact(_make_tables, waits=False)
             customers = Customers(client, self._folder)
             chaos = Chaos(wall, services, client, random.Random(f"{options.seed} chaos"), self._tell)
+            self._waits = Waits(client, customers, chaos.places)
             self._scene = Scene(
                 0 if options.stage else options.orders,
                 chaos.score,
@@ -337,12 +342,14 @@ class Play:
                 place, code = ended[0]
                 raise ProcessError(f"{place.name} ended with code {code}:\n{wall.last_words(place.name)}")
             here = {node.info.pid for node in await client.store.nodes.views() if node.remaining > 0}
-            missing = [p.name for p in wall.places.values() if p.role in SHOP_ROLES and p.pid not in here]
+            awaited = [place for place in wall.places.values() if place.role in REGISTERED]
+            missing = [place.name for place in awaited if place.pid not in here]
             if not missing:
                 return
             if time.monotonic() > deadline:
                 words = wall.last_words(missing[0])
                 raise ProcessError(f"{', '.join(missing)} did not start within {READY_WITHIN:g} s:\n{words}")
+            self._scene.waits = starting(missing, len(awaited))
             self._shown.show(self._scene)
             await asyncio.sleep(0.1)
 
@@ -362,16 +369,16 @@ class Play:
         from .stage_pages import serving  # noqa: PLC0415
 
         options = self._options
-        show = Show(chaos, customers, client, services, self._folder)
+        show = Show(chaos, customers, client, services, self._folder, waits=self._waits)
         self._show = show
         ended = asyncio.Event()
         with until_interrupted(ended):
-            console = f"http://127.0.0.1:{options.console_port}"
+            console = f"http://127.0.0.1:{options.console_port}/?token={options.console_token}"
             stage = show.staged(seed=options.seed, store=self._store, prefix=self._prefix(), console=console)
             show.director.settings.chaos = options.chaos
             async with serving(stage, options.port) as url:
                 self._shown.note(
-                    f"\nthe stage:   {url}\nthe console: {console}/\nCtrl-C ends the show, and audits the books\n"
+                    f"\nthe stage:   {url}\nthe console: {console}\nCtrl-C ends the show, and audits the books\n"
                 )
                 self._shown.event(self._scene, Event("stage", url, os.getpid(), "the stage is open"))
                 if options.browser:
@@ -410,6 +417,7 @@ class Play:
             scene.wanted = len(customers.orders)
         with suppress(StoreUnavailableError):  # the last known counts stand until the store is back
             scene.states = await customers.states()
+        scene.waits = await self._waits.look(led=bool(scene.leader))
         self._shown.show(scene)
 
     def _tell(self, event: Event) -> None:

@@ -55,6 +55,8 @@ class Scene:
     """The process id of the supervisor that leads, 0 when none does."""
     events: deque[tuple[float, Event]] = field(default_factory=lambda: deque(maxlen=REMEMBERED))
     begun: float = field(default_factory=time.monotonic)
+    waits: str = ""
+    """What open orders wait for: see ``waits.py``."""
 
     @property
     def seconds(self) -> float:
@@ -118,7 +120,13 @@ class JsonScreen:
         """Write the counts, now and then."""
         if scene.seconds - self._last >= LINE_EVERY:
             self._last = scene.seconds
-            self._write({"event": "progress", "at": round(scene.seconds, 2), **scene.counts()})
+            line = {
+                "event": "progress",
+                "at": round(scene.seconds, 2),
+                **scene.counts(),
+                "waits": scene.waits,
+            }
+            self._write(line)
 
     def report(self, report: Report) -> None:
         """Write the report."""
@@ -150,6 +158,8 @@ class PlainScreen:
         if scene.seconds - self._last >= LINE_EVERY:
             self._last = scene.seconds
             print(f"{scene.seconds:6.1f} s  {scoreboard(scene).plain}", flush=True)
+            if scene.waits:
+                print(f"{scene.seconds:6.1f} s  {'waits':<8} {scene.waits}", flush=True)
 
     def report(self, report: Report) -> None:
         """Write the table, what the bank says, and the verdict."""
@@ -284,4 +294,5 @@ def drawn(scene: Scene, width: int) -> RenderableType:
         log.append(f"{event.who} ", style="bold").append(f"{event.text}\n")
     grid.add_row(process_wall(scene, time.monotonic()), log)
     legend = Text("  ").join(Text(f"█ {name}", style=color) for name, color in COLORS.items())
-    return Group(Text(), bar(scene, min(width - 1, 100)), legend, Text(), scoreboard(scene), Text(), grid)
+    waits = Text(scene.waits, style="yellow")
+    return Group(Text(), bar(scene, min(width - 1, 100)), legend, Text(), scoreboard(scene), waits, grid)

@@ -23,6 +23,8 @@ SETTINGS_PREFIX: Final = "MAKEGOOD_"
 REPORT: Final = "audit.json"
 """Where the auditor's report is, in the folder of a run."""
 SERVICES: Final = ("stock", "payments", "carrier")
+REGISTERED: Final = ("scheduler", "supervisor", "agent", "inbox")
+"""The roles whose processes register in the store."""
 
 
 class State(StrEnum):

@@ -23,7 +23,8 @@ from .auditor import Kind
 from .chaos import Chaos, Event
 from .customers import Customers, Said
 from .director import AWAY, FAULTS, KINDS_OF_ORDERS, RATES, SHARES, Director
-from .processes import SERVICES, Place, State
+from .processes import REGISTERED, SERVICES, Place, State
+from .waits import Waits
 from .world import Services, ServicesError
 
 GROUPS: Final = (
@@ -33,7 +34,6 @@ GROUPS: Final = (
     ("The shop, and what makes tasks of its orders", ("shop", "inbox")),
     ("The services, and who watches", ("services", "console", "auditor")),
 )
-REGISTERED: Final = ("scheduler", "supervisor", "agent", "inbox")
 ZEROS: Final[Mapping[str, tuple[Kind, ...]]] = {
     "orders lost": (Kind.LOST, Kind.MISSING),
     "charged twice": (Kind.CHARGED_TWICE,),
@@ -121,7 +121,14 @@ class Watcher:
     """Reads what the page shows."""
 
     def __init__(
-        self, director: Director, services: Services, *, report: Path, console: str, title: str
+        self,
+        director: Director,
+        services: Services,
+        waits: Waits,
+        *,
+        report: Path,
+        console: str,
+        title: str,
     ) -> None:
         self.director = director
         self.console = console
@@ -130,6 +137,7 @@ class Watcher:
         self._chaos: Chaos = director.chaos
         self._customers: Customers = director.customers
         self._services = services
+        self._waits = waits
         self._books = Books(services.books)
         self._report = report
         self._title = title
@@ -147,6 +155,7 @@ class Watcher:
             now.leader, now.away = leader.pid if leader else 0, False
         except StoreUnavailableError:
             now.away = True
+        await self._waits.look(led=now.leader > 0)
         await asyncio.to_thread(self._read_files)
         if self._chaos.world.state is State.RUNNING:
             await asyncio.to_thread(self._ask_services)
@@ -192,7 +201,7 @@ class Watcher:
         followed = order if order in orders else self.director.follows
         return {
             "title": self._title, "console": self.console, "settings": self.director.settings, "zeros": self._zeros(),
-            "figures": self._figures(), "money": self._money(), "wall": self._wall(), "dials": self._dials(),
+            "figures": self._figures(), "waits": self._waits.line, "money": self._money(), "wall": self._wall(), "dials": self._dials(),
             "followed": followed, "chosen": order if order in orders else "", "said": orders.get(followed),
             "act": self.director.act, "acts": ACTS, "feed": self._feed(), "customers": self._shown(),
             "shares": tuple(SHARES), "rates": tuple(RATES), "kinds": tuple(KINDS_OF_ORDERS),

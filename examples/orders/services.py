@@ -268,6 +268,11 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--seed", type=int, default=0, help="which requests meet a fault")
     parser.add_argument("--faults", default="", help='\'rough\', or JSON such as {"payments": {"lie": 0.1}}')
     parser.add_argument(
+        "--forgets",
+        default="{}",
+        help='for how many seconds which keys are remembered, as JSON: {"/pack/": 9}',
+    )
+    parser.add_argument(
         "--until-stdin-closes", action="store_true", help="end when the starting process has gone"
     )
     options = parser.parse_args(arguments)
@@ -275,7 +280,7 @@ def main(arguments: list[str] | None = None) -> int:
         faults = Faults(options.seed, parse(options.faults))
     except FaultsError as error:
         parser.error(str(error))
-    books = Books(options.books)
+    books = Books(options.books, json.loads(options.forgets))
     with World(books, faults, options.port) as world:
         for number in (signal.SIGTERM, signal.SIGINT):
             # shutdown() waits for the loop that this very thread is in, so another thread calls it

@@ -174,8 +174,11 @@ def place_order(order: Order) -> str:
     return ship(order, booking, parcel)
 
 
-@shop.inbox("orders")
+@shop.inbox("orders", lease="5s")
 def accept(order: Order, tx: mg.Transaction) -> mg.Plan[str]:
-    """Make a task of an order's message: the order's row, the task and the acknowledgement are one transaction."""
+    """Make a task of an order's message: the order's row, the task and the acknowledgement are one transaction.
+
+    A killed process keeps the messages that it has until their lease ends, whoever takes its place.
+    """
     tx.execute(INSERT[tx.caller.dialect], (order.id, order.sku, order.cents))
     return place_order.plan(order).with_(key=order.id)

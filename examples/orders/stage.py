@@ -14,6 +14,7 @@ from .processes import REPORT
 from .scene import Watcher
 from .stage_ladder import Ladder
 from .stage_pages import Stage
+from .waits import Waits
 from .world import Services
 
 NAMES: Final = {"sqlite": "SQLite", "postgres": "PostgreSQL"}
@@ -25,13 +26,21 @@ class Show:
     director: Director
 
     def __init__(
-        self, chaos: Chaos, customers: Customers, client: Client, services: Services, folder: Path
+        self,
+        chaos: Chaos,
+        customers: Customers,
+        client: Client,
+        services: Services,
+        folder: Path,
+        *,
+        waits: Waits,
     ) -> None:
         self._chaos = chaos
         self.customers = customers
         self._client = client
         self.services = services
         self._folder = folder
+        self._waits = waits
 
     def staged(self, *, seed: int, store: str, prefix: str, console: str) -> Stage:
         """Return the stage. ``prefix``: of the orders' ids; ``console``: where the console is, "" for nowhere."""
@@ -40,7 +49,7 @@ class Show:
             self._chaos, self.customers, self.services, rng=rng, prefix=prefix, task=self._task
         )
         watcher = Watcher(
-            self.director, self.services, report=self._folder / REPORT, console=console,
+            self.director, self.services, self._waits, report=self._folder / REPORT, console=console,
             title=f"seed {seed} · {NAMES[store]}",
         )  # fmt: skip
         return Stage(

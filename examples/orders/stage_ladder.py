@@ -13,7 +13,7 @@ from makegood.console import looks
 from makegood.console.pages.task import TaskPage, TaskSources, task_page
 from makegood.console.render import Renderer, Shell
 from makegood.errors import StoreUnavailableError
-from makegood.store.views import NodeView, TaskDetail
+from makegood.store.views import NodeView, TaskDetail, TaskExcerpt
 
 from .processes import Place
 
@@ -27,8 +27,14 @@ class Drawn:
     path: str = ""
 
 
+def at_console(console: str, path: str) -> str:
+    """Return the address of a page of the console, whose own address ends with its token."""
+    root, _, token = console.partition("/?")
+    return f"{root}{path}?{token}"
+
+
 class Ladder:
-    """Draws ladders. ``task``: finds the task of an order; ``places``: the wall; ``console``: its address, "" for none."""
+    """Draws ladders. ``task``: finds the task of an order; ``places``: the wall; ``console``: its address with its token, "" for none."""
 
     def __init__(
         self,
@@ -57,7 +63,7 @@ class Ladder:
         try:
             nodes = [self._called(view) for view in await store.nodes.views()]
             sources = TaskSources(
-                found=found,
+                part=TaskExcerpt(found, len(found.steps)),
                 events=await store.tasks.history(found.task.id),
                 nodes=nodes,
                 now=await store.now(),
@@ -79,5 +85,5 @@ class Ladder:
 
     def _linked(self, drawn: str, path: str) -> Markup:
         """Have a rung lead to its attempts, which are on the console's page."""
-        there = f'href="{escape(self._console + path)}#' if self._console else 'href="#live-'
+        there = f'href="{escape(at_console(self._console, path))}#' if self._console else 'href="#live-'
         return Markup(re.sub(r'href="#(?=[aug]-)', there, drawn))  # noqa: S704 - drawn by a template, and escaped there

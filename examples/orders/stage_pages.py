@@ -1,7 +1,10 @@
-"""Serves the stage: one page, its elements that change, and its buttons. On 127.0.0.1 only, and each button needs the page's token."""
+"""Serves the stage: one page, its elements that change, and its buttons.
+
+On 127.0.0.1 only. The page opens for the token in the printed address, which becomes a cookie, as the console's does; each button needs
+the token, too. A program sends it as a bearer.
+"""
 
 import asyncio
-import contextlib
 import hmac
 import json
 import secrets
@@ -9,34 +12,39 @@ import socket
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
-from urllib.parse import parse_qsl
+from urllib.parse import parse_qsl, urlencode
 
-import uvicorn
 from markupsafe import Markup
 from starlette.applications import Starlette
 from starlette.requests import Request
 from starlette.responses import JSONResponse, RedirectResponse, Response, StreamingResponse
 from starlette.routing import Route
 
+from makegood.console.access import body_of
 from makegood.console.elements import cut
+from makegood.console.limited_server import LimitedServer
 from makegood.console.redaction import Redaction
 from makegood.console.render import Renderer, Shell
 from makegood.console.security_headers import FOREVER, FRESH, HEADERS
 from makegood.console.static_files import StaticFiles
+from makegood.console.visits import Denied
 from makegood.errors import ConfigError
 
 from . import acts
 from .director import Director, RefusedError
 from .scene import Watcher
-from .stage_ladder import Ladder
+from .stage_ladder import Ladder, at_console
 
 HERE: Final = Path(__file__).parent / "page"
 PARTS: Final = ("switches", "score", "wall", "dials", "live", "feed", "acts", "customers")
 """The elements of the page that change, by their ids."""
 LOOK_EVERY: Final = 0.35
 BODY_LIMIT: Final = 4096
+MOST_STREAMS: Final = 20
+"""Pages that are live at the same time."""
 LOCAL: Final = ("127.0.0.1", "localhost")
 
 
@@ -46,6 +54,7 @@ class Stage:
     def __init__(self, director: Director, watcher: Watcher, ladder: Ladder) -> None:
         self.token = secrets.token_urlsafe(24)
         self.closing = False
+        self.streams = 0
         self._director = director
         self._watcher = watcher
         self._ladder = ladder
@@ -55,9 +64,9 @@ class Stage:
         self._read = 0.0
         self.app = Starlette(
             routes=[
-                Route("/", self._guarded(self._page)),
-                Route("/fragments", self._guarded(self._fragments)),
-                Route("/events", self._guarded(self._events)),
+                Route("/", self._guarded(self._opened(self._page))),
+                Route("/fragments", self._guarded(self._opened(self._fragments))),
+                Route("/events", self._guarded(self._opened(self._events))),
                 Route("/static/{hash}/{file:path}", self._guarded(self._static)),
                 *(
                     Route(f"/{name}", self._guarded(self._button(press)), methods=["POST"])
@@ -105,11 +114,35 @@ class Stage:
                 response = await serve(request) if _is_ours(request) else _refusal(403, "not from here")
             except RefusedError as refused:
                 response = self._refused(request, str(refused))
-            response.headers.update(HEADERS)
+            except Denied as denied:
+                response = _refusal(denied.status, str(denied))
+            for name, value in HEADERS.items():
+                response.headers.setdefault(name, value)
             response.headers.setdefault("cache-control", FRESH)
             return response
 
         return respond
+
+    def _opened(
+        self, serve: Callable[[Request], Awaitable[Response]]
+    ) -> Callable[[Request], Awaitable[Response]]:
+        async def respond(request: Request) -> Response:
+            if self._is_token(request.query_params.get("token", "")):
+                left = urlencode([pair for pair in request.query_params.multi_items() if pair[0] != "token"])
+                response = RedirectResponse(
+                    f"/?{left}" if left else "/", 303, {"referrer-policy": "no-referrer"}
+                )
+                response.set_cookie(_cookie(request), self.token, httponly=True, samesite="strict")
+                return response
+            bearer = request.headers.get("authorization", "").removeprefix("Bearer ")
+            if self._is_token(request.cookies.get(_cookie(request), "")) or self._is_token(bearer):
+                return await serve(request)
+            return Response("Open the address that the demo printed: it holds the token of this page.\n", 401)
+
+        return respond
+
+    def _is_token(self, given: str) -> bool:
+        return hmac.compare_digest(given.encode(errors="replace"), self.token.encode())
 
     @staticmethod
     def _refused(request: Request, text: str) -> Response:
@@ -122,13 +155,9 @@ class Stage:
         self, press: Callable[[Mapping[str, str]], Awaitable[None]]
     ) -> Callable[[Request], Awaitable[Response]]:
         async def respond(request: Request) -> Response:
-            body = b""
-            async for part in request.stream():
-                body += part
-                if len(body) > BODY_LIMIT:
-                    return _refusal(413, "the form is too long")
+            body = await body_of(request, BODY_LIMIT)
             form = dict(parse_qsl(body.decode("utf-8", "replace"), keep_blank_values=True))
-            if not hmac.compare_digest(form.get("token", "").encode(), self.token.encode()):
+            if not self._is_token(form.get("token", "")):
                 return _refusal(403, "this button needs the page's token: load the page again")
             await press(form)
             self._read = 0.0
@@ -149,7 +178,7 @@ class Stage:
         drawn = await self._ladder.draw(self._renderer, look["followed"])
         act_task = await self._ladder.path(self._director.act.order) if self._director.act.order else ""
         return {
-            **look, "ladder": drawn.html, "page": drawn.page, "task_path": act_task if self._director.act.waits_for_operator else drawn.path,
+            **look, "console_at": partial(at_console, look["console"]), "ladder": drawn.html, "page": drawn.page, "task_path": act_task if self._director.act.waits_for_operator else drawn.path,
             "secret": self.token, "token": Markup('<input type="hidden" name="token" value="{}">').format(self.token), "css": self._ours.path("stage.css"), "js": self._ours.path("stage.js"),
         }  # fmt: skip
 
@@ -164,14 +193,21 @@ class Stage:
         return JSONResponse(await self._parts(request))
 
     async def _events(self, request: Request) -> Response:
+        if self.streams >= MOST_STREAMS:
+            return _refusal(503, "too many pages of the stage are open: close some")
+
         async def changes() -> AsyncIterator[str]:
-            before: dict[str, str] = {}
-            while not self.closing:
-                now = await self._parts(request)
-                changed = {name: part for name, part in now.items() if before.get(name) != part}
-                yield f"data: {json.dumps(changed)}\n\n" if changed else ": nothing new\n\n"
-                before = now
-                await asyncio.sleep(LOOK_EVERY)
+            self.streams += 1
+            try:
+                before: dict[str, str] = {}
+                while not self.closing:
+                    now = await self._parts(request)
+                    changed = {name: part for name, part in now.items() if before.get(name) != part}
+                    yield f"data: {json.dumps(changed)}\n\n" if changed else ": nothing new\n\n"
+                    before = now
+                    await asyncio.sleep(LOOK_EVERY)
+            finally:
+                self.streams -= 1
 
         return StreamingResponse(changes(), media_type="text/event-stream")
 
@@ -185,6 +221,11 @@ class Stage:
 
 def _refusal(status: int, message: str) -> Response:
     return JSONResponse({"message": message}, status)
+
+
+def _cookie(request: Request) -> str:
+    """Return the name of the page's cookie: a browser sends those of all ports."""
+    return f"makegood_stage_{(request.scope.get('server') or ('', 0))[1]}"
 
 
 def _is_ours(request: Request) -> bool:
@@ -205,33 +246,18 @@ def _is_ours(request: Request) -> bool:
     return request.headers.get("origin", f"http://{host}") in (f"http://{host}", "null")
 
 
-class _Server(uvicorn.Server):
-    """A server in a program that has signals of its own."""
-
-    @contextlib.contextmanager
-    def capture_signals(self) -> Any:
-        yield
-
-
 @asynccontextmanager
 async def serving(stage: Stage, port: int) -> AsyncIterator[str]:
-    """Serve the stage on 127.0.0.1; yield its address. Raises ``ConfigError`` when the port is taken."""
-    config = uvicorn.Config(
-        stage.app, host="127.0.0.1", port=port, log_config=None, access_log=False, lifespan="off", ws="none",
-        server_header=False, timeout_graceful_shutdown=1,
-    )  # fmt: skip
+    """Serve the stage on 127.0.0.1; yield its address, with its token. Raises ``ConfigError`` when the port is taken."""
     try:
         listening = socket.create_server(("127.0.0.1", port))
     except OSError as taken:
         raise ConfigError(
             f"the stage cannot listen on port {port}: {taken.strerror}; pass another --port"
         ) from taken
-    server = _Server(config)
-    running = asyncio.create_task(server.serve([listening]), name="stage")
+    server = LimitedServer("the stage", stage.app, listening, grace=1)
     try:
-        yield f"http://127.0.0.1:{listening.getsockname()[1]}/"
+        yield f"http://127.0.0.1:{listening.getsockname()[1]}/?token={stage.token}"
     finally:
         stage.closing = True
-        server.should_exit = True
-        await running
-        listening.close()
+        await server.end()

@@ -30,15 +30,26 @@ class Services:
     """The services' process: ``url`` where they answer, ``books`` where their books are."""
 
     def __init__(
-        self, books: Path, *, port: int = 0, seed: int = 0, faults: str = "", tethered: bool = False
+        self,
+        books: Path,
+        *,
+        port: int = 0,
+        seed: int = 0,
+        faults: str = "",
+        forgets: Mapping[str, float] | None = None,
+        tethered: bool = False,
     ) -> None:
-        """``tethered``: the process ends with its starter even while it is stopped; start it from the main thread then."""
+        """``tethered``: the process ends with its starter even while it is stopped; start it from the main thread then.
+
+        ``forgets``: as in ``Books``.
+        """
         self.books = books.resolve()
         self.url = ""
         self._tethered = tethered
         self._port = port
         self._seed = seed
         self._faults = faults
+        self._forgets = json.dumps(dict(forgets or {}))
         self._process: subprocess.Popen[bytes] | None = None
 
     def start(self, timeout: float = 20.0) -> Self:
@@ -63,6 +74,7 @@ class Services:
         command = [sys.executable, "-m", *tether, f"{PACKAGE}.services", "--books", self.books]
         command += ["--ready-file", self._ready_file]
         command += ["--port", str(self._port), "--seed", str(self._seed), "--faults", self._faults]
+        command += ["--forgets", self._forgets]
         command += [] if tether else ["--until-stdin-closes"]
         path = os.pathsep.join(filter(None, (str(ROOT), os.environ.get("PYTHONPATH", ""))))
         with self._log.open("ab") as stderr:

@@ -68,6 +68,12 @@ class Tape:
         """A file was deleted."""
         self.entries.append(DiskEvent("deleted", name, lasting=lasting))
 
+    def locking(self, name: str, lock: int) -> None:
+        """A lock changes nothing on the disk."""
+
+    def checkpointing(self, name: str) -> None:
+        """A checkpoint begins: its writes are heard by themselves."""
+
     def syncing(self, name: str) -> int:  # noqa: ARG002 - of any file
         """A sync begins."""
         return len(self.entries)

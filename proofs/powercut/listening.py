@@ -28,6 +28,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 _OK = 0
+_TO_LOCK = 2  # SQLITE_SHM_LOCK
 _CREATE = 0x4  # SQLITE_OPEN_CREATE
 _NAME = b"makegood-listening"
 _METHODS = (
@@ -59,6 +60,18 @@ class Noted(Protocol):
 
     def deleted(self, name: str, *, lasting: bool) -> None:
         """A file was deleted; ``lasting``: its folder was synced as well."""
+        ...
+
+    def locking(self, name: str, lock: int) -> None:
+        """A lock of the log's index is requested, by SQLite's numbers: 0 to write, 1 to checkpoint, 2 to
+        recover, from 3 on to read.
+        """
+        ...
+
+    def checkpointing(self, name: str) -> None:
+        """A checkpoint has read the length of the log, which others have changed since its connection last
+        used the file. It has not read yet how much of the log is merged: here the WAL-reset bug strikes.
+        """
         ...
 
     def syncing(self, name: str) -> object:
@@ -107,6 +120,8 @@ _CLOSE = CFUNCTYPE(c_int, c_void_p)
 _WRITE = CFUNCTYPE(c_int, c_void_p, c_void_p, c_int, c_int64)
 _TRUNCATE = CFUNCTYPE(c_int, c_void_p, c_int64)
 _SYNC = CFUNCTYPE(c_int, c_void_p, c_int)
+_LOCK = CFUNCTYPE(c_int, c_void_p, c_int, c_int, c_int)
+_UNFETCH = CFUNCTYPE(c_int, c_void_p, c_int64, c_void_p)
 
 
 def library() -> ctypes.CDLL:
@@ -142,8 +157,8 @@ class _Kept:
 
 
 class _Ear:
-    """The VFS: SQLite's own with ``open`` and ``delete`` replaced, and files with ``write``, ``truncate`` and
-    ``sync`` replaced.
+    """The VFS: SQLite's own with ``open`` and ``delete`` replaced, and files with ``write``, ``truncate``,
+    ``sync`` and ``unfetch`` replaced.
     """
 
     def __init__(self, found: ctypes.CDLL, folder: Path, noted: Noted) -> None:
@@ -245,10 +260,23 @@ class _Ear:
                 noted.synced(names[file], begun)
             return int(code)
 
+        def locking(file: int, first: int, count: int, flags: int) -> int:
+            if flags & _TO_LOCK:
+                noted.locking(names[file], first)
+            return int(lock(file, first, count, flags))
+
+        def unfetching(file: int, offset: int, page: int | None) -> int:
+            noted.checkpointing(names[file])  # without mmap, SQLite calls it nowhere else
+            return int(unfetch(file, offset, page))
+
         ours: tuple[Any, ...] = (_CLOSE(closing), _WRITE(writing), _TRUNCATE(truncating), _SYNC(syncing))
         table.close, table.write, table.truncate, table.sync = (
             ctypes.cast(function, c_void_p).value for function in ours
         )
+        if table.version >= 3:
+            lock, unfetch = _LOCK(under.shm_lock), _UNFETCH(under.unfetch)
+            ours = (*ours, _LOCK(locking), _UNFETCH(unfetching))
+            table.shm_lock, table.unfetch = (ctypes.cast(function, c_void_p).value for function in ours[-2:])
         return _Kept(table, ours)
 
 

@@ -165,8 +165,8 @@ class ApartFiles(Files):
 class RecordedWorld(StormWorld):
     """The world of a seed, on tape.
 
-    ``pages``: the number of pages in the write-ahead log at which a checkpoint runs, so that this happens
-    often; ``settings``: further pragmas for the writing connections, for mutants.
+    ``log_pages``: the number of pages in the write-ahead log from which on it is merged, so that this happens
+    often; ``settings``: pragmas for the writing connections, for mutants.
     """
 
     line = RecordedLine
@@ -176,7 +176,7 @@ class RecordedWorld(StormWorld):
         super().__init__(
             seed, app=storm_app(), orders=orders, services=SERVICES_OF_STORM, once=ONCE, swarm=eventful(rng), grounds=Grounds(template)
         )  # fmt: skip
-        self.pages = rng.choice((4, 16, 64, 4000))
+        self.log_pages = rng.choice((4, 16, 64, 4000))
         self.tape = Tape()
         self.marks = Marks(self.tape)
         self.wire: list[Any] = []
@@ -187,7 +187,7 @@ class RecordedWorld(StormWorld):
         self.history.tape = self.tape
         self.recorder = RecordedRecorder(self.history, self.store_id)
         self.files = ApartFiles()
-        self.recorder.settings = (f"pragma wal_autocheckpoint = {self.pages}", *settings)
+        self.recorder.settings = settings
         self._look: sqlite3.Connection | None = None
 
     def record(self) -> Outcome:

@@ -104,6 +104,8 @@ class RandomOperator:
         kinds: tuple[BulkKind, ...] = ("cancel", "undo", "resubmit")
         kind = self._rng.choice(kinds)
         states: tuple[TaskState, ...] = ("pending", "processing") if kind == "cancel" else ("error", "undone")
+        for service in self._world.services.values():
+            service.keep()
         try:
             made = await client.bulk(
                 kind, Filter(states=states), who="operator", why="at random", limit=self._rng.randint(1, 4)
@@ -139,6 +141,8 @@ class RandomOperator:
             await self._do(handle, self._rng.choice(("resubmit", "undo")))
 
     async def _do(self, handle: TaskHandle[Any], kind: str) -> None:
+        for service in self._world.services.values():
+            service.keep(handle.number)
         try:
             if kind == "settle":
                 await self._settle(handle)

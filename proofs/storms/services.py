@@ -1,15 +1,16 @@
 """The remote services of a storm, of three kinds. "fenced" honours the idempotency key and the token, and
 remembers what was undone (a tombstone). "keyed" honours only the key. "bare" does whatever it is asked,
-whenever a request arrives.
+whenever a request arrives. Of steps whose names begin with ``BRIEF`` they forget the keys after a while.
 """
 
 import asyncio
 from collections.abc import Mapping
 from contextvars import Context, ContextVar
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal, Protocol
 
 from makegood.base.ids import parse
+from makegood.base.service_keys import task_of
 from makegood.declare.call import current_call
 from makegood.declare.outcomes import NOT_HAPPENED, Happened, NotHappened
 from makegood.errors import Later, Permanent, Refused
@@ -32,6 +33,9 @@ _ABLE = (
 class StormServiceWorld(ServiceWorld, Protocol):
     """The parts of a storm's world that a service needs."""
 
+    store_id: str
+    """The id of the store in it."""
+
     async def point(self, name: str, *able: str) -> str | None:
         """Report that a fault point is reached; returns what struck there."""
         ...
@@ -40,6 +44,20 @@ class StormServiceWorld(ServiceWorld, Protocol):
         """Return what goes wrong with a call, if anything."""
         ...
 
+
+POISONED = "stain"
+"""Steps whose names begin so fail at their service forever, and take no effect. Their probes, their undos and
+all others are answered.
+"""
+
+BRIEF = "brief"
+"""Steps whose names begin so have keys that their service forgets: a request that comes later does its work
+again.
+"""
+KEEPS = 10.0
+"""For how many seconds a service says that it remembers such a key."""
+_KEEPS_TRULY = KEEPS * 1.01
+"""It remembers the key a little longer, because the clocks of agents drift."""
 
 SERVICES: ContextVar[Mapping[str, "StormService"]] = ContextVar("makegood_services")
 """The remote services that the running process can reach."""
@@ -61,6 +79,12 @@ class StormService(Service):
     undone_by: set[str] = field(default_factory=set)
     calls: int = 0
     """How many calls callers made."""
+    first: dict[str, float] = field(default_factory=dict)
+    """When the first request arrived under each key that will be forgotten."""
+    kept: set[int] = field(default_factory=set)
+    """Tasks whose keys an operator had it keep for good."""
+    forgets: bool = True
+    """Whether it forgets keys at all."""
 
     # -- what actions call -------------------------------------------------------------------------
 
@@ -88,13 +112,18 @@ class StormService(Service):
         await world.point(f"{doing} before call", "kill", "stop")
         call.check()
         process = current_process()
-        task, about = parse(call.task_id), call.undoes or call.key
+        task, about = parse(call.task_id), call.undoes_as("plain") or call.key_as("plain")
+        told = call.undoes or call.key
+        if told != about and task_of(world.store_id, told) != task:
+            raise AssertionError(f"the key {told} does not lead back to {about}")
         asked = doing.removeprefix("fencing ")
         world.history.note(
             "call", process.name if process else "", task, service=self.name, step=call.step, doing=asked, attempt=call.attempt,
-            key=call.key, token=list(call.token), remaining=call.left,
+            key=call.key_as("plain"), token=list(call.token), remaining=call.left,
         )  # fmt: skip
         trouble = self._spell if world.loop.now < self._spell_ends else world.trouble(_ABLE)
+        if doing == "do" and call.step.startswith(POISONED):
+            trouble = "poisoned"
         answered: asyncio.Future[Any] = world.loop.create_future()
         self.calls += 1
         answers = trouble not in ("service does it and times out", "service hangs", "service late")
@@ -110,12 +139,12 @@ class StormService(Service):
                 answered if answers else None,
                 trouble,
                 self.calls,
+                world.loop.now,
+                brief=call.step.startswith(BRIEF),
             )
             self._send(sent, self._delay(trouble))
             if self.kind != "bare" and world.trouble(("service called twice",)):
-                again = _Sent(
-                    self, doing, call.key, about, call.scope, call.token, task, None, None, self.calls
-                )
+                again = replace(sent, answered=None, trouble=None)
                 self._send(again, world.draw() * 3.0)
         patience = None if world.draw() < 0.3 else world.draw() * 3.0
         try:
@@ -134,8 +163,38 @@ class StormService(Service):
 
     # -- the books ---------------------------------------------------------------------------------
 
+    def keep(self, task: int | None = None) -> None:
+        """Remember the keys of a task for good, by default of all tasks.
+
+        An operator who is about to have requests sent again asks for it: makegood warns that they may be done
+        twice.
+        """
+        if task is None:
+            self.forgets = False
+        else:
+            self.kept.add(task)
+
+    def delivers(self, sent: "_Sent") -> bool:
+        """Whether a request arrives at all: the network delivers none that was sent while its key was known,
+        and arrives after that.
+
+        If its key is forgotten, it counts as the first one under that key.
+        """
+        if not sent.brief or sent.doing.endswith("probe"):
+            return True
+        now = self.world.loop.now
+        ends = self.first.setdefault(sent.key, now) + _KEEPS_TRULY
+        if now < ends or not self.forgets or sent.task in self.kept:
+            return True
+        if sent.at < ends:
+            return False
+        self.first[sent.key], sent.anew = now, True
+        return True
+
     def carry_out(self, sent: "_Sent") -> Any:
         """Carry out a call that arrived; returns the answer, or the exception that the caller gets."""
+        if sent.trouble == "poisoned":
+            return ServiceError(f"{self.name}: 500, as always")
         if sent.trouble == "service fails" and self.world.draw() < 0.5:
             return ServiceError(f"{self.name}: 503")
         if self.kind == "fenced":
@@ -155,6 +214,8 @@ class StormService(Service):
 
     def _do(self, sent: "_Sent", entry: KeyState) -> Any:
         remembers = self.kind != "bare"
+        if sent.anew:
+            entry.answer, entry.refused, entry.refused_token, entry.gone = None, False, None, False
         if remembers and (
             entry.refused or entry.refused_token == sent.token
         ):  # A duplicate gets the same answer.
@@ -183,10 +244,11 @@ class StormService(Service):
         if sent.trouble == "service refuses":
             self._note(sent, 0, "refused")
             return Permanent(f"{self.name}: cannot be taken back") if self.world.draw() < 0.3 else Later(0.5)
-        if self.kind == "keyed" and sent.key in self.undone_by:
+        if self.kind == "keyed" and sent.key in self.undone_by and not sent.anew:
             self._note(sent, 0, "ok")
             return "undone"
-        changed = -1 if entry.net else 0
+        again = sent.anew and sent.key in self.undone_by and entry.answer is not None
+        changed = -1 if entry.net or again else 0
         entry.net += changed
         entry.gone = True
         self.undone_by.add(sent.key)
@@ -215,6 +277,12 @@ class _Sent:
     trouble: str | None
     call: int
     """Its number at the service; if the network delivers it twice, both copies have the same."""
+    at: float
+    """When it was sent."""
+    brief: bool
+    """Whether the service will forget its key."""
+    anew: bool = False
+    """Whether the service has forgotten its key when it arrives."""
 
     @property
     def doing(self) -> str:
@@ -225,6 +293,8 @@ class _Sent:
         """Reach the service, and send its answer back."""
         service = self.service
         service._under_way[self.about] -= 1
+        if not service.delivers(self):
+            return
         found = service.carry_out(self)
         if self.answered is not None:
             world = service.world

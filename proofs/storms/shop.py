@@ -17,7 +17,7 @@ from makegood.testing.simulator.customers import Order
 from makegood.transactions.transaction import Transaction
 from makegood.workflow.app import App
 from makegood.workflow.verbs import branches, each, parallel, when
-from proofs.storms.services import SERVICES, Kind, service
+from proofs.storms.services import KEEPS, SERVICES, Kind, service
 from proofs.storms.surroundings import ACCEPTING, ORDERS
 
 SERVICES_OF_STORM: Final[Mapping[str, Kind]] = {
@@ -28,8 +28,14 @@ ONCE: Final = frozenset({"storm/post"})
 
 RETRY: Final = Retry(tries=2, wait="200ms", factor=2)
 RECOVER: Final = Recover(threshold=2, wait="500ms", extended="3s", then="undo")
+SOON: Final = Recover(threshold=1, wait="500ms", extended="2s", then="undo")
+"""For steps whose keys are forgotten soon."""
 HOLD: Final = Recover(threshold=1, wait="500ms", extended="2s", then="hold")
 
+
+BRIEFLY: Final = ("brief_order", "brief_hasty", "brief_held", "brief_settle")
+"""Workflows of steps whose keys are forgotten soon."""
+_BRIEF_WORLDS, _BRIEF_ORDERS = 0.3, 0.6
 
 Reserve = AsyncAction[[str], str]
 Pack = AsyncAction[[str, str], str]
@@ -92,7 +98,8 @@ def storm_app(*, guarded: bool = False) -> App:
     def lone(order: str) -> str:
         return reserve(order)
 
-    _settling(app, reserve)
+    _poisoned(app, stock)
+    _brief(app, (stock, payments, _settling(app, reserve)), reserve)
     _unkeyed(app, reserve)
     _shapes(app, stock, (reserve, pack, email))
     _submission(app)
@@ -111,7 +118,7 @@ def _of_the_shop(app: App, stock: Agent, payments: Agent) -> tuple[Reserve, Pack
     async def release(order: str, *, result: str | None) -> None:
         await service("stock").undo()
 
-    @payments.action(complete_within="3s", retry=RETRY, recover=RECOVER)
+    @payments.action(complete_within="3s", retry=RETRY, recover=RECOVER, key="uuid")
     async def charge(order: str, hold: str) -> str:
         return await service("payments").do()
 
@@ -164,11 +171,43 @@ def _of_the_carrier(carrier: Agent) -> tuple[Book, Ship]:
     return book, ship
 
 
-def _settling(app: App, reserve: Reserve) -> None:
-    """Keys without tokens: settled before the undo."""
+def _poisoned(app: App, stock: Agent) -> None:
+    """Steps that fail forever while the service answers others, or their own probe."""
+
+    @stock.action(complete_within="4s", retry=RETRY, recover=RECOVER)
+    async def stain(order: str) -> str:
+        return await service("stock").do()
+
+    @stain.undo
+    async def bleach(order: str, *, result: str | None) -> None:
+        await service("stock").undo()
+
+    @stock.action(complete_within="4s", retry=RETRY, recover=RECOVER)
+    async def stain_again(order: str) -> str:
+        return await service("stock").do()
+
+    @stain_again.probe
+    async def find_stain(order: str) -> Happened[str] | NotHappened:
+        return await service("stock").probe()
+
+    @stain_again.undo
+    async def bleach_again(order: str, *, result: str | None) -> None:
+        await service("stock").undo()
+
+    @app.workflow()
+    def poisoned(order: str) -> str:
+        return stain(order)
+
+    @app.workflow()
+    def poisoned_with_probe(order: str) -> str:
+        return stain_again(order)
+
+
+def _settling(app: App, reserve: Reserve) -> Agent:
+    """Keys without tokens: settled before the undo. Returns the agent of their service."""
     bank = app.agent("bank")
 
-    @bank.action(complete_within="3s", retry=RETRY, recover=RECOVER, remembers=True)
+    @bank.action(complete_within="3s", retry=RETRY, recover=RECOVER, remembers=True, key="length=28")
     async def transfer(order: str) -> str:
         return await service("bank").do()
 
@@ -181,6 +220,57 @@ def _settling(app: App, reserve: Reserve) -> None:
         first = transfer(order)
         reserve(first)
         return transfer(order)
+
+    return bank
+
+
+def _brief(app: App, agents: tuple[Agent, Agent, Agent], reserve: Reserve) -> None:
+    """Steps whose services forget their keys soon: with a probe and without, and settled before the undo."""
+    stock, payments, bank = agents
+
+    @stock.action(complete_within="2s", retry=RETRY, recover=SOON, keeps=KEEPS)
+    async def brief_pack(order: str) -> str:
+        return await service("stock").do()
+
+    @brief_pack.undo
+    async def brief_unpack(order: str, *, result: str | None) -> None:
+        await service("stock").undo()
+
+    @payments.action(complete_within="2s", retry=RETRY, recover=SOON, keeps=KEEPS, key="uuid")
+    async def brief_charge(order: str, parcel: str) -> str:
+        return await service("payments").do()
+
+    @brief_charge.probe
+    async def brief_find(order: str, parcel: str) -> Happened[str] | NotHappened:
+        return await service("payments").probe()
+
+    @brief_charge.undo
+    async def brief_refund(order: str, *, result: str | None) -> None:
+        await service("payments").undo()
+
+    @bank.action(complete_within="2s", retry=RETRY, recover=SOON, keeps=KEEPS, remembers=True)
+    async def brief_transfer(order: str) -> str:
+        return await service("bank").do()
+
+    @brief_transfer.undo
+    async def brief_transfer_back(order: str, *, result: str | None) -> None:
+        await service("bank").undo()
+
+    @app.workflow(complete_within="2m")
+    def brief_order(order: str) -> str:
+        return reserve(brief_charge(order, brief_pack(order)))
+
+    @app.workflow(complete_within="5s")
+    def brief_hasty(order: str) -> str:
+        return reserve(brief_charge(order, brief_pack(order)))
+
+    @app.workflow(on_failure="hold")
+    def brief_held(order: str) -> str:
+        return brief_charge(order, brief_pack(order))
+
+    @app.workflow(complete_within="1m")
+    def brief_settle(order: str) -> str:
+        return brief_transfer(reserve(brief_transfer(order)))
 
 
 def _unkeyed(app: App, reserve: Reserve) -> None:
@@ -266,7 +356,9 @@ def _submission(app: App) -> None:
 def orders(app: App, rng: random.Random, count: int, only: str | None = None) -> list[Order]:
     """Draw submissions: nearly half of them the order workflow, or all of them the one named.
 
-    ``held_apart`` replaces every other ``held``, so that seeds that found something keep their meaning.
+    ``held_apart`` replaces every other ``held``, and in some worlds those of ``BRIEFLY`` replace some of all,
+    so that seeds that found something keep their meaning. Of ``poisoned``, and ``poisoned_with_probe``, there
+    is one, the first; the others are plain.
     """
     names = ("place_order", "hasty", "sequence", "held", "settle", "never", "final", "shapes")
     found: list[Order] = []
@@ -274,7 +366,14 @@ def orders(app: App, rng: random.Random, count: int, only: str | None = None) ->
         name = only or ("place_order" if rng.random() < 0.4 else rng.choice(names))
         if name == "held" and only is None and n % 2:
             name = "held_apart"
+        if name.startswith("poisoned") and n:
+            name = "lone"
         workflow = app._find_workflow(name)
         order = f"o{n}" + "x" * rng.randrange(4)
         found.append(Order(workflow, (order,), f"{name}-{n}", rng.choice((0, 0, 0, 5))))
+    if only is None and rng.random() < _BRIEF_WORLDS:
+        for n, long in enumerate(found):
+            if rng.random() < _BRIEF_ORDERS:
+                name = rng.choice(BRIEFLY)
+                found[n] = long._replace(workflow=app._find_workflow(name), key=f"{name}-{n}")
     return found

@@ -9,12 +9,11 @@ import json
 import re
 import socket
 import time
-import urllib.request
 from collections.abc import Sequence
 from typing import Final
 
 from scripts.pictures.record import FOLDER
-from scripts.pictures.stage import SCHEMES, Run, browser, drawn, layered, pictured, running, shown
+from scripts.pictures.stage import SCHEMES, Run, browser, drawn, layered, opened, pictured, running, shown
 from tests.browser.chromium import chromium
 
 WIDTH: Final = 1080
@@ -31,8 +30,7 @@ TITLES: Final = {
 
 def main_of(url: str) -> str:
     """Return the main part of a page as it is now. The machine is named ``shop``."""
-    with urllib.request.urlopen(url, timeout=30) as answer:  # noqa: S310 - the demo's own address
-        page = str(answer.read().decode())
+    page = opened(url)
     main = re.search(r'<main\b[^>]*id="main".*?</main>', page, re.DOTALL)
     return main[0].replace(socket.gethostname(), "shop") if main else ""
 
@@ -41,7 +39,7 @@ def followed(run: Run) -> str:
     """Order an anvil when nothing else is ordered, and return where the console has its task."""
 
     def address() -> str:
-        found = re.search(r'href="(http[^"]+/tasks/\w+)"', run.part("live"))
+        found = re.search(r'href="(http[^"#]+/tasks/\w+\?token=[^"#]+)"', run.part("live"))
         return found[1] if found else ""
 
     run.press("switch", switch="rate", value="none")
@@ -102,7 +100,7 @@ def main() -> None:
         while not run.says("customers", "shipped: ship-"):
             time.sleep(0.3)
         task = followed(run)
-        cluster = f"{task.partition('/tasks/')[0]}/cluster"
+        cluster = re.sub(r"/tasks/\w+", "/cluster", task)
         for name, url, states in (
             ("ladder", task, unwound(task)),
             ("cluster", cluster, failed_over(run, cluster)),

@@ -49,27 +49,34 @@ _CHANGED: Final = """
 """Returns the tiles of a picture that differ from the one before, as WebP; where nothing has changed it is clear."""
 
 
+def opened(link: str) -> str:
+    """Return a page of the demo, whose address ends with the token that opens it."""
+    address, _, token = link.partition("?token=")
+    asked = urllib.request.Request(address, headers={"Authorization": f"Bearer {token}"})  # noqa: S310 - the demo's own address
+    with urllib.request.urlopen(asked, timeout=30) as answer:  # noqa: S310
+        return str(answer.read().decode())
+
+
 class Run:
     """A running demo: its address, and its buttons."""
 
     def __init__(self, process: "subprocess.Popen[str]") -> None:
         assert process.stdout is not None
-        self.url = next(
+        self.link = next(
             said["process"] for line in process.stdout if (said := json.loads(line))["event"] == "stage"
         )
+        """The stage's address, with its token."""
         # what it writes from now on is read, so that it never waits for us
         threading.Thread(target=process.stdout.read, daemon=True).start()
-        page = self._get("").partition('data-token="')[2]
-        self._token = page.partition('"')[0]
+        self._address, _, self._token = self.link.partition("?token=")
 
     def _get(self, path: str) -> str:
-        with urllib.request.urlopen(self.url + path, timeout=30) as answer:  # noqa: S310 - the demo's own address
-            return str(answer.read().decode())
+        return opened(f"{self._address}{path}?token={self._token}")
 
     def press(self, path: str, **form: str) -> None:
         """Press a button."""
         body = urlencode({"token": self._token, **form}).encode()
-        with urllib.request.urlopen(self.url + path, body, timeout=30):  # noqa: S310
+        with urllib.request.urlopen(self._address + path, body, timeout=30):  # noqa: S310
             pass
 
     def part(self, name: str) -> str:
@@ -206,7 +213,7 @@ def drawn(
 def main() -> None:
     """Play, and write both pictures."""
     program = browser()
-    with running() as run, shown(program, run.url, WIDTH, HEIGHT) as pages:
+    with running() as run, shown(program, run.link, WIDTH, HEIGHT) as pages:
         while not run.says("customers", "shipped: ship-"):
             pages["light"].run("new Promise(done => setTimeout(done, 300))")
         film = filmed(run, pages)

@@ -8,12 +8,12 @@ import fcntl
 import os
 import pty
 import re
-import select
 import struct
 import subprocess
 import termios
 import time
 from collections.abc import Mapping, Sequence
+from multiprocessing.connection import wait
 from pathlib import Path
 from typing import NamedTuple
 
@@ -166,7 +166,7 @@ def run(
         while True:
             if time.monotonic() - began > limit:
                 raise TimeoutError(f"{' '.join(command)} did not end within {limit:g} s")
-            if not select.select([ours], [], [], 0.5)[0]:
+            if not wait([ours], 0.5):
                 continue
             try:
                 said = os.read(ours, 65536)

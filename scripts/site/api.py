@@ -5,7 +5,6 @@ import inspect
 from collections.abc import Mapping, Sequence
 
 import makegood as mg
-from makegood.base.old_names import OLD
 
 MODULES: Mapping[str, str] = {  # besides makegood itself
     "makegood.election": "Leader election",
@@ -63,10 +62,11 @@ def groups() -> dict[str, list[str]]:
 def _entry(module: str, name: str) -> str:
     one = getattr(importlib.import_module(module), name)
     if inspect.isclass(one):
-        options = [":members:", ":inherited-members: object, Exception, BaseException, tuple"]
-        if hidden := OLD.get(name):
-            options.append(f":exclude-members: {', '.join(hidden)}")
-        return _directive("autoclass", f"{module}.{name}", options)
+        return _directive(
+            "autoclass",
+            f"{module}.{name}",
+            [":members:", ":inherited-members: object, Exception, BaseException, tuple"],
+        )
     if not callable(one):
         return "\n".join(
             ["```{eval-rst}", f".. py:data:: {module}.{name}", "", f"   {VALUES[name]}", "```", ""]

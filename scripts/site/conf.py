@@ -1,7 +1,6 @@
 """How Sphinx builds the site; see ``scripts/site/__main__.py``."""
 
 import inspect
-import logging
 from importlib.metadata import version as installed
 from typing import Any
 
@@ -9,8 +8,6 @@ from sphinx.application import Sphinx
 
 from scripts.site.fields import split
 from scripts.site.pages import DOCS, PROJECT, SOURCE
-
-logging.getLogger("makegood").setLevel(logging.ERROR)  # the reference looks at old names too
 
 project = "makegood"
 author = "the makegood authors"

@@ -60,5 +60,5 @@ __getattr__, __dir__, __all__ = names(
         "workflow.verbs": "branches each parallel when",
         "workflow.workflow": "Workflow",
     },
-    packages=("election", "errors", "telemetry", "testing"),
+    packages=("election", "errors", "keys", "telemetry", "testing"),
 )

@@ -1,5 +1,6 @@
 # Where each public name lives, for type checkers and editors: `__init__.py` loads it at its first use.
 
+from makegood import keys as keys
 from makegood.base.webhook_signature import verified
 from makegood.client.client import Client
 from makegood.client.handle import TaskHandle

@@ -39,8 +39,12 @@ what was wrong, where, and what to do::
     └─ ClosedError                  a client was used that is not open, or closed while its caller waited
 """
 
+import math
+import re
 from collections.abc import Sequence
+from copyreg import __newobj__  # type: ignore[attr-defined]  # typeshed lacks it
 from datetime import timedelta
+from email.utils import parsedate_to_datetime
 
 Wait = float | int | str | timedelta
 """A length of time: seconds, ``timedelta``, "200ms", "20s", "5m", "2h", or a Retry-After header's value."""
@@ -48,6 +52,10 @@ Wait = float | int | str | timedelta
 
 class MakegoodError(Exception):
     """Root of the family: ``except MakegoodError`` catches everything that makegood raises on purpose."""
+
+    def __reduce__(self) -> tuple[object, ...]:
+        """Leave a pool's process as it is, whatever the constructor of a subclass takes."""
+        return __newobj__, (type(self), *self.args), self.__dict__
 
 
 class DefinitionError(MakegoodError):
@@ -220,22 +228,53 @@ class Verdict(MakegoodError):  # noqa: N818 - what an action says, reads as a wo
 
 
 class Permanent(Verdict):
-    """Do not try again: the service answered, and will answer the same next time."""
+    """Do not try again: the service answered, and will answer the same next time.
+
+    Right only if no other request for this key went unanswered: makegood knows its own attempts and tries,
+    and not those that an SDK makes by itself.
+    """
 
 
 class Refused(Verdict):
-    """The service itself says that nothing is in place for this key, now or later."""
+    """The service itself says that nothing is in place for this key, now or later.
+
+    A search that finds nothing does not say that: it may lag behind.
+    """
 
 
 class Later(Verdict):
     """Try again after ``wait``; it is not a failure.
 
-    ``wait`` is a duration or the value of a Retry-After header (seconds, or an HTTP date).
+    ``wait`` is a duration or the value of a Retry-After header (seconds, or an HTTP date). Raises
+    ``ConfigError`` for anything else.
     """
 
     def __init__(self, wait: Wait = 1.0, message: str = "") -> None:
+        if not _is_wait(wait):
+            raise ConfigError(
+                f'Later({wait!r:.60}): a wait is seconds from 0, a timedelta, "200ms", "20s", "5m", "2h", or the value of a Retry-After '
+                'header; for an answer that may have none, write Later(headers.get("Retry-After", "5s"))'
+            )
         super().__init__(message or f"asked to wait {wait}")
         self.wait = wait
+
+
+_WAIT = re.compile(r"\s*(?:\d+(?:\.\d+)?|\.\d+)\s*(?:ms|s|m|h|d)?\s*", re.ASCII)
+
+
+def _is_wait(value: object) -> bool:
+    """Whether a value says how long to wait."""
+    if isinstance(value, str):
+        if _WAIT.fullmatch(value):
+            return True
+        try:
+            parsedate_to_datetime(value)
+        except (TypeError, ValueError):
+            return False
+        return True
+    if isinstance(value, timedelta):
+        value = value.total_seconds()
+    return isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value < math.inf
 
 
 class CompleteByPassed(Verdict):
@@ -251,7 +290,11 @@ class StoreUnavailableError(StoreError):
 
 
 class SchemaMismatchError(StoreError):
-    """The store's schema is not the one this version understands. Run ``makegood store migrate``."""
+    """The store's schema is not the one this version understands.
+
+    An older one: run ``makegood store migrate``. A newer one: install the newer makegood. One from before
+    0.1.0: create a new store.
+    """
 
 
 class StaleWriteError(StoreError):

@@ -7,9 +7,9 @@ from dataclasses import dataclass, field, fields
 from types import MappingProxyType
 from typing import Final, get_args
 
-from makegood.base.durations import Duration, seconds
+from makegood.base.arguments import judge_calls
+from makegood.base.durations import IN_PYTHON, Duration, seconds
 from makegood.base.host_lists import entry
-from makegood.base.old_names import keeps_old_names
 from makegood.base.sizes import Size, size
 from makegood.base.webhook_signature import address, key_of
 from makegood.errors import ConfigError
@@ -26,7 +26,7 @@ _COUNT: Final = MappingProxyType({"kind": "count"})
 _SIZE: Final = MappingProxyType({"kind": "size"})
 
 
-@keeps_old_names
+@judge_calls(ConfigError)
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Options:
     """How a Node runs.
@@ -109,8 +109,10 @@ class Options:
         """Check every setting and how they go together."""
         for one in fields(self):
             value = getattr(self, one.name)
-            if "least" in one.metadata and value is not None:
-                seconds(value, name=one.name, least=one.metadata["least"])
+            never = type(None) in get_args(one.type)
+            if "least" in one.metadata and not (never and value is None):
+                written = f"{IN_PYTHON}; None means never" if never else IN_PYTHON
+                seconds(value, name=one.name, least=one.metadata["least"], written=written)
             elif one.metadata.get("kind") == "size":
                 size(value, name=one.name)
             elif one.metadata.get("kind") == "count" and not (

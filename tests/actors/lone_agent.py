@@ -9,6 +9,7 @@ from makegood.agent.agents import Agents
 from makegood.agent.slots import Slots
 from makegood.base.clock import Clock, SystemClock
 from makegood.model.messages import Request, TaskMessage
+from makegood.model.policy import Retry
 from makegood.store.records import Identity, Offer, Taken
 from makegood.workflow.app import App
 from tests.conformance.worlds import eventually
@@ -52,6 +53,10 @@ class Waiting:
         """Nothing is extended here."""
         raise NotImplementedError
 
+    async def turn(self, agent: str, rate: float, most: float) -> float | None:
+        """No agent has a rate here."""
+        raise NotImplementedError
+
     async def give_back(self, node: int, requests: Sequence[tuple[int, int, int]]) -> None:
         """Nothing is given back here."""
         raise NotImplementedError
@@ -72,11 +77,15 @@ async def nothing() -> None:
 
 @asynccontextmanager
 async def running(
-    channel: Waiting, charge: Callable[[], object] = nothing, slots: int = 2, clock: Clock | None = None
+    channel: Waiting,
+    charge: Callable[[], object] = nothing,
+    slots: int = 2,
+    clock: Clock | None = None,
+    retry: Retry | None = None,
 ) -> AsyncIterator[Agents]:
     """Run the agent whose one action is ``charge`` beside a Scheduler, without a poll; it has looked once."""
     app = App("shop")
-    app.agent("bank").action(complete_within="1m", no_return=True, name="charge")(charge)
+    app.agent("bank").action(complete_within="1m", no_return=True, retry=retry, name="charge")(charge)
     agents = Agents(
         channel,
         {BANK: Slots(BANK, dict(app.agents["bank"].actions), slots)},

@@ -67,7 +67,7 @@ async def test_a_plain_function_that_runs_past_its_complete_by_is_named_once_whi
         await eventually(lambda: not agents.infos()[0].used, "both to return")
         assert agents.infos()[0].overdue == 0
     (told,) = [r for r in caplog.records if r.levelno == logging.WARNING]
-    assert "the do of shop/bank.charge for step charge of task 0000000000001 still runs" in told.getMessage()
+    assert "shop/bank/charge for step charge of task 0000000000001 still runs" in told.getMessage()
     assert (told.__dict__["task"], told.__dict__["step"]) == ("0000000000001", "charge")
 
 
@@ -119,11 +119,14 @@ async def test_a_call_that_times_out_at_remaining_is_heard_and_leaves_room_for_i
     channel, waited, clock = Waiting(), list[float](), AheadClock()
 
     def charge() -> None:
-        waited.append(mg.current_call().remaining(tries=tries))
+        waited.append(mg.current_call().remaining())
         clock.ahead += waited[-1]  # so long it waits in vain
         raise TimeoutError("payments does not answer")
 
-    async with running(channel, charge, clock=clock) as agents:
+    retry = (
+        None if tries == 1 else mg.Retry(tries=tries)
+    )  # the default leaves the whole time to the first try
+    async with running(channel, charge, clock=clock, retry=retry) as agents:
         channel.waiting = [replace(request(1), within=20.0)]
         channel.ring()
         await eventually(lambda: agents.infos()[0].calls == 1, "its end")

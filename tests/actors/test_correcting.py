@@ -150,6 +150,149 @@ async def test_what_cannot_be_corrected_says_why(store: Store) -> None:
         assert [entry.verdict for entry in await node.client.audit(task.id)] == ["refused"]
 
 
+async def test_what_does_not_fit_the_code_is_refused_as_in_submit(store: Store) -> None:
+    """A node's client knows the code; another one learns it from ``workflow=``; without it the step itself refuses."""
+    app, sell, _ = shop()
+    async with Node(app, store, roles=("scheduler", "agent"), options=QUIET) as node:
+        task = await node.client.submit(sell, Order("a", 100, "expired"))
+        await task.wait("60s")
+        wrong: dict[str, Any] = {"cents": "many"}
+        said = r"the argument cents of charge is str, its annotation says int"
+        with pytest.raises(PayloadError, match=said):
+            await task.resubmit(step="charge", inputs=wrong)
+        with pytest.raises(PayloadError, match="the input order does not fit Order"):
+            await task.resubmit(inputs=[{"id": 5}])
+        async with mg.Client(store) as bare:
+            far = bare.task(task.id)
+            with pytest.raises(PayloadError, match=said):
+                await far.resubmit(step="charge", inputs=wrong, workflow=sell)
+            assert (await far.resubmit(step="charge", inputs=wrong, dry_run=True)).verdict == "applied"
+        assert not await node.client.audit(task.id), "nothing was written"
+        await task.resubmit(step="charge", inputs={"card": "visa", "cents": 5}, workflow=sell)
+        assert (await task.result("60s"))["total"] == "ordered 100, charged 5"
+
+
+def purchase() -> tuple[mg.App, Any, Any, Any, list[tuple[str, int]]]:
+    """Return an app, a workflow of two inputs, one that hides what it passes on, one with a constant, and the calls that were made."""
+    app, calls = mg.App("part"), list[tuple[str, int]]()
+    desk = app.agent("desk")
+
+    @desk.action(complete_within="20s", undo=mg.NOTHING)
+    def reserve(count: int) -> str:
+        if count in (1, 1_000):
+            raise mg.Permanent("another number")
+        calls.append(("reserve", count))
+        return "hold"
+
+    @desk.action(complete_within="20s", undo=mg.NOTHING)
+    def charge(cents: int, hold: str) -> None:
+        calls.append(("charge", cents))
+
+    @app.workflow(on_failure="hold")
+    def buy(count: int, cents: int) -> None:
+        charge(cents, reserve(count))
+
+    @app.workflow(on_failure="hold")
+    def label(count: int) -> None:
+        charge(1, reserve(count))
+
+    def helping(count: int, cents: int) -> None:
+        charge(cents, reserve(count))
+
+    @app.workflow(on_failure="hold")
+    def buy_by_helper(count: int, cents: int) -> None:
+        helping(count, cents)
+
+    return app, buy, buy_by_helper, label, calls
+
+
+@pytest.mark.parametrize("planned", [(), (1, 7)], ids=["first task", "after another task"])
+async def test_equal_inputs_are_told_apart_by_what_the_function_passes(
+    store: Store, planned: tuple[int, ...]
+) -> None:
+    """Its source says which parameter each step takes."""
+    app, buy, _, _, calls = purchase()
+    if planned:
+        buy.plan(*planned)
+    async with Node(app, store, roles=("scheduler", "agent"), options=QUIET) as node:
+        for corrected in ([2, 3], [2, 1]):
+            task = await node.client.submit(buy, 1, 1)
+            await task.wait("60s")
+            await task.resubmit(inputs=corrected)
+            await task.result("60s")
+            assert [calls.pop(), calls.pop()] == [("charge", corrected[1]), ("reserve", corrected[0])]
+            change = await changed(node, task.id)
+            steps = [{"step": "reserve", "was": {"count": 1}, "now": {"count": 2}}]
+            if corrected == [2, 3]:
+                hold = "the result of reserve"
+                steps += [
+                    {"step": "charge", "was": {"cents": 1, "hold": hold}, "now": {"cents": 3, "hold": hold}}
+                ]
+            assert change["steps"] == steps
+
+
+@pytest.mark.parametrize("planned", [(), (1, 7)], ids=["first task", "after another task"])
+@pytest.mark.parametrize("number", [1, 1_000], ids=["one object", "two objects"])
+async def test_equal_inputs_that_cannot_be_told_apart_are_corrected_by_the_code_alone(
+    store: Store, planned: tuple[int, ...], number: int
+) -> None:
+    """Another function passes them on, which this one's source does not show: it might choose one of them."""
+    app, _, buy, label, calls = purchase()
+    if planned:
+        buy.plan(*planned)
+    async with Node(app, store, roles=("scheduler", "agent"), options=QUIET) as node:
+        task = await node.client.submit(buy, number, number)
+        await task.wait("60s")
+        for corrected in ([2, 3], [2, 1]):
+            with pytest.raises(
+                ActRefusedError, match=r"it is unknown .*: reserve \(count\), charge \(cents\);.*workflow="
+            ):
+                await task.resubmit(inputs=corrected)
+        dry = await task.resubmit(inputs=[2, 3], workflow=buy, dry_run=True)
+        await task.resubmit(inputs=[2, 3], workflow=buy)
+        await task.result("60s")
+        assert calls == [("reserve", 2), ("charge", 3)]
+        change = await changed(node, task.id)
+        assert change == json.loads(dry.change or b"")
+        assert [(step["was"], step["now"]) for step in change["steps"]] == [
+            ({"count": number}, {"count": 2}),
+            (
+                {"cents": number, "hold": "the result of reserve"},
+                {"cents": 3, "hold": "the result of reserve"},
+            ),
+        ]
+        labelled = await node.client.submit(label, 1)
+        await labelled.wait("60s")
+        with pytest.raises(ActRefusedError, match=r"charge \(cents\).*name the code"):
+            await labelled.resubmit(inputs=[2])
+        await labelled.resubmit(inputs=[2], workflow=label)
+        await labelled.result("60s")
+        assert calls[2:] == [("reserve", 2), ("charge", 1)], "the label costs what it cost"
+
+
+async def test_one_object_for_two_inputs(store: Store) -> None:
+    """An order, and a part of it, passed as two inputs: correcting one leaves the steps of the other alone."""
+    app, calls = mg.App("part"), list[str]()
+    desk = app.agent("desk")
+
+    @desk.action(complete_within="20s", undo=mg.NOTHING)
+    def ship(order: Order, to: Order) -> None:
+        calls.append(f"{order.id} to {to.id}")
+        raise mg.Permanent("no carrier")
+
+    @app.workflow(on_failure="hold")
+    def send(order: Order, to: Order) -> None:
+        ship(order, to)
+
+    async with Node(app, store, roles=("scheduler", "agent"), options=QUIET) as node:
+        order = Order("a", 100, "visa")
+        task = await node.client.submit(send, order, order)
+        await task.wait("60s")
+        await task.resubmit(inputs=[order, Order("b", 100, "visa")])
+        await task.wait("60s")
+        assert calls == ["a to a", "a to b"]
+
+
 async def test_an_action_that_was_renamed_is_the_same(store: Store) -> None:
     app, sell, _ = shop()
     async with Node(app, store, roles=("scheduler", "agent"), options=QUIET) as node:

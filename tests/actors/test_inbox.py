@@ -1,8 +1,10 @@
 """The submission process: a message becomes a task in the transaction of its acknowledgement, once, or a dead letter."""
 
 import asyncio
+import functools
 import logging
 import random
+import threading
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, cast
@@ -12,6 +14,7 @@ import pytest
 import makegood as mg
 from makegood.base.clock import SystemClock
 from makegood.base.daemon_threads import DaemonThreads
+from makegood.client import lease_keeper
 from makegood.messaging.inbox import Acceptor, Inboxes
 from makegood.model.messages import Act
 from makegood.node.node import Node
@@ -24,6 +27,7 @@ from makegood.transactions import Caller
 from tests.actors.conftest import QUIET
 from tests.conformance.worlds import World
 
+log = logging.getLogger(__name__)
 SOON = mg.Retry(tries=3, wait="10ms", factor=1.5, longest="20ms")
 
 
@@ -195,6 +199,76 @@ async def test_a_message_that_is_delivered_to_two_processes_makes_one_task(
     assert [isinstance(answer, mg.MakegoodError) for answer in said] == [True, False]
     assert len(await store.tasks.find(Filter())) == 1
     assert await written(store) == ["o-1"]
+
+
+async def test_a_function_that_is_slower_than_its_lease_keeps_its_message(
+    store: Store, other: Store, world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """On PostgreSQL the lease is extended while it works; on SQLite its own transaction keeps every other away."""
+    await prepare(store)
+    monkeypatch.setattr(lease_keeper, "TIMES", 3000)
+    working, done = threading.Event(), threading.Event()
+    shop = Shop(lease="30s")
+
+    @shop.app.inbox("orders", lease="30s")
+    def accept(order: Order, tx: mg.Transaction) -> mg.Plan[str] | None:
+        working.set()
+        done.wait(60)
+        return shop.planned(order)
+
+    inbox, threads = shop.app.inboxes["orders"], DaemonThreads(1, "inbox")
+    inbox._prepare()
+    acceptor = Acceptor(store, threads, clock=SystemClock(), rng=random.Random(1), telemetry=None)
+    await send(store, ("o-1", 5))
+    (message,) = (await store.queues.receive_messages("orders", "one", 1, 30.0, 5)).messages
+    accepted = asyncio.create_task(acceptor.accept(inbox, message))
+    await asyncio.to_thread(working.wait, 60)
+    if world.dialect != "sqlite":
+        for _ in range(3):
+            before = await store.queues.messages("orders")
+            await world.elapse(25)
+            async with asyncio.timeout(30):
+                while (await store.queues.messages("orders"))[0].due < before[0].due - 1:
+                    await pause(0.01)
+            handed = await other.queues.receive_messages("orders", "two", 1, 30.0, 5)
+            assert handed.messages == []
+    done.set()
+    assert await accepted is not None
+    assert len(await store.tasks.find(Filter())) == 1
+    assert await store.queues.messages("orders") == []
+
+
+@pytest.mark.parametrize("fault", [TimeoutError, ConnectionResetError, EOFError])
+async def test_a_lost_connection_of_the_functions_own_is_its_failure(
+    store: Store, make: Callable[..., Shop], caplog: pytest.LogCaptureFixture, fault: type[Exception]
+) -> None:
+    """It is not taken for an outage of the store, after which the message would wait for the end of its lease."""
+    await prepare(store)
+    shop = make(retry=mg.Retry(tries=1))
+    shop.faults["o-1"] = fault
+    await send(store, ("o-1", 5))
+    async with Node(shop.app, store, roles=("inbox",), options=QUIET), asyncio.timeout(60):
+        while "goes to the dead letters" not in caplog.text:
+            await pause(0.01)
+    assert f"delivery 1, goes to the dead letters: {fault.__name__}" in caplog.text
+
+
+async def test_an_async_function_that_is_slower_than_its_lease_is_told_what_to_raise(
+    store: Store, caplog: pytest.LogCaptureFixture
+) -> None:
+    await prepare(store)
+    shop = Shop()
+
+    @shop.app.inbox("orders", lease="1s", retry=mg.Retry(tries=1))
+    async def accept(order: Order, tx: mg.Transaction) -> mg.Plan[str] | None:
+        await asyncio.Event().wait()
+        return None
+
+    await send(store, ("o-1", 5))
+    async with Node(shop.app, store, roles=("inbox",), options=QUIET), asyncio.timeout(60):
+        while "goes to the dead letters" not in caplog.text:
+            await pause(0.01)
+    assert "took longer than 800ms, four fifths of its lease: raise lease= at the inbox" in caplog.text
 
 
 async def test_a_message_that_fails_comes_again_and_is_a_dead_letter_in_the_end(
@@ -429,6 +503,182 @@ async def test_an_answer_that_is_no_plan_is_a_dead_letter(store: Store) -> None:
         await until_empty(store)
     (dead,) = await store.queues.messages("orders", dead=True)
     assert "it returns a plan" in dead.message.error
+
+
+# -- errors in groups, and errors that were caught ---------------------------------------------------------
+
+
+async def taken(store: Store, shop: Shop, world: World | None = None) -> list[str]:
+    """Run the inbox until no message waits, and return the errors of the dead letters."""
+    async with Node(
+        shop.app,
+        store,
+        roles=("inbox",),
+        options=Options(poll_every="10ms", alerts_every=None, leaderless_after=None),
+    ):
+        await send(store, ("bad", 5))
+        await until_empty(store, world)
+    return [dead.message.error for dead in await store.queues.messages("orders", dead=True)]
+
+
+@pytest.mark.parametrize(
+    "fault",
+    [
+        lambda: ExceptionGroup(
+            "two calls", [mg.Permanent("never"), ExceptionGroup("more", [mg.Permanent("never")])]
+        ),
+        lambda: ExceptionGroup("two calls", [mg.PayloadError("never"), mg.DefinitionError("never")]),
+    ],
+    ids=["refused", "would fail every time"],
+)
+async def test_a_group_of_final_errors_is_a_dead_letter_at_once(
+    store: Store, make: Callable[..., Shop], fault: Callable[[], Exception]
+) -> None:
+    await prepare(store)
+    shop = make()
+    shop.faults["bad"] = fault
+    (error,) = await taken(store, shop)
+    assert "never" in error
+    assert len(shop.seen) == 1
+
+
+async def test_a_group_with_another_error_is_redelivered_and_names_them_all(
+    store: Store, world: World, make: Callable[..., Shop]
+) -> None:
+    await prepare(store)
+    shop = make(retry=SOON)
+    shop.faults["bad"] = lambda: ExceptionGroup(
+        "two calls", [ValueError("no sku"), mg.Permanent("card declined")]
+    )
+    (error,) = await taken(store, shop, world)
+    assert error.endswith("from card declined; ValueError: no sku")
+    assert len(shop.seen) == 3
+
+
+async def test_later_in_a_group_is_no_failure(store: Store, world: World, make: Callable[..., Shop]) -> None:
+    await prepare(store)
+    shop = make(retry=mg.Retry(tries=1))
+    left = [ExceptionGroup("two calls", [mg.Later("10ms"), mg.Later("20ms")]) for _ in range(3)]
+    shop.faults["bad"] = lambda: left.pop() if left else mg.Permanent("now it is refused")
+    (error,) = await taken(store, shop, world)
+    assert error == "Permanent: now it is refused"
+    assert len(shop.seen) == 4
+
+
+async def test_an_error_of_the_users_own_that_is_an_os_error_counts_as_a_try(
+    store: Store, world: World, make: Callable[..., Shop]
+) -> None:
+    """It is not taken for an outage of the store, which would redeliver it without end."""
+    await prepare(store)
+    shop = make(retry=SOON)
+    shop.faults["bad"] = lambda: ConnectionError("the payments are down")
+    assert await taken(store, shop, world) == ["ConnectionError: the payments are down"]
+    assert len(shop.seen) == 3
+
+
+@pytest.mark.parametrize("answer", ["plan", "none", "execute"])
+@pytest.mark.parametrize("kind", ["def", "async def"])
+async def test_a_statement_whose_error_is_caught_fails_the_delivery_with_that_cause(
+    store: Store, world: World, kind: str, answer: str
+) -> None:
+    """Whatever the function does then, on both stores: nothing is written, no task is made, no message lost."""
+    await prepare(store)
+    shop = Shop(retry=SOON)
+
+    def finish(order: Order) -> mg.Plan[str] | None:
+        shop.seen.append(order)
+        return None if answer == "none" else shop.place_order.plan(order)
+
+    if kind == "def":
+
+        @shop.app.inbox("orders", retry=SOON)
+        def accept(order: Order, tx: mg.Transaction) -> mg.Plan[str] | None:
+            tx.execute(shop.insert(tx), (order.id, order.cents))
+            try:
+                tx.execute("insert into shop_ordre values (1)")
+            except Exception:
+                log.info("it is misspelt")
+            if answer == "execute":
+                tx.execute(shop.insert(tx), (order.id, order.cents))
+            return finish(order)
+
+    else:
+
+        @shop.app.inbox("orders", retry=SOON)
+        async def accept_async(order: Order, tx: mg.Transaction) -> mg.Plan[str] | None:
+            await tx.execute_async(shop.insert(tx), (order.id, order.cents))
+            try:
+                await tx.execute_async("insert into shop_ordre values (1)")
+            except Exception:
+                log.info("it is misspelt")
+            if answer == "execute":
+                await tx.execute_async(shop.insert(tx), (order.id, order.cents))
+            return finish(order)
+
+    (error,) = await taken(store, shop, world)
+    assert error.startswith("TransactionError: a statement")
+    assert "shop_ordre" in error
+    assert await written(store) == []
+    assert await store.tasks.find(Filter()) == []
+
+
+# -- functions that are not plain --------------------------------------------------------------------------
+
+
+def logged(fn: Callable[..., Any]) -> Callable[..., Any]:
+    """Return a plain function around another, as decorators do that do not know ``async def``."""
+
+    @functools.wraps(fn)
+    def wrapper(*args: Any, **kwargs: Any) -> Any:
+        return fn(*args, **kwargs)
+
+    return wrapper
+
+
+class Desk:
+    """An object whose methods take messages."""
+
+    def __init__(self, shop: Shop) -> None:
+        self.shop = shop
+
+    async def accept(self, order: Order, tx: mg.Transaction) -> mg.Plan[str]:
+        """Write the order."""
+        await tx.execute_async(Shop.insert(tx), (order.id, order.cents))
+        return self.shop.place_order.plan(order)
+
+    def accept_at_once(self, order: Order, tx: mg.Transaction) -> mg.Plan[str]:
+        """Write the order, and wait for it."""
+        tx.execute(Shop.insert(tx), (order.id, order.cents))
+        return self.shop.place_order.plan(order)
+
+    async def __call__(self, order: Order, tx: mg.Transaction) -> mg.Plan[str]:
+        """Write the order."""
+        return await self.accept(order, tx)
+
+
+FORMS: dict[str, Callable[[Desk], Any]] = {
+    "method": lambda desk: desk.accept,
+    "blocking method": lambda desk: desk.accept_at_once,
+    "callable object": lambda desk: desk,
+    "partial": lambda desk: functools.partial(Desk.accept, desk),
+    "wrapped async def": lambda desk: logged(desk.accept),
+    "wrapped def": lambda desk: logged(desk.accept_at_once),
+    "returns a coroutine": lambda desk: lambda order, tx: desk.accept(Order(**order), tx),
+}
+
+
+@pytest.mark.parametrize("form", FORMS)
+async def test_whatever_is_callable_takes_messages(store: Store, form: str) -> None:
+    """A coroutine that a ``def`` returns is awaited, on both stores."""
+    await prepare(store)
+    shop = Shop()
+    shop.app.inbox("orders")(FORMS[form](Desk(shop)))
+    async with Node(shop.app, store, roles=("inbox",), options=QUIET):
+        await send(store, ("o-1", 5), ("o-2", 5))
+        await until_empty(store)
+    assert await store.queues.messages("orders", dead=True) == []
+    assert await written(store) == ["o-1", "o-2"]
+    assert len(await store.tasks.find(Filter())) == 2
 
 
 def test_the_role_needs_an_inbox() -> None:

@@ -163,6 +163,18 @@ async def test_an_action_whose_arguments_cannot_be_decoded_stops_the_node_before
         Node(app, store, options=QUIET)
 
 
+async def test_a_workflow_that_nobody_could_submit_stops_the_node(store: Store) -> None:
+    """Whatever its roles: each submission of it would fail."""
+    app, _ = chain_app(1)
+
+    @app.workflow()
+    def odd() -> "Nowhere":  # type: ignore[name-defined]  # noqa: F821
+        return None
+
+    with pytest.raises(mg.DefinitionError, match=r"bench\.odd: an annotation cannot be evaluated"):
+        Node(app, store, roles=("scheduler",), options=QUIET)
+
+
 def test_a_path_for_a_store_and_a_word_for_roles_are_refused_with_what_to_write(tmp_path: Path) -> None:
     with pytest.raises(mg.ConfigError, match=r"write a URL, 'sqlite:///.*shop\.db'"):
         mg.Client(tmp_path / "shop.db")  # type: ignore[arg-type]  # as a program without a type checker would

@@ -2,6 +2,8 @@
 
 import asyncio
 import inspect
+import threading
+from collections.abc import Awaitable, Callable
 from contextlib import aclosing
 from pathlib import Path
 from typing import Any
@@ -9,10 +11,12 @@ from typing import Any
 import pytest
 
 import makegood as mg
+from makegood.client import lease_keeper
 from makegood.client.queues import Queue
 from makegood.store.protocol import Queues, Store
 from makegood.store.sqlite import slices
-from tests.conformance.worlds import World, eventually
+from tests.conformance.worlds import SQLiteWorld, World, eventually
+from tests.waiting import moment
 
 
 async def states(client: mg.Client, queue: str) -> list[tuple[str, int]]:
@@ -281,3 +285,109 @@ def test_the_blocking_queue_has_the_names_and_parameters_of_the_other() -> None:
         return {name: list(inspect.signature(member).parameters) for name, member in members.items()}
 
     assert public(mg.SyncQueue) == public(Queue)
+
+
+async def slow_turns(
+    store: Store, world: World, monkeypatch: pytest.MonkeyPatch, turns: int
+) -> Callable[[], Awaitable[None]]:
+    """Let leases be extended every few milliseconds; return what lets 25 s pass in the store, then waits for an extension."""
+    monkeypatch.setattr(lease_keeper, "TIMES", turns)
+    loop, extended = asyncio.get_running_loop(), asyncio.Event()
+    real = type(store.queues).hold_messages
+
+    async def hold_messages(self: Any, *given: Any) -> list[bool]:
+        kept = await real(self, *given)
+        loop.call_soon_threadsafe(extended.set)
+        return kept
+
+    monkeypatch.setattr(type(store.queues), "hold_messages", hold_messages)
+
+    async def pass_by() -> None:
+        await world.elapse(25)
+        for _ in range(2):  # one may have been under way before
+            extended.clear()
+            async with asyncio.timeout(30):
+                await extended.wait()
+
+    return pass_by
+
+
+async def test_a_loop_that_is_slower_than_the_lease_keeps_its_message(
+    store: Store, other: Store, world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nobody else gets it meanwhile, and it is acknowledged after one delivery."""
+    pass_by = await slow_turns(store, world, monkeypatch, 3000)
+    async with mg.Client(store) as client, mg.Client(other) as rival:
+        await client.send("web", 1, id="slow")
+        async with aclosing(aiter(client.queue("web", lease="30s"))) as messages:
+            message = await anext(messages)
+            for _ in range(4):
+                await pass_by()
+                assert await rival.queue("web").receive(timeout=0) == []
+            assert (message.id, message.tries) == ("slow", 1)
+            following = asyncio.ensure_future(anext(messages))
+            async with asyncio.timeout(30):
+                while await client.messages("web"):
+                    await moment()
+            following.cancel()
+            await asyncio.wait([following])
+
+
+async def test_a_blocking_loop_that_is_slower_than_the_lease_keeps_its_message(
+    store: Store, world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its lease is extended beside the loop's body, and no more once the loop was left."""
+    monkeypatch.setattr(lease_keeper, "TIMES", 3000)
+    held = threading.Semaphore(0)
+    real = type(store.queues).hold_messages
+
+    async def hold_messages(self: Any, *given: Any) -> list[bool]:
+        kept = await real(self, *given)
+        held.release()
+        return kept
+
+    monkeypatch.setattr(type(store.queues), "hold_messages", hold_messages)
+    url = f"sqlite:///{world.path}" if isinstance(world, SQLiteWorld) else world.url  # type: ignore[attr-defined]  # the other kind has one
+    seen = []
+
+    def work() -> None:
+        with mg.SyncClient(url) as client:
+            for message in client.queue("web", lease="30s"):
+                seen.append((message.id, message.tries))
+                assert held.acquire(timeout=60)
+                assert held.acquire(timeout=60)
+                if len(seen) == 2:
+                    break
+
+    async with mg.Client(store) as client:
+        await client.send("web", 1, id="slow")
+        await client.send("web", 2, id="last")
+        await asyncio.to_thread(work)
+        assert seen == [("slow", 1), ("last", 1)]
+        assert await states(client, "web") == [("last", 1)]
+
+
+async def test_a_loop_that_hangs_loses_its_message_in_the_end(
+    store: Store, world: World, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A message is kept for as long as all its deliveries would have had, and the log names the remedy."""
+    monkeypatch.setattr(lease_keeper, "TIMES", 2)
+    async with mg.Client(store) as client:
+        await client.send("web", 1, id="hung")
+        queue = client.queue("web", lease="60ms", tries=3)
+        async with aclosing(aiter(queue)) as messages:
+            await anext(messages)
+            async with asyncio.timeout(30):
+                while "although its receiver still works on it: raise lease=" not in caplog.text:
+                    await moment()
+            assert "takes longer than its lease of 60ms, and is kept for at most 180ms" in caplog.text
+            await world.elapse(1)
+            (again,) = await client.queue("web", lease="1h").receive(timeout=30)
+            assert again.tries == 2
+            following = asyncio.ensure_future(anext(messages))
+            async with asyncio.timeout(30):
+                while "delivery 1, is not this receiver's any more" not in caplog.text:
+                    await moment()
+            following.cancel()
+            await asyncio.wait([following])
+            assert await states(client, "web") == [("hung", 2)]

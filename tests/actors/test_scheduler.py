@@ -219,10 +219,10 @@ async def test_a_task_that_the_rules_cannot_decide_goes_to_error_with_an_alert_a
     app, chain = chain_app(1)
     decide = saga.decide
 
-    def broken(held, messages):  # type: ignore[no-untyped-def]  # noqa: ANN001 - stands in for the rules
+    def broken(held, *rest):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN002 - stands in for the rules
         if held.task.key == "bad":
             raise RuntimeError("a defect")
-        return decide(held, messages)
+        return decide(held, *rest)
 
     monkeypatch.setattr(saga, "decide", broken)
     async with Node(app, store, roles=("scheduler", "agent"), options=QUIET) as node:
@@ -231,7 +231,7 @@ async def test_a_task_that_the_rules_cannot_decide_goes_to_error_with_an_alert_a
         assert await good.result(timeout="60s") == "b"
         assert (await bad.wait("60s")).state == "error"
         kinds = [alert.kind for alert in await store.alerts.views(task=bad.number)]
-        assert "guilty" in kinds
+        assert "unreadable" in kinds
 
 
 async def test_a_drain_waits_for_the_claim_that_is_being_written(store: Store) -> None:

@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 import makegood as mg
+from makegood.base.sqlite_log import Connection
 from makegood.errors import StoreUnavailableError
 from makegood.options import Options
 from makegood.store.sqlite import SQLiteStore
@@ -74,7 +75,7 @@ class Rationed:
         """Open a connection."""
         ration = self
 
-        class Limited(sqlite3.Connection):
+        class Limited(Connection):
             def execute(self, sql: str, *values: Any) -> sqlite3.Cursor:
                 if sql == "begin immediate":
                     super().execute(f"pragma max_page_count = {ration.pages}")

@@ -10,6 +10,7 @@ from typing import get_args
 import pytest
 
 import makegood as mg
+from makegood.actor.setbacks import IN_A_ROW, Setbacks
 from makegood.base.clock import SystemClock
 from makegood.base.webhook_signature import verified
 from makegood.messaging.alert_webhook import Webhook
@@ -209,14 +210,22 @@ async def restore(store: Store, _world: World) -> None:
     await store.admin.begin_anew(Act("act", "ann", "the disk died"))
 
 
+async def stumble(store: Store, _world: World) -> None:
+    """Let a role meet an exception at each turn."""
+    setbacks = Setbacks("scheduler", store.alerts, random.Random(1))
+    for _ in range(IN_A_ROW):
+        await setbacks.met(ZeroDivisionError("each time"))
+
+
 PROVOKED: dict[str, tuple[Callable[[Store, World], Awaitable[None]], list[str]]] = {
-    "held": (lambda store, _: play(store, "held"), ["step_failed", "held"]),
-    "undo stuck": (lambda store, _: play(store, "stuck"), ["step_failed", "undo_stuck", "undo_incomplete"]),
+    "held": (lambda store, _: play(store, "held"), ["step_gave_up", "held"]),
+    "undo stuck": (lambda store, _: play(store, "stuck"), ["step_gave_up", "undo_stuck", "undo_incomplete"]),
     "starved": (starve, ["starved"]),
     "no scheduler": (leave_waiting, ["no_scheduler"]),
     "late undo": (undo_slowly, ["late_undo"]),
     "poison": (poison, ["poison"]),
-    "guilty": (unreadable, ["guilty"]),
+    "unreadable": (unreadable, ["unreadable"]),
+    "role failing": (stumble, ["role_failing"]),
     "no leader": (leaderless, ["no_leader"]),
     "circuit": (break_down, ["circuit_open"]),
     "outage": (last, ["circuit_open", "outage"]),
@@ -395,3 +404,38 @@ async def test_a_node_tells_by_itself(store: Store) -> None:
         async with Node(None, store, roles=("scheduler",), options=options):
             await eventually(lambda: receiver.got, "the message")
     assert receiver.events[0]["data"]["kind"] == "no_leader"
+
+
+async def test_a_refusal_in_a_group_is_definite_and_named_in_cause_history_and_alert(store: Store) -> None:
+    """Asked once, failed and not in doubt; whatever the depth of the group."""
+    app, calls = mg.App("shop"), 0
+    desk = app.agent("desk")
+
+    async def ask(depth: int) -> None:
+        if depth == 0:
+            raise mg.Permanent("card declined")
+        async with asyncio.TaskGroup() as group:
+            group.create_task(ask(depth - 1))
+
+    @desk.action(complete_within="5s", undo=mg.NOTHING)
+    async def check(order: str) -> None:
+        nonlocal calls
+        calls += 1
+        await ask(12)
+
+    @app.workflow(on_failure="hold")
+    def place(order: str) -> None:
+        check(order)
+
+    async with Node(app, store, options=QUIET) as node:
+        task = await node.client.submit(place, "o-1")
+        with pytest.raises(mg.TaskInError, match="card declined") as found:
+            await task.result(timeout=20)
+        assert "card declined" in found.value.cause
+        assert calls == 1
+        detail = await store.tasks.detail(task.number)
+        assert detail is not None
+        assert [step.state for step in detail.steps] == ["failed"]
+        history = await store.tasks.history(task.number)
+        assert "card declined" in repr(history)
+        assert any("card declined" in alert.text for alert in await store.alerts.views())

@@ -6,8 +6,8 @@ The browser is MAKEGOOD_CHROMIUM, or Debian's. It loads nothing but what a test 
 import base64
 import fcntl
 import json
+import multiprocessing.connection
 import os
-import select
 import shutil
 import signal
 import tempfile
@@ -100,7 +100,7 @@ class Chromium:
     def hear(self) -> dict[str, Any]:
         """Return the next message."""
         while b"\0" not in self._read:
-            ready, _, _ = select.select([self._in], [], [], PATIENCE)
+            ready = multiprocessing.connection.wait([self._in], PATIENCE)
             more = os.read(self._in, 1 << 20) if ready else b""
             if not more:
                 raise ChromiumError("the browser does not answer")

@@ -108,7 +108,7 @@ class _served:  # noqa: N801 - it is used like a function
         await store.open(migrate=True)
         task = await fill(store)
         await store.close()
-        console = create_app(url)
+        console = create_app(url, insecure=True)
         app: Any = console
         if self._under:
             app = Starlette(

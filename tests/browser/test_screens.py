@@ -299,3 +299,47 @@ def test_all_tasks_on_a_page_are_ticked_at_once(page: Page, consoles: dict[str, 
     page.loaded()
     assert page.run("document.querySelector('h1').textContent") == f"Undo {boxes} tasks?"
     assert page.complaints() == []
+
+
+OPENED = "document.querySelector('.dialog:popover-open')"
+FOCUS = "(({tagName, name, id}) => [tagName, name || id])(document.activeElement)"
+
+
+@pytest.mark.parametrize("how", ["key", "button"])
+def test_a_dialog_has_the_focus_while_it_is_open(
+    page: Page, consoles: dict[str, Listening], how: str
+) -> None:
+    """What is typed goes into its first field, without a Tab; closed, the focus is where it was, so that Enter opens it again."""
+    console = consoles["root"]
+    page.open(console.at(f"/tasks/{ids.show(console.task)}"))
+    button = "document.querySelector('#acts [data-key=u]')"
+    if how == "key":
+        page.press("u")
+    else:
+        page.run(f"{button}.focus()")
+        page.press("Enter")
+    assert page.run(FOCUS) == ["INPUT", "reason"]
+    assert page.run(f"{OPENED}.contains(document.activeElement)")
+    page.write("by keyboard")
+    assert page.run("document.activeElement.value") == "by keyboard"
+    page.press("Escape")
+    assert page.run(OPENED) is None
+    assert page.run(f"document.activeElement === {button}")
+    page.press("Enter")
+    assert page.run(FOCUS) == ["INPUT", "reason"]
+    assert page.complaints() == []
+
+
+@pytest.mark.parametrize("screen", ["/tasks/TASK", "/alerts", "/bulk/bulk-2", "/"])
+def test_every_dialog_takes_the_focus(page: Page, consoles: dict[str, Listening], screen: str) -> None:
+    """Each that a page has, the list of keys among them, and gives it back."""
+    settled(page, consoles["root"], screen)
+    page.press("p")
+    opened = page.run("""[...document.querySelectorAll('button[popovertarget]:not([popovertargetaction])')].filter(e => e.checkVisibility()).map(button => {
+      button.focus(); button.click();
+      const dialog = document.getElementById(button.getAttribute('popovertarget')), inside = dialog.contains(document.activeElement);
+      dialog.hidePopover();
+      return [dialog.id, inside, document.activeElement === button];
+    })""")
+    assert opened
+    assert [one for one in opened if not (one[1] and one[2])] == []

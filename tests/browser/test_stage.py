@@ -49,7 +49,7 @@ def until(page: Page, script: str, seconds: float = 120.0) -> object:
 def test_an_order_survives_the_kill_of_its_agent_by_the_button(stage: RunningShow, page: Page) -> None:
     """It is placed on the page, its agent killed in mid-charge, and it ends whole; all without a reload."""
     page.look(width=1280)
-    page.open(stage.url)
+    page.open(stage.link)
     page.run("window.stayed = true")
     click(page, 'button[name="value"][value="every call"]')
     click(page, '.dial[aria-label="payments"] button[value="slow"]')
@@ -84,7 +84,7 @@ def test_the_page_is_whole_in_both_schemes_at_every_width_and_by_keyboard(
     for width in (390, 1280, 1600):
         for scheme in ("light", "dark"):
             page.look(width=width, scheme=scheme)
-            page.open(stage.url)
+            page.open(stage.link)
             until(
                 page,
                 "document.querySelectorAll('.post').length >= 14 && !document.querySelector('.stage--old')",
@@ -104,7 +104,7 @@ def test_the_page_is_whole_in_both_schemes_at_every_width_and_by_keyboard(
 def test_the_sixth_act_ends_with_an_operator_in_the_console(stage: RunningShow, page: Page) -> None:
     """The undo is stuck; the page leads to the console: there the operator tries it again, then resubmits the order."""
     page.look(width=1280)
-    page.open(stage.url)
+    page.open(stage.link)
     click(page, 'button[name="number"][value="6"]')
     there = until(page, "(document.querySelector('.heard a') || {}).href", 300.0)
     order = str(page.run("document.querySelector('#h-live').innerText"))
@@ -114,13 +114,13 @@ def test_the_sixth_act_ends_with_an_operator_in_the_console(stage: RunningShow, 
     assert page.run("document.querySelector('#undo').matches(':popover-open')")
     click(page, '#undo button[type="submit"]')
     until(page, "document.querySelector('#verdict') && !document.querySelector('.verdict--need')")
-    page.open(stage.url)
+    page.open(stage.link)
     until(page, f"/Act 6\\. {order} is undone/.test(document.querySelector('#live').innerText)")
     page.open(str(there))  # it may be a second old, and is live
     until(page, "!!document.querySelector('.head__acts button[popovertarget=resubmit]')")
     click(page, '.head__acts button[popovertarget="resubmit"]')
     click(page, '#resubmit button[type="submit"]')
-    page.open(stage.url)
+    page.open(stage.link)
     until(page, f"/Act 6\\. {order} is made good/.test(document.querySelector('#live').innerText)")
     zeros = page.run("[...document.querySelectorAll('.zero b')].map(e => e.innerText)")
     assert zeros == ["0", "0", "0"]

@@ -16,7 +16,7 @@ from makegood.model.messages import Request, TaskMessage
 from makegood.model.plan import StepPlan, Template
 from makegood.model.policy import Policy
 from makegood.model.shape import HeldTask, Shape
-from makegood.model.states import TaskState
+from makegood.model.states import Move, TaskState
 from makegood.model.task import Doing, Step, TaskRecord
 from makegood.store.protocol import Store
 from makegood.store.records import NO_LIMIT, Batch, Claim, Committed, Loaded, Offer, Submission
@@ -134,10 +134,10 @@ def begin(memory: Memory, idx: int = 0, decision: OpenDecision | None = None, **
     state = "undoing" if asked.doing == "undo" else "running"
     made.steps[idx] = replace(before, state=cast("Any", state), attempt=asked.attempt, doing=asked.doing)
     made.requests.append(asked)
-    made.moves.append((before.name, before.state, state, "asked"))
+    made.moves.append(Move(before.name, before.state, state, "asked"))
     if made.task.state == "pending":
         made.task = replace(made.task, state="processing")
-        made.moves.append(("task", "pending", "processing", "claimed"))
+        made.moves.append(Move("task", "pending", "processing", "claimed"))
     return made
 
 
@@ -149,7 +149,7 @@ def done(
     step = memory.steps[idx]
     made.consumed.append((idx, step.attempt))
     made.steps[idx] = replace(step, state="done", doing=None, result=value)
-    made.moves.append((step.name, step.state, "done", "reply"))
+    made.moves.append(Move(step.name, step.state, "done", "reply"))
     return made
 
 
@@ -163,8 +163,8 @@ def to_state(
 ) -> OpenDecision:
     """Move the task; at rest and in pending it is released unless ``release`` says otherwise."""
     made = decision or unchanged(memory)
-    rests = state in ("processed", "undone", "error", "pending")
-    made.moves.append(("task", made.task.state, state, "by hand"))
+    rests = state in Move("processed", "undone", "error", "pending")
+    made.moves.append(Move("task", made.task.state, state, "by_hand"))
     made.task = replace(made.task, state=state, **changes)
     made.release = rests if release is None else release
     return made

@@ -18,6 +18,7 @@ from makegood.errors import MakegoodError
 from makegood.store.protocol import Store
 from tests.conformance.builders import info
 from tests.conformance.worlds import Counts, SQLiteWorld, World
+from tests.guarded_merges import MergeRecord, recorded_merges, short_logs
 
 
 @pytest.hookimpl(tryfirst=True)
@@ -29,6 +30,15 @@ def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> bool | None:
     names = pyfuncitem._fixtureinfo.argnames
     runner.run(pyfuncitem.obj(**{name: pyfuncitem.funcargs[name] for name in names}))
     return True
+
+
+@pytest.fixture(autouse=True)
+def merges(request: pytest.FixtureRequest) -> Iterator[MergeRecord]:
+    """What makegood does with the logs of SQLite files, which are merged at every chance except where connections or statements are counted."""
+    with ExitStack() as stack:
+        if {"counts", "faults"}.isdisjoint(request.fixturenames):
+            stack.enter_context(short_logs())
+        yield stack.enter_context(recorded_merges())
 
 
 @pytest.fixture

@@ -3,6 +3,7 @@
 import sqlite3
 from typing import Any
 
+from makegood.base.sqlite_log import Connection
 from makegood.store.sqlite.connection import connect
 
 
@@ -34,7 +35,7 @@ class Faults:
         faults = self
         faults.opened += 1
 
-        class Failing(sqlite3.Connection):
+        class Failing(Connection):
             def execute(self, sql: str, *values: Any) -> sqlite3.Cursor:
                 faults.look(sql)
                 return super().execute(sql, *values)

@@ -7,7 +7,10 @@ from msgspec.structs import replace
 
 from makegood.model.decision import OpenDecision
 from makegood.model.messages import Act, Alert, AlertKind, Answer
+from makegood.store.oversight_records import Refusal
 from makegood.store.protocol import Store
+from makegood.store.queue_records import Outgoing
+from makegood.store.rows import MOST_TEXT
 from makegood.store.views import AgentInfo, AlertView
 from tests.conformance.builders import (
     PAYMENTS,
@@ -52,6 +55,33 @@ async def test_two_processes_that_raise_it_in_one_moment_make_one_alert(store: S
     raised = [s.alerts.alert([Alert("no_leader", text=f"{n}")]) for n in range(5) for s in (store, other)]
     await asyncio.gather(*raised)
     assert (await one(store)).kind == "no_leader"
+
+
+async def test_no_text_of_an_alert_fills_a_log(store: Store) -> None:
+    """Whoever may raise an alert may write any text: what is read of it, for pages, logs and receivers, is bounded."""
+    await store.alerts.alert([Alert("role_failing", step="inbox x", text="x" * 3_000_000)])
+    told = [*(telling.alert for telling in await store.alerts.unlogged(10)), await one(store)]
+    assert [len(alert.text) for alert in told] == [MOST_TEXT] * 2
+
+
+async def test_no_text_of_a_history_a_message_or_a_refusal_fills_a_terminal(
+    store: Store, world: World
+) -> None:
+    """An agent's role may write notes and refusals, an inbox's role errors of messages: of each so much is read."""
+    await running(store, 1)
+    await store.queues.send_messages([Outgoing(queue="orders", id="1", body=b"1")], 10)
+    await store.oversight.refused([Refusal("term", "what", "who", step="step")])
+    long = "x" * 3_000_000
+    async with world.raw() as raw:
+        await raw.run("update {event} set note = ?", long)
+        await raw.run("update {message} set error = ?", long)
+        await raw.run("update {refusal} set kind = ?, what = ?, who = ?, step = ?", long, long, long, long)
+    texts = [event.note for event in await store.tasks.history(1)]
+    texts += [view.message.error for view in await store.queues.messages(None)]
+    texts += [
+        text for one in await store.oversight.refusals() for text in (one.kind, one.what, one.who, one.step)
+    ]
+    assert [len(text) for text in texts] == [MOST_TEXT] * 6
 
 
 async def test_that_a_task_is_in_error_is_one_cause(store: Store) -> None:
@@ -99,7 +129,7 @@ async def in_error(store: Store) -> tuple[object, OpenDecision]:
     """Return a Scheduler by hand and its next Decision about a task in error with two alerts."""
     scheduler = await running(store, 1)
     decision = to_state(scheduler[1], "error", goal="hold", release=False)
-    decision.alerts = [Alert("step_failed", step="s0", text="silent"), Alert("held", text="held")]
+    decision.alerts = [Alert("step_gave_up", step="s0", text="silent"), Alert("held", text="held")]
     await scheduler.commit(decision)
     return scheduler, to_state(scheduler[1], "pending")
 
@@ -110,7 +140,7 @@ async def test_alerts_end_with_the_change_that_eases_them(store: Store) -> None:
     await scheduler.commit(decision)  # type: ignore[attr-defined]  # a Hand
     found = await store.alerts.views(task=1)
     assert [(a.kind, a.open, a.ended_why) for a in found] == [
-        ("held", False, "the task is pending"), ("step_failed", False, "the task is pending"),
+        ("held", False, "the task is pending"), ("step_gave_up", False, "the task is pending"),
     ]  # fmt: skip
 
 
@@ -118,7 +148,7 @@ async def test_only_the_alerts_of_a_step_end_when_that_is_eased(store: Store) ->
     scheduler, decision = await in_error(store)
     decision.eased = ["s0"]
     await scheduler.commit(decision)  # type: ignore[attr-defined]  # a Hand
-    assert {a.kind: a.open for a in await store.alerts.views()} == {"held": True, "step_failed": False}
+    assert {a.kind: a.open for a in await store.alerts.views()} == {"held": True, "step_gave_up": False}
 
 
 async def test_what_is_raised_beside_what_ends_is_a_new_alert_of_the_same_cause(store: Store) -> None:
@@ -127,14 +157,14 @@ async def test_what_is_raised_beside_what_ends_is_a_new_alert_of_the_same_cause(
     decision.eased, decision.alerts = ["*"], [Alert("undo_incomplete", text="stuck again")]
     await scheduler.commit(decision)  # type: ignore[attr-defined]  # a Hand
     assert [(a.kind, a.open) for a in await store.alerts.views()] == [
-        ("undo_incomplete", True), ("held", False), ("step_failed", False),
+        ("undo_incomplete", True), ("held", False), ("step_gave_up", False),
     ]  # fmt: skip
 
 
 async def test_what_is_raised_by_a_task_that_ends_with_it_has_ended(store: Store) -> None:
     scheduler = await running(store, 1)
     decision = to_state(scheduler[1], "undone", goal="undo")
-    decision.alerts, decision.eased = [Alert("step_failed", step="s0", text="cannot begin")], ["*"]
+    decision.alerts, decision.eased = [Alert("step_gave_up", step="s0", text="cannot begin")], ["*"]
     await scheduler.commit(decision)
     alert = await one(store)
     assert (alert.open, alert.ended_why, alert.ended) == (False, "the task is undone", alert.at)

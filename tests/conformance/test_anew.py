@@ -6,6 +6,7 @@ import pytest
 
 from makegood.errors import FencedOffError
 from makegood.model.messages import Act
+from makegood.model.states import Move
 from makegood.store.protocol import Store
 from makegood.store.queue_records import Outgoing
 from makegood.store.views import Filter
@@ -86,7 +87,7 @@ async def test_a_task_is_freed_as_after_the_death_of_its_scheduler(store: Store)
     assert view.state == "pending"
     (event,) = await store.tasks.history(1, after=before[-1].seq)
     assert event.seq > before[-1].seq + 1000
-    assert event.moves == [("task", "processing", "pending", "the store began a new generation")]
+    assert event.moves == [Move("task", "processing", "pending", "new_generation")]
 
 
 async def test_a_task_at_rest_stays_what_it_is(store: Store) -> None:

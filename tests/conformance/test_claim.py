@@ -292,7 +292,7 @@ async def test_a_task_whose_rows_cannot_be_read_goes_to_error_and_the_others_go_
     assert "read" in reason
     found = await view(store, 1)
     assert (found.state, found.locked_by) == ("error", None)
-    assert [a.kind for a in await store.alerts.views(task=1)] == ["guilty"]
+    assert [a.kind for a in await store.alerts.views(task=1)] == ["unreadable"]
 
 
 async def test_a_claim_after_a_takeover_shows_what_the_dead_scheduler_committed(
@@ -345,3 +345,18 @@ async def test_a_claim_that_uses_up_a_request_that_is_gone_is_lost_and_the_rest_
     assert scheduler.committed.lost == {1}
     assert (await view(store, 1)).state == "pending"
     assert await scheduler.claim(10) == [1]
+
+
+async def test_who_was_declared_dead_claims_nothing_until_it_has_another_number(
+    store: Store, world: World
+) -> None:
+    """A process that stood still wakes up before its heartbeat. What it claimed would be freed, and counted, once more."""
+    await store.tasks.submit([draft(1)])
+    sleeper = await hand(store, ttl=5.0)
+    assert await sleeper.claim(1) == [1]
+    await world.elapse(6)
+    assert await store.supervision.release_dead(await term(store), 10) == [1]
+    assert await sleeper.claim(1) == []
+    assert (await view(store, 1)).failure_count == 1
+    assert await (await hand(store)).claim(1) == [1]
+    assert await store.supervision.release_dead(await term(store), 10) == []

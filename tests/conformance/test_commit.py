@@ -8,6 +8,7 @@ from msgspec.structs import replace
 from makegood.election.protocol import Grant
 from makegood.model.decision import Decision
 from makegood.model.messages import Act, Alert, Answer, TaskMessage
+from makegood.model.states import Move
 from makegood.store.protocol import Store
 from makegood.store.records import Batch
 from makegood.store.views import Filter, TaskDetail
@@ -85,9 +86,11 @@ async def test_a_decision_of_a_task_that_was_freed_and_not_yet_claimed_is_lost(
 
 
 async def test_a_decision_of_a_task_that_the_same_batch_claims_is_lost(store: Store, world: World) -> None:
-    """A Scheduler that was taken for dead, and does not know it yet, may claim its own tasks while it still writes of them."""
+    """A Scheduler whose tasks were freed, and that does not know it yet, may claim them while it still writes of them."""
     old = await running(store, 1, 2)
     await taken_over(store, world, old, claim=False)
+    async with world.raw() as raw:  # one that was declared dead gets nothing
+        await raw.run("update {node} set dead = (1 = 0) where id = ?", old.node)
     stale = to_state(old[1], "undoing", begin(old[1], 1), goal="undo", cause="stale")
     assert await old.claim(decisions=[stale], make=lambda memory: begin(memory, 2)) == [1, 2]
     assert old.committed.lost == {1}
@@ -313,7 +316,7 @@ async def test_a_decision_whose_values_the_database_refuses_puts_its_task_alone_
     elif where == "number":
         bad.steps[0] = replace(bad.steps[0], attempt=2**70)
     else:
-        bad.moves.append(("s0", "running", "done", UNENCODABLE))
+        bad.moves.append(Move("s0", "running", "done", UNENCODABLE))
     await store.tasks.post(4, TaskMessage("cancel"))
     bad.seqs = [m.seq for m in (await store.tasks.inbox(scheduler.node, 10)).messages[4]]
     committed = await scheduler.commit(*decisions.values())
@@ -334,7 +337,7 @@ async def test_a_decision_whose_values_the_database_refuses_puts_its_task_alone_
         else:
             assert [s.state for s in found.steps] == ["done", "running", "waiting"]
     (alert,) = await store.alerts.views()
-    assert (alert.kind, alert.task) == ("guilty", 4)
+    assert (alert.kind, alert.task) == ("unreadable", 4)
     moves = [move[:3] for move in (await store.tasks.history(4))[-1].moves]
     assert moves == [("task", "processing", "error"), ("s0", "running", "in_doubt")], (
         "the rows are the fold of their history"

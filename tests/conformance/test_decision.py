@@ -58,7 +58,10 @@ async def test_a_request_comes_to_the_agent_as_it_was_sent(store: Store) -> None
 
     await scheduler.claim(1, make)
     (asked,) = await store.requests.take(await agent(store), [offer()])
-    assert replace(asked, waited=0.0) == sent[0]  # how long it lay there, only the store knows
+    # when it was first sent and taken, and how long it lay there, only the store knows
+    assert replace(asked, waited=0.0, first_sent=0.0, taken_at=0.0) == sent[0]
+    assert asked.first_sent > 0
+    assert asked.taken_at > 0
     assert 0 <= asked.waited < 60
     assert asked.within == 30.0
 

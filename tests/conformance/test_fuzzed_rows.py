@@ -6,6 +6,7 @@ its schema version): without them there is no store.
 
 import asyncio
 import contextlib
+import json
 import random
 import sqlite3
 from collections.abc import AsyncIterator, Sequence
@@ -32,6 +33,8 @@ TABLES = (
     "task", "step", "request", "inbox", "event", "audit", "alert", "node", "lease", "lease_term", "message", "listener", "notice",
     "rate",
 )  # fmt: skip
+DRAWN = frozenset({("inbox", "seq"), ("message", "seq"), ("alert", "id"), ("node", "id")})
+"""Columns whose numbers SQLite draws, each above all before: behind a row with its highest number there is none left for anybody."""
 DEEP = '{"a":' + "[" * 3000 + "]" * 3000 + "}"
 TEXTS = (
     "",
@@ -58,6 +61,30 @@ BYTES = (
 )
 NUMBERS = (0, -1, 1, 7, 2**31 - 1, 2**53, 2**63 - 1, -(2**63))
 FLOATS = ("0.0", "-1.0", "1e300", "-1e300")
+FIELDS: dict[str, tuple[object, ...]] = {
+    "key_form": (
+        "uuid",
+        "uuid4",
+        "quoted",
+        "length=28",
+        "length=1",
+        "length=x",
+        "of a newer version",
+        7,
+        None,
+    ),
+    "keeps": (0.0, -1.0, 1e-9, 1e300, "24h", None),
+    "key_limit": (1, -1, 2**53, "many"),
+    "first_sent": (0.0, -1.0, 1e300, 1e-300, "once", None),
+    "taken_at": (-1.0, 1e300, "then"),
+    "failures": (-7, 2**53, "none"),
+    "probe": (True, 1),
+    "remembers": (True, "yes"),
+    "then": ("hold", "wait"),
+    "threshold": (-1, 2**53, 1.5),
+    "wait": (-5.0, 1e300, "5s"),
+}
+"""Values of the fields of stored policies and requests: lawful ones, and such as no version writes."""
 
 
 def _text(value: str) -> str:
@@ -72,6 +99,7 @@ class Fuzzer:
         self.columns = columns
         self.rng = rng
         self.written = 0
+        self.fields = 0
 
     def literal(self, kind: str) -> str:
         """Return a value that fits the type of a column, hardly ever its meaning; on SQLite one of any type."""
@@ -91,24 +119,53 @@ class Fuzzer:
             return str(choose(NUMBERS))
         return choose(("true", "false")) if kind == "boolean" else _text(choose(TEXTS))
 
+    def value(self, table: str, column: str, kind: str) -> str:
+        """Return a value for a column."""
+        literal = self.literal(kind)
+        return str(2**53) if (table, column) in DRAWN and literal == str(2**63 - 1) else literal
+
     def statement(self, table: str) -> str:
         """Return a statement that changes a row of a table, or adds one."""
         name = f"makegood_{table}" if self.world.dialect == "sqlite" else f"makegood.{table}"
         columns = self.columns[table]
         if self.rng.random() < 0.4:
             some = [c for c in columns if self.rng.random() < 0.9]
-            values = ", ".join(self.literal(kind) for _, kind in some)
+            values = ", ".join(self.value(table, column, kind) for column, kind in some)
             return f"insert into {name} ({', '.join(c for c, _ in some)}) values ({values})"
         key = columns[0][0]
         column, kind = self.rng.choice(columns)
         return (
-            f"update {name} set {column} = {self.literal(kind)} where {key} in "
+            f"update {name} set {column} = {self.value(table, column, kind)} where {key} in "
             f"(select {key} from {name} order by {key} desc limit 1 offset {self.rng.randrange(6)})"
         )
 
+    async def field(self) -> str:
+        """Return a statement that changes one field of a stored policy or request whose rest is as it was; "" if there is none."""
+        table, column, within = self.rng.choice((("step", "spec", "policy"), ("request", "body", "")))
+        name = f"makegood_{table}" if self.world.dialect == "sqlite" else f"makegood.{table}"
+        rows = await self.world.rows(
+            f"select task, idx, {column} from {name} where {column} is not null order by task desc limit 6"
+        )
+        try:
+            task, idx, data = self.rng.choice(rows)
+            record = json.loads(data)
+            target = record.setdefault(within, {}) if within else record
+            which = self.rng.choice(list(FIELDS))
+            target[which] = self.rng.choice(FIELDS[which])
+        except (IndexError, TypeError, ValueError, AttributeError):
+            return ""
+        text = json.dumps(record).encode().hex()
+        value = f"x'{text}'" if self.world.dialect == "sqlite" else f"'\\x{text}'::bytea"
+        self.fields += 1
+        return f"update {name} set {column} = {value} where task = {task} and idx = {idx}"
+
     async def write(self) -> None:
         """Write one; what the database refuses is fine."""
-        sql = self.statement(self.rng.choice(TABLES))
+        sql = ""
+        if self.rng.random() < 0.3:
+            with contextlib.suppress(Exception):  # somebody else has locked what is to be read
+                sql = await self.field()
+        sql = sql or self.statement(self.rng.choice(TABLES))
         with contextlib.suppress(Exception):
             async with self.world.raw() as raw:
                 await raw.run(sql.replace("{", "{{").replace("}", "}}").replace("?", "!"))
@@ -152,9 +209,20 @@ def shop_of() -> tuple[mg.App, Any]:
         await moment()
         return order
 
+    @desk.action(complete_within="2s", undo=mg.NOTHING, key="length=28", keeps="1m")
+    async def charge(order: Any) -> Any:
+        await moment()
+        if not mg.current_call().key or (isinstance(order, dict) and mg.current_call().attempt == 1):
+            raise ConnectionError("the answer is lost")
+        return order
+
+    @charge.probe
+    async def find(order: Any) -> mg.Happened[Any] | mg.NotHappened:
+        return mg.NOT_HAPPENED
+
     @shop.workflow(complete_within="10s")
     def place(order: Any) -> Any:
-        return pack(pack(pack(order)))
+        return pack(charge(pack(order)))
 
     @shop.inbox("orders")
     def accept(order: Any, tx: mg.Transaction) -> mg.Plan[Any]:
@@ -187,6 +255,7 @@ async def test_no_role_ends_of_a_broken_row_and_innocent_tasks_are_processed(
                 await moment()
                 assert node.dead() == ""
             assert fuzzer.written > 100
+            assert fuzzer.fields > 20
 
             async def processed() -> bool:
                 """What was in the way is put aside by now, or soon."""

@@ -51,6 +51,19 @@ async def test_an_expired_lease_goes_to_the_next_with_a_higher_epoch(
     assert grant.epoch == 2
 
 
+async def test_an_epoch_does_not_return_after_somebody_deleted_the_row(store: Store, world: World) -> None:
+    """The terms of the lease outlive its row."""
+    for holder in ("a", "b"):
+        grant = await take(store, holder)
+        assert grant is not None
+        await store.leases.release(grant)
+    table = "makegood_lease" if world.dialect == "sqlite" else "makegood.lease"
+    await world.rows(f"delete from {table} where name = 'boss'")
+    again = await take(store, "c")
+    assert again is not None
+    assert again.epoch == 3
+
+
 async def test_leases_of_other_names_do_not_matter(store: Store) -> None:
     await take(store, "a")
     grant = await store.leases.acquire("other boss", "b", "n", 15)

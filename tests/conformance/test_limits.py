@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
+from makegood.model.decision import OpenDecision
 from makegood.model.rates import AHEAD
 from makegood.store.priority_ageing import Ageing
 from makegood.store.protocol import Store
@@ -16,9 +17,9 @@ from tests.conformance.worlds import World
 RATE = 20.0
 
 
-def rated(slots: int = 500, rate: float = RATE, spent: int = 0) -> Offer:
+def rated(slots: int = 500, rate: float = RATE) -> Offer:
     """Return what an agent with a rate offers."""
-    return replace(offer(slots), rate=rate, spent=spent)
+    return replace(offer(slots), rate=rate)
 
 
 def trial() -> Offer:
@@ -81,13 +82,28 @@ async def test_what_was_taken_in_a_row_keeps_the_rate_to_the_number(store: Store
     assert least - 0.05 * 10 * RATE <= taken <= most + 0.05 * 10 * RATE
 
 
-async def test_calls_beside_those_taken_are_paid_back(store: Store) -> None:
+async def test_a_further_try_gets_a_turn_like_a_call_whichever_process_asks(
+    store: Store, other: Store
+) -> None:
     await running(store, *range(1, 21))
     payments = await agent(store)
-    assert len(await store.requests.take(payments, [rated(spent=3)])) == 2
-    assert len(await store.requests.take(payments, [rated(spent=200)])) == 0
-    again = (await store.requests.take(payments, [rated()])).again
-    assert again[PAYMENTS] > 5
+    (call,) = await store.requests.take(payments, [rated(1, rate=1.0)])
+    began = await store.now()
+    turns = [await one.requests.turn(PAYMENTS, 1.0, 30.0) for one in (store, other, store)]
+    real = await store.now() - began
+    assert call.delay == 0.0
+    assert turns == pytest.approx([1.0, 2.0, 3.0], abs=0.05 + real)
+    assert await other.requests.take(payments, [rated(1, rate=1.0)]) == []
+
+
+async def test_a_turn_that_does_not_fit_is_not_reserved(store: Store, world: World) -> None:
+    """Neither beyond what is left to the attempt, nor more than a minute ahead."""
+    assert await store.requests.turn(PAYMENTS, 0.1, 30.0) == 0.0
+    assert await store.requests.turn(PAYMENTS, 0.1, 5.0) is None
+    turns = [await store.requests.turn(PAYMENTS, 0.1, 1e9) for _ in range(10)]
+    assert [turn is None for turn in turns] == [False] * 6 + [True] * 4
+    await world.elapse(61.0)
+    assert await store.requests.turn(PAYMENTS, 0.1, 10.0) is not None
 
 
 async def test_a_rate_holds_back_its_own_agent_alone(store: Store) -> None:
@@ -137,6 +153,31 @@ async def test_a_canary_is_excused_as_it_is_taken(store: Store, world: World) ->
     await world.elapse(120)
     judged = await store.supervision.judge(await term(store), 0.0, 10)
     assert sorted(judged.requests) == [(1, 0, 1, 0), (2, 0, 1, 1)]
+
+
+async def test_a_canary_of_a_step_that_has_failed_while_others_were_answered_is_not_excused(
+    store: Store, world: World
+) -> None:
+    """Two failures that count, deaths of processes aside: its agent decides whether the silence counts."""
+    scheduler = await running(store, 1, 2, 3)
+    payments = await agent(store, ttl=600)
+    for task, failures, deaths in ((1, 1, 0), (2, 2, 0), (3, 3, 2)):
+        held = scheduler[task]
+        step = replace(held.steps[0], failures=failures, deaths=deaths)
+        await scheduler.commit(
+            OpenDecision(held.task, held.task, steps={0: step}, counted={0: (True, failures)})
+        )
+    for _ in range(3):
+        assert len(await store.requests.take(payments, [trial()])) == 1
+    await world.elapse(120)
+    judged = await store.supervision.judge(await term(store), 0.0, 10)
+    assert sorted(judged.requests) == [(1, 0, 1, 1), (2, 0, 1, 3), (3, 0, 1, 3)]
+    messages = (await store.tasks.inbox(scheduler.node, 10)).messages
+    assert {task: [message.excused for message in said] for task, said in messages.items()} == {
+        1: [True],
+        2: [False],
+        3: [True],
+    }
 
 
 async def test_a_canary_whose_process_dies_counts_and_one_whose_process_is_stopped_does_not(

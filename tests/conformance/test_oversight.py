@@ -52,10 +52,23 @@ async def test_how_attempts_ended_is_in_the_row_that_is_written_anyway(store: St
 
 
 async def test_a_commit_that_used_no_such_attempt_lists_none(store: Store) -> None:
-    """An attempt in memory is not listed: the process of the row ran it. A row of an older version says nothing."""
+    """An attempt in memory is not listed: the process of the row ran it."""
     scheduler = await running(store, 1, local=True)
     await scheduler.commit(done(scheduler[1], 0))
     assert [event.attempts for event in await store.tasks.history(1)][-1] == ()
+
+
+async def test_attempts_that_cannot_be_read_are_named_and_hide_no_other_entry(
+    store: Store, world: World
+) -> None:
+    await failed(store, 1, 2)
+    async with world.raw() as raw:
+        await raw.run("update {event} set attempts = ? where task = 1", b'[["a newer version"]]')
+    *_, last = await store.tasks.history(1)
+    assert last.attempts == ()
+    assert "how its attempts ended is unreadable" in last.note
+    (group,) = (await store.oversight.error_groups()).groups
+    assert group.ids == (2,)
 
 
 # Error groups
@@ -452,15 +465,9 @@ async def test_a_claim_and_an_extension_are_one_commit(store: Store) -> None:
     assert await complete_by(store, 1) == pytest.approx(160.0, abs=5.0)
 
 
-async def test_an_extension_is_stored_as_what_an_older_version_refuses_in_peace(
-    store: Store, world: World
-) -> None:
-    """A Scheduler of an older version would put the task to error for a kind of message that it does not know."""
+async def test_an_extension_reaches_the_scheduler_and_is_listed_until_then(store: Store) -> None:
     scheduler = await running(store, 1)
     await store.tasks.post(1, TaskMessage("extend", wait=60.0, act=ANN))
-    ((kind, body),) = await world.rows("select kind, body from {inbox}")
-    assert kind == "settle"
-    assert (b'"kind":"settle"' in body, b'"idx"' in body, b'"wait":60' in body) == (True, False, True)
     detail = await store.tasks.detail(1, asked=True)
     assert detail is not None
     assert [(a.kind, a.act.who) for a in detail.asked] == [("extend", "ann")]

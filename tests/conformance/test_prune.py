@@ -69,7 +69,7 @@ async def test_a_task_that_somebody_has_a_message_for_stays(store: Store, world:
 
 async def test_a_task_about_which_an_alert_stands_or_was_not_told_stays(store: Store, world: World) -> None:
     await processed(store, 1)
-    await store.alerts.alert([Alert("step_failed", 1, "s0", "look")])
+    await store.alerts.alert([Alert("step_gave_up", 1, "s0", "look")])
     await world.elapse(100.0)
     assert (await store.admin.prune(50.0, 0, 100)).kept == 1
     assert await ids(store) == [1]

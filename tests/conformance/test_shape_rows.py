@@ -203,5 +203,5 @@ async def test_each_task_returns_by_its_own_template(store: Store) -> None:
         await shop.born(id_, plans=steps(1), returns=Template((f'"{id_}"',)))
     await shop.done(1, 2, idx=0)
     for id_ in (1, 2):
-        (view,) = await store.tasks.find(Filter(ids=(id_,)))
+        (view,) = await store.tasks.find(Filter(ids=(id_,), results=True))
         assert view.result == b'"%d"' % id_

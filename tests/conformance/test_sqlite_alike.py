@@ -1,12 +1,12 @@
 """What is handed to SQLite as one JSON text comes out as it went in."""
 
 import json
-import sqlite3
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from makegood.base.sqlite_log import connect
 from makegood.store.sqlite import bulk_change
 
 IDS = st.integers(min_value=0, max_value=2**63 - 1)
@@ -15,7 +15,7 @@ IDS = st.integers(min_value=0, max_value=2**63 - 1)
 @given(st.lists(st.tuples(IDS, st.binary(min_size=1, max_size=40)), max_size=30))
 def test_each_task_gets_its_own_value(pairs: list[tuple[int, bytes]]) -> None:
     """Also ids that no floating point number can tell apart, and zero bytes."""
-    connection = sqlite3.connect(":memory:")
+    connection = connect(":memory:", timeout=5)
     found: list[tuple[int, bytes]] = []
     for given_, data in bulk_change.spans([task for task, _ in pairs], [value for _, value in pairs]):
         sql = f"select cast(x.key as integer), {bulk_change.SPAN} from json_each(?1) x"
@@ -26,7 +26,7 @@ def test_each_task_gets_its_own_value(pairs: list[tuple[int, bytes]]) -> None:
 
 @given(st.lists(IDS, max_size=30))
 def test_each_task_is_there(of: list[int]) -> None:
-    connection = sqlite3.connect(":memory:")
+    connection = connect(":memory:", timeout=5)
     rows = connection.execute("select x.value from json_each(?1) x", (bulk_change.tasks(of),)).fetchall()
     connection.close()
     assert [task for (task,) in rows] == of

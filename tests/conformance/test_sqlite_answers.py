@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from makegood.base.sqlite_log import Connection
 from makegood.errors import StoreError, StoreUnavailableError
 from makegood.store.sqlite import store_threads
 from makegood.store.sqlite.connection import connect
@@ -27,7 +28,7 @@ class Answers:
         answers = self
         answers.opened += 1
 
-        class Failing(sqlite3.Connection):
+        class Failing(Connection):
             def execute(self, sql: str, *values: Any) -> sqlite3.Cursor:
                 if sql != "commit" or not self.total_changes:
                     return super().execute(sql, *values)

@@ -211,7 +211,7 @@ async def test_a_held_task_whose_rows_cannot_be_read_goes_to_error(tmp_path: Pat
     assert [loaded.task.id for loaded in await store.tasks.load(scheduler.node, [1, 2])] == [2]
     (found,) = await store.tasks.find(Filter(states=("error",)))
     assert (found.id, found.locked_by) == (1, None)
-    assert [a.kind for a in await store.alerts.views()] == ["guilty"]
+    assert [a.kind for a in await store.alerts.views()] == ["unreadable"]
     await store.close()
 
 

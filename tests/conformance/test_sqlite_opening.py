@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from makegood.base.sqlite_log import Connection
 from makegood.errors import ConfigError, SchemaMismatchError, StoreUnavailableError
 from makegood.messaging.outbox.sqlite import SQLiteOutbox
 from makegood.store import open_store
@@ -36,7 +37,7 @@ def place(tmp_path: Path) -> SQLiteWorld:
 def altered(execute: Callable[[sqlite3.Connection, str], Any]) -> Callable[[str], sqlite3.Connection]:
     """Return an opener of connections whose ``execute`` may answer in SQLite's stead (anything but None)."""
 
-    class Altered(sqlite3.Connection):
+    class Altered(Connection):
         def execute(self, sql: str, *values: Any) -> Any:
             answer = execute(self, sql)
             return super().execute(sql, *values) if answer is None else answer
@@ -51,13 +52,19 @@ async def test_a_missing_folder_is_named(place: SQLiteWorld) -> None:
             await call
 
 
-async def test_a_folder_that_this_user_may_not_enter_is_named(place: SQLiteWorld) -> None:
+async def test_a_folder_that_this_user_may_not_enter_is_named(open_folder: Path) -> None:
     """Python's own answer is an exception in the middle of whatever asked; people were told to report it."""
-    shut = place.path.parent / "shut"
+    shut = open_folder / "shut"
     shut.mkdir()
     made = SQLiteStore(shut / "deep" / "store.db")
     with barred(shut):
-        for call in (made.open(migrate=True), made.admin.migrate(), made.admin.schema(), made.admin.check()):
+        for call in (
+            made.open(migrate=True),
+            made.admin.migrate(),
+            made.admin.schema(),
+            made.admin.check(),
+            made.admin.examine(),
+        ):
             with pytest.raises(ConfigError, match=r"may not enter the folder .*: run as"):
                 await call
         with pytest.raises(ConfigError, match="may not enter the folder"):
@@ -65,10 +72,10 @@ async def test_a_folder_that_this_user_may_not_enter_is_named(place: SQLiteWorld
 
 
 async def test_a_folder_that_is_barred_while_the_store_is_open_makes_it_unavailable(
-    place: SQLiteWorld,
+    open_folder: Path,
 ) -> None:
     """The system's own error went to whoever asked: none that a role waits at."""
-    folder = place.path.parent / "mine"
+    folder = open_folder / "mine"
     folder.mkdir(mode=0o777)
     folder.chmod(0o777)
     store = SQLiteStore(folder / "store.db")

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from makegood.base.sqlite_log import connect
 from makegood.store import alerts, task_lists, upkeep
 from makegood.store.migrations import migrations
 from makegood.store.sqlite import claim, commit, load, requests, submit, supervision, take
@@ -62,7 +63,7 @@ MAY_SORT = {
 @pytest.fixture
 def database(tmp_path: Path) -> Iterator[sqlite3.Connection]:
     """An empty database with the schema."""
-    with closing(sqlite3.connect(tmp_path / "s.db")) as connection:
+    with closing(connect(f"file:{tmp_path}/s.db", timeout=5)) as connection:
         for migration in migrations("sqlite"):
             connection.executescript(migration.sql)
         yield connection
@@ -76,8 +77,10 @@ def test_the_plan_goes_by_an_index(database: sqlite3.Connection, name: str) -> N
     values = [1] * (max(map(int, numbered)) if numbered else sql.count("?"))
     plan = [row[3] for row in database.execute(f"explain query plan {sql}", values)]
     assert any(index in step for step in plan), plan
-    fine = ("CONSTANT", "holder", "subquery", "json_each")
-    scans = [step for step in plan if step.startswith("SCAN") and not any(word in step for word in fine)]
+    fine = ("constant row", "holder", "subquery", "json_each")  # in capitals before SQLite 3.39
+    scans = [
+        step for step in plan if step.startswith("SCAN") and not any(word in step.lower() for word in fine)
+    ]
     assert all(index in step and "_" in index for step in scans), plan  # in its order, to a limit
     assert name in MAY_SORT or not any("TEMP B-TREE" in step for step in plan), plan
 
@@ -85,6 +88,7 @@ def test_the_plan_goes_by_an_index(database: sqlite3.Connection, name: str) -> N
 def test_the_inbox_is_read_in_the_order_in_which_it_came(database: sqlite3.Connection) -> None:
     """It holds only what waits; sorting it, or looking at each held task, would cost more."""
     plan = [row[3] for row in database.execute(f"explain query plan {requests.INBOX}", (1, 1))]
-    assert plan[0] == "SCAN i"
-    assert "SEARCH t USING INTEGER PRIMARY KEY" in plan[1]
+    assert plan[0] in ("SCAN i", "SCAN TABLE makegood_inbox AS i")  # SQLite before 3.36 names the table
+    assert "USING INTEGER PRIMARY KEY" in plan[1]
+    assert plan[1].startswith(("SEARCH t ", "SEARCH TABLE makegood_task AS t "))
     assert not any("TEMP B-TREE" in step for step in plan)

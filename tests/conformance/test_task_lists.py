@@ -1,7 +1,8 @@
 """Lists of tasks: what each term of a filter finds, and that ended tasks cost nothing."""
 
+from dataclasses import replace
+
 import pytest
-from msgspec.structs import replace
 
 from makegood.base import ids
 from makegood.model.states import TaskState

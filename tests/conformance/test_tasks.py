@@ -8,9 +8,11 @@ import pytest
 from msgspec.structs import replace
 
 from makegood.errors import PayloadError
+from makegood.model.attempt_end import AttemptEnd
 from makegood.model.decision import Decision, OpenDecision
 from makegood.model.messages import TaskMessage
 from makegood.model.plan import Template
+from makegood.model.states import Move
 from makegood.model.task import Step
 from makegood.store.protocol import Store
 from makegood.store.records import Submitted
@@ -125,7 +127,7 @@ async def test_a_taken_key_with_equal_inputs_gives_the_existing_task_and_writes_
 async def test_a_taken_key_with_other_inputs_is_a_conflict(store: Store) -> None:
     await store.tasks.submit([draft(1, key="k")])
     answers = await store.tasks.submit([draft(2, key="k", fingerprint=b"other")])
-    assert answers == [Submitted(1, created=False, conflict=True)]
+    assert answers == [Submitted(1, created=False, conflict=True, inputs=draft(1).inputs)]
 
 
 async def test_a_key_stands_for_one_workflow_of_one_app(store: Store) -> None:
@@ -252,14 +254,14 @@ async def test_detail_tells_what_is_in_flight_and_when_it_is_due(store: Store) -
 async def test_history_has_one_event_per_commit_with_its_moves(store: Store) -> None:
     scheduler = await running(store, 1, 2)
     decision = begin(scheduler[1], 1)
-    decision.stale.append(TaskMessage("done", 0, "do", 9))
+    decision.attempts.append(AttemptEnd(0, 9, "do", "done", late=True))
     await scheduler.commit(decision)
     first, second = await store.tasks.history(1)
     assert first.moves == [
-        ("s0", "waiting", "running", "asked"),
-        ("task", "pending", "processing", "claimed"),
+        Move("s0", "waiting", "running", "asked"),
+        Move("task", "pending", "processing", "claimed"),
     ]
-    assert second.moves == [("s1", "waiting", "running", "asked")]
+    assert second.moves == [Move("s1", "waiting", "running", "asked")]
     assert (first.task, first.node, first.note) == (1, scheduler.node, "")
     assert second.seq > first.seq
     assert "attempt 9" in second.note
@@ -336,6 +338,7 @@ async def test_every_field_of_a_step_comes_back_as_it_was_written(store: Store) 
         late=b"2",
         error="it broke",
         stood=True,
+        probe_answer=True,
     )
     decision = OpenDecision(scheduler[1].task, scheduler[1].task, steps={1: full}, counted={1: (True, 3)})
     await scheduler.commit(decision)
@@ -388,7 +391,7 @@ def done(memory: Memory, idx: int, message: TaskMessage) -> OpenDecision:
         steps={idx: changed},
         consumed=[(idx, message.attempt)],
         seqs=[message.seq],
-        moves=[(step.name, "running", "done", "reply")],
+        moves=[Move(step.name, "running", "done", "reply")],
     )
 
 

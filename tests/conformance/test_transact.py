@@ -1,11 +1,14 @@
 """The store's own transaction, lent to somebody's work: all of it or nothing, whatever the work does; on every store."""
 
 import asyncio
+import contextlib
+import re
 from collections.abc import Callable, Coroutine
 from typing import Any
 
 import pytest
 
+from makegood.base.text import words
 from makegood.errors import TransactionError
 from makegood.store.protocol import Store
 from makegood.store.queue_records import Outgoing
@@ -184,3 +187,131 @@ async def test_many_at_once(store: Store, world: World) -> None:
     )
     assert said == ["created True"] * 20
     assert len(await ids(store)) == 20
+
+
+# -- a statement that fails --------------------------------------------------------------------------------
+
+
+async def swallowed(caller: Caller) -> None:
+    """Catch the error of a second order under the same id."""
+    await caller.ask("insert into shop_order (id, cents) values (?, ?)", "o-1", 5)
+    with contextlib.suppress(Exception):
+        await caller.ask("insert into shop_order (id, cents) values (?, ?)", "o-1", 6)
+
+
+async def misspelt(caller: Caller) -> None:
+    """Catch the error of a statement that the database does not understand."""
+    await caller.ask("insert into shop_order (id, cents) values (?, ?)", "o-1", 5)
+    with contextlib.suppress(Exception):
+        await caller.execute("insert into shop_ordre values (1)")
+
+
+async def unbound(caller: Caller) -> None:
+    """Catch the error of the driver, which never sent the statement."""
+    await caller.ask("insert into shop_order (id, cents) values (?, ?)", "o-1", 5)
+    with contextlib.suppress(Exception):
+        await caller.ask("insert into shop_order (id, cents) values (?, ?)", "o-2")
+
+
+@WAITS
+@pytest.mark.parametrize(
+    ("work", "why"), [(swallowed, "(?i)unique"), (misspelt, "shop_ordre"), (unbound, "(?i)bind|argument")]
+)
+async def test_a_statement_whose_error_was_caught_fails_the_transaction_all_the_same(
+    store: Store, world: World, waits: bool, work: Work, why: str
+) -> None:
+    """On PostgreSQL nothing else is possible, and SQLite would commit half of it: the same on both, with the cause."""
+    await tables(store, world)
+    with pytest.raises(TransactionError, match="although its error was caught") as found:
+        await store.transact(work, waits=waits)
+    assert re.search(why, str(found.value))
+    assert found.value.__cause__ is not None
+    assert await ids(store) == []
+
+
+@WAITS
+@pytest.mark.parametrize("work", [swallowed, misspelt, unbound])
+async def test_nothing_more_is_executed_after_a_statement_that_failed(
+    store: Store, world: World, waits: bool, work: Work
+) -> None:
+    await tables(store, world)
+
+    async def more(caller: Caller) -> None:
+        await work(caller)
+        for _ in range(2):
+            with pytest.raises(TransactionError, match="a statement of this transaction failed before"):
+                await caller.execute("select 1")
+        await store.tasks.join(caller, [draft(8)])
+
+    with pytest.raises(TransactionError, match="failed before"):
+        await store.transact(more, waits=waits)
+    assert await ids(store) == []
+    assert await store.tasks.detail(8) is None
+
+
+@WAITS
+async def test_what_the_work_raises_after_a_failed_statement_is_its_own_and_names_the_statements_error(
+    store: Store, world: World, waits: bool
+) -> None:
+    await tables(store, world)
+
+    async def own(caller: Caller) -> None:
+        await swallowed(caller)
+        raise ZeroDivisionError("of the user's") from None
+
+    with pytest.raises(ZeroDivisionError) as found:
+        await store.transact(own, waits=waits)
+    assert re.search("ZeroDivisionError: of the user's, from .*(?i:unique)", words(found.value))
+
+
+async def test_a_statement_that_was_cancelled_and_caught_fails_the_transaction(
+    store: Store, world: World
+) -> None:
+    await tables(store, world)
+
+    async def work(caller: Caller) -> None:
+        await caller.ask("insert into shop_order (id, cents) values (?, ?)", "o-1", 5)
+        statement = asyncio.ensure_future(caller.execute("select 1"))
+        await asyncio.sleep(0)
+        statement.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await statement
+
+    with pytest.raises(TransactionError, match="although its error was caught: CancelledError"):
+        await store.transact(work, waits=True)
+    assert await ids(store) == []
+
+
+@WAITS
+async def test_others_of_the_same_moment_are_written_beside_a_failed_statement(
+    store: Store, world: World, waits: bool
+) -> None:
+    await tables(store, world)
+    said = await asyncio.gather(
+        store.transact(swallowed, waits=waits),
+        store.tasks.submit([draft(9)]),
+        store.transact(ordering(store, 10, waits=waits), waits=waits),
+        return_exceptions=True,
+    )
+    assert [isinstance(answer, Exception) for answer in said] == [True, False, False]
+    assert await ids(store) == ["o-10"]
+    assert await store.tasks.detail(9) is not None
+
+
+@WAITS
+@pytest.mark.parametrize(
+    "fault", [ConnectionError("the payments"), TimeoutError("slow"), FileNotFoundError("a file")]
+)
+async def test_an_error_of_the_works_own_is_not_taken_for_one_of_the_database(
+    store: Store, world: World, waits: bool, fault: OSError
+) -> None:
+    await tables(store, world)
+
+    async def work(caller: Caller) -> None:
+        await caller.ask("insert into shop_order (id, cents) values (?, ?)", "o-1", 5)
+        raise fault
+
+    with pytest.raises(type(fault)) as found:
+        await store.transact(work, waits=waits)
+    assert found.value is fault
+    assert await ids(store) == []

@@ -13,6 +13,7 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
+from makegood.base.sqlite_log import Connection
 from makegood.store.protocol import Store
 from makegood.store.sqlite import SQLiteStore
 from makegood.store.sqlite.connection import connect
@@ -21,7 +22,8 @@ from tests.waiting import moment
 
 TIMES = {
     "task": ("complete_by", "undo_by", "created_at", "ended_at"),
-    "request": ("sent_at", "complete_by"),
+    "request": ("sent_at", "taken_at", "complete_by"),
+    "step": ("first_sent",),
     "rate": ("next",),
     "inbox": ("at",),
     "event": ("at",),
@@ -125,7 +127,7 @@ async def opened(folder: Path, connection: Callable[[str], sqlite3.Connection]) 
 def counting(counts: Counts) -> Callable[[str], sqlite3.Connection]:
     """Return an opener of connections whose statements are counted."""
 
-    class Counting(sqlite3.Connection):
+    class Counting(Connection):
         """Counts calls, not rows: ``executemany`` compiles once and stays inside the driver. Commits are counted where
         SQLite itself executes them.
         """

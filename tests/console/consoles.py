@@ -53,12 +53,12 @@ class Console:
         """Return a browser; ``user`` is logged in."""
         browser = Browser(self.app, **more)
         if user:
-            browser.cookies["makegood_login"] = self.app.access.logins.cookie(user)
+            browser.cookies["makegood_login"] = self.app.access.cookie(user)
         return browser
 
     def token(self, browser: Browser) -> str:
         """Return the token that the forms of this login carry."""
-        login = self.app.access.logins.read(browser.cookies["makegood_login"])
+        login = self.app.access.logins.read(browser.cookies["makegood_login"], self.app.access._proof)
         assert login is not None
         return self.app.access.logins.token(login.nonce)
 

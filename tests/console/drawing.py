@@ -13,10 +13,11 @@ from makegood.console.static_files import StaticFiles
 from makegood.console.users import Role
 from makegood.console.visits import Visitor
 from makegood.store.records import Identity
+from makegood.store.views import TaskExcerpt
 from tests.console.recorded_tasks import FOLDER, names, recorded
 
 LINES = {"stuck": "═", "undone": "─", "could": "·", "stays": "▪", "none": " "}
-VARIANTS: dict[str, dict[str, int | bool]] = {"round_two": {"submission": 1}, "when": {"skipped": True}}
+VARIANTS: dict[str, dict[str, int | bool]] = {"round_two": {"submission": 1}, "when": {"shows_skipped": True}}
 """What is drawn besides the page as it opens."""
 
 
@@ -24,7 +25,7 @@ def page(name: str, **more: Any) -> TaskPage:
     """Return the page of a recorded task."""
     task = recorded(name)
     sources = TaskSources(
-        found=task.detail, events=task.events, audits=task.audits, alerts=task.alerts, nodes=task.nodes, now=task.now,
+        part=TaskExcerpt(task.detail, len(task.detail.steps)), events=task.events, audits=task.audits, alerts=task.alerts, nodes=task.nodes, now=task.now,
         identity=Identity("k3x9", 1),
     )  # fmt: skip
     return task_page(sources, **more)

@@ -2,6 +2,7 @@
 
 import logging
 from pathlib import Path
+from typing import Any
 from urllib.parse import urlencode
 
 import pytest
@@ -9,12 +10,12 @@ import pytest
 import makegood as mg
 from makegood.console import users
 from makegood.console.app import create_app
-from makegood.console.proxies import is_local
 from makegood.console.users import ROLES
 from tests.console.asking import Browser
 from tests.console.consoles import USERS, a_console, migrated, path_of
 
 PASSWORD = "correct horse battery"
+TOKEN = "the-token-of-a-test"
 
 
 async def test_nobody_gets_in_without_a_login(tmp_path: Path) -> None:
@@ -61,6 +62,21 @@ async def test_no_act_without_the_token_of_the_login(role: str, tmp_path: Path) 
                 got = await browser.post(path_of(route), token, sec_fetch_site=site)
                 assert got.status == 403, route.path
         assert (await console.browser(name).post("/logout", {})).status == 403
+
+
+async def test_whoever_is_logged_in_may_log_in_as_another_user(tmp_path: Path) -> None:
+    """The form of the login page is bound to no login; another site's page still cannot send it."""
+    ann = users.User("ann", "operator", users.hashed(PASSWORD))
+    async with a_console(tmp_path, users={**USERS, "ann": ann}) as console:
+        browser = console.browser("vera")
+        before = browser.cookies["makegood_login"]
+        fields = {"user": "ann", "password": PASSWORD}
+        assert (await browser.post("/login", fields, sec_fetch_site="cross-site")).status == 403
+        assert (await browser.post("/login", {**fields, "password": "wrong"})).status == 401
+        assert (await browser.post("/login", fields)).status == 303
+        assert "<b>ann</b><span>operator</span>" in (await browser.get("/")).text
+        browser.cookies["makegood_login"] = before
+        assert (await browser.get("/")).status == 303
 
 
 async def test_no_get_changes_anything(tmp_path: Path) -> None:
@@ -185,21 +201,22 @@ async def test_the_application_s_hooks_decide(tmp_path: Path) -> None:
         assert (await console.browser(client="192.0.2.1").get("/", x_me="ann")).status == 200
 
 
-async def test_without_users_only_this_machine_is_answered(tmp_path: Path) -> None:
+async def test_without_users_only_this_machine_is_answered_and_only_with_the_token(tmp_path: Path) -> None:
     """Unless it was said to be insecure: then every page says so."""
-    async with a_console(tmp_path, users={}) as console:
-        assert (await console.browser().get("/")).status == 200
-        assert (await console.browser(host="evil.example").get("/")).status == 403
-        stranger = await console.browser(client="192.0.2.1").get("/")
-        assert stranger.status == 403
-        assert "browsers on its own machine only" in stranger.text
-        assert "Nobody logs in here" not in (await console.browser().get("/")).text
+    async with a_console(tmp_path, users={}, token=TOKEN, role="operator") as console:
+        own: dict[str, Any] = {"headers": {"authorization": f"Bearer {TOKEN}"}}
+        assert "<b>token</b><span>operator</span>" in (await console.browser(**own).get("/")).text
+        for where in ({"host": "evil.example"}, {"client": "192.0.2.1"}):
+            assert (await console.browser(**where).get("/")).status == 401
+            stranger = await console.browser(**where, **own).get("/")
+            assert stranger.status == 403
+            assert "its own machine only" in stranger.text
+        assert "Nobody logs in here" not in (await console.browser(**own).get("/")).text
     async with create_app(await migrated(tmp_path), insecure=True) as app:
         for path in ("/", "/nothing"):
             assert "Nobody logs in here" in (await Browser(app, client="192.0.2.1").get(path)).text
     with pytest.raises(mg.ConfigError, match="insecure"):
         create_app("sqlite:///x.db", users=USERS, insecure=True)
-    assert callable(is_local)
 
 
 async def test_the_access_log_forges_nothing(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:

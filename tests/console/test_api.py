@@ -5,6 +5,7 @@ import json
 from base64 import b64encode
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 import pytest
 
@@ -26,7 +27,7 @@ def note(order: dict[str, str]) -> dict[str, str]:
     return {"order": order["id"], "token": "s3cret-token"}
 
 
-@desk.action(complete_within="20s")
+@desk.action(complete_within="20s", key=mg.keys.KLARNA)
 def charge(order: dict[str, str], noted: dict[str, str]) -> str:
     """Refuse one order."""
     if order["id"] == "o-2":
@@ -69,10 +70,33 @@ def test_the_description_is_that_of_the_endpoints() -> None:
     assert (Path(openapi.__file__).parent / "openapi.json").read_text() == openapi.text()
 
 
+async def test_a_task_is_found_by_the_key_that_its_service_shows_and_its_page_has_both_forms(
+    tmp_path: Path,
+) -> None:
+    url = await migrated(tmp_path)
+    one, _ = await sold(url)
+    async with create_app(url, insecure=True) as app:
+        browser = Browser(app)
+        noted, charged = json.loads((await browser.get(f"{ROOT}/tasks/{one}")).text)["steps"]
+        assert (noted["key"], noted["undo_key"]) == (noted["service_key"], None)
+        assert len(charged["service_key"]) == len(charged["undo_service_key"]) == 36
+        for key in (charged["service_key"].upper(), f'"{charged["undo_service_key"]}"', charged["key"]):
+            if key.isupper():  # the client of this test writes no escapes in a path
+                got = await browser.get(f"{ROOT}/tasks/{key}")
+                assert json.loads(got.text).get("id") == one, got.text
+            found = json.loads((await browser.get(f"{ROOT}/tasks?q={quote(key)}")).text)
+            assert [task["id"] for task in found["tasks"]] == [one]
+            answer = await browser.get(f"/tasks?q={quote(key)}")
+            assert (answer.status, answer.headers["location"].rpartition("/")[2]) == (303, one)
+        page = (await browser.get(f"/tasks/{one}")).text
+        assert charged["key"] in page
+        assert charged["service_key"] in page
+
+
 async def test_tasks_are_found_by_the_filter_language_page_by_page(tmp_path: Path) -> None:
     url = await migrated(tmp_path)
     one, two = await sold(url)
-    async with create_app(url) as app:
+    async with create_app(url, insecure=True) as app:
         browser = Browser(app)
 
         async def tasks(query: str) -> dict[str, Any]:
@@ -98,7 +122,7 @@ async def test_secrets_are_covered_wherever_they_are(tmp_path: Path) -> None:
     """In inputs, results of steps and of the task; what is not secret is there."""
     url = await migrated(tmp_path)
     one, _ = await sold(url)
-    async with create_app(url) as app:
+    async with create_app(url, insecure=True) as app:
         text = (await Browser(app).get(f"{ROOT}/tasks/{one}")).text
     assert "s3cret-token" not in text
     assert "4111" not in text
@@ -112,7 +136,7 @@ async def test_an_operator_acts_and_the_audit_names_them(tmp_path: Path) -> None
     """An act that is not allowed is a problem that says why; a reason that is needed is asked for."""
     url = await migrated(tmp_path)
     one, two = await sold(url)
-    async with mg.Node(shop, url, roles=["scheduler"]), create_app(url) as app:
+    async with mg.Node(shop, url, roles=["scheduler"]), create_app(url, insecure=True) as app:
         browser = Browser(app)
         allowed = json.loads((await browser.get(f"{ROOT}/tasks/{two}")).text)["allowed"]
         assert {each["act"] for each in allowed} >= {"undo", "resubmit"}
@@ -140,7 +164,7 @@ async def test_an_operator_acts_and_the_audit_names_them(tmp_path: Path) -> None
 async def test_bodies_that_do_not_fit_change_nothing(tmp_path: Path) -> None:
     url = await migrated(tmp_path)
     _, two = await sold(url)
-    async with create_app(url) as app:
+    async with create_app(url, insecure=True) as app:
         browser = Browser(app)
         path = f"/tasks/{two}/undo"
         assert (await sent(browser, path, {"raeson": "x"})).status == 422
@@ -203,7 +227,10 @@ async def test_every_endpoint_answers_as_it_is_described(tmp_path: Path) -> None
     one, _ = await sold(url)
     document = openapi.document()
     schemas = document["components"]["schemas"]
-    async with mg.Node(shop, url, roles=["scheduler", "supervisor"]) as node, create_app(node.client) as app:
+    async with (
+        mg.Node(shop, url, roles=["scheduler", "supervisor"]) as node,
+        create_app(node.client, insecure=True) as app,
+    ):
         await asyncio.sleep(0)
         for path, operations in document["paths"].items():
             if "get" not in operations or "{id}" in path:

@@ -4,19 +4,19 @@ from makegood.console.attempts import Course, course
 from makegood.console.timeline import TimeRow, timeline
 from makegood.console.verdict import verdict_of
 from makegood.model.attempt_end import AttemptEnd
-from makegood.model.decision import Move
 from makegood.model.plan import StepPlan
 from makegood.model.policy import Policy
+from makegood.model.states import Move
 from makegood.store.views import EventView, StepView, TaskDetail, TaskView
 from tests.console.recorded_tasks import recorded
 
-BEGIN = (("task", "pending", "processing", "claimed"), ("charge", "ready", "running", "dispatched"))
+BEGIN = (Move("task", "pending", "processing", "claimed"), Move("charge", "ready", "running", "dispatched"))
 
 
 def event(
-    at: float, *moves: Move, ends: tuple[AttemptEnd, ...] | None = (), node: int | None = 1, note: str = ""
+    at: float, *moves: Move, ends: tuple[AttemptEnd, ...] = (), node: int | None = 1, note: str = ""
 ) -> EventView:
-    """Return an event; ``ends=None``: an older version wrote it."""
+    """Return an event."""
     return EventView(int(at * 10), 7, at, node, list(moves), note, ends)
 
 
@@ -50,7 +50,7 @@ def test_an_attempt_waited_until_a_process_took_it() -> None:
     done = AttemptEnd(0, 1, "do", "done", node=5, took=1.5)
     made = course(
         task(step()),
-        [event(1.0, *BEGIN), event(4.0, ("charge", "running", "done", "reply"), ends=(done,))],
+        [event(1.0, *BEGIN), event(4.0, Move("charge", "running", "done", "reply"), ends=(done,))],
         9.0,
     )
     (attempt,) = made.attempts
@@ -63,14 +63,11 @@ def test_an_attempt_waited_until_a_process_took_it() -> None:
 
 
 def test_an_attempt_without_a_record_was_answered_in_memory() -> None:
-    """By the process that wrote the history, at once; of an older version's row nobody knows."""
-    moves = ("charge", "running", "done", "reply")
+    """By the process that wrote the history, at once."""
+    moves = Move("charge", "running", "done", "reply")
     (now,) = course(task(step()), [event(1.0, *BEGIN), event(2.0, moves)], 9.0).attempts
     assert (now.taken, now.node) == (1.0, 1)
-    (before,) = course(
-        task(step()), [event(1.0, *BEGIN, ends=None), event(2.0, moves, ends=None)], 9.0
-    ).attempts
-    assert (before.taken, before.node, before.end) == (None, None, "done")
+    assert now.end == "done"
 
 
 def test_silence_is_judged_at_the_deadline_and_a_late_reply_is_marked() -> None:
@@ -80,8 +77,8 @@ def test_silence_is_judged_at_the_deadline_and_a_late_reply_is_marked() -> None:
         task(step(state="in_doubt", attempt=1, doubt=True)),
         [
             event(1.0, *BEGIN),
-            event(6.0, ("charge", "running", "in_doubt", "expired"), ends=(silent,)),
-            event(7.0, node=5, note="done came too late for the do of step 0, attempt 1"),
+            event(6.0, Move("charge", "running", "in_doubt", "expired"), ends=(silent,)),
+            event(7.0, node=5, ends=(AttemptEnd(0, 1, "do", "done", late=True),)),
         ],
         9.0,
     )
@@ -96,10 +93,12 @@ def test_a_probe_is_an_attempt_although_nothing_moves() -> None:
         [
             event(1.0, *BEGIN),
             event(
-                2.0, ("charge", "running", "in_doubt", "gave_up"), ends=(AttemptEnd(0, 1, "do", "gave_up"),)
+                2.0,
+                Move("charge", "running", "in_doubt", "gave_up"),
+                ends=(AttemptEnd(0, 1, "do", "gave_up"),),
             ),
             event(2.5, ends=(AttemptEnd(0, 2, "probe", "not_happened", took=0.2),)),
-            event(5.0, ("charge", "in_doubt", "running", "retry")),
+            event(5.0, Move("charge", "in_doubt", "running", "retry")),
         ],
         6.0,
     )
@@ -119,9 +118,9 @@ def test_an_undo_that_is_asked_again_is_a_new_attempt() -> None:
             event(1.0, *BEGIN),
             event(
                 2.0,
-                ("charge", "running", "done", "reply"),
-                ("task", "processing", "undoing", "cancelled"),
-                ("charge", "done", "undoing", "undo"),
+                Move("charge", "running", "done", "reply"),
+                Move("task", "processing", "undoing", "cancelled"),
+                Move("charge", "done", "undoing", "undo"),
             ),
             event(3.0, ends=(failed,)),
         ],
@@ -136,7 +135,7 @@ def test_a_request_that_was_withdrawn_is_no_attempt_to_draw() -> None:
     """It counts, but nobody took it."""
     made = course(
         task(step(state="waiting")),
-        [event(1.0, *BEGIN), event(2.0, ("charge", "running", "waiting", "withdrawn"))],
+        [event(1.0, *BEGIN), event(2.0, Move("charge", "running", "waiting", "withdrawn"))],
         9.0,
     )
     assert ends(made) == [("do", 1, "withdrawn")]
@@ -159,8 +158,8 @@ def test_between_two_schedulers_nobody_held_the_task() -> None:
         found,
         [
             event(1.0, *BEGIN),
-            event(6.0, ("task", "processing", "pending", "its scheduler is dead"), node=None),
-            event(8.0, ("task", "pending", "processing", "claimed"), node=2),
+            event(6.0, Move("task", "processing", "pending", "scheduler_dead"), node=None),
+            event(8.0, Move("task", "pending", "processing", "claimed"), node=2),
         ],
         9.0,
     )
@@ -177,9 +176,9 @@ def test_an_undo_that_got_no_answer_was_not_refused() -> None:
     kept = recorded("stuck")
     made = course(kept.detail, kept.events, kept.now)
     last = [attempt for attempt in made.attempts if attempt.end == "undo failed"][-1]
-    for why, said in (
+    for kind, said in (
         ("permanent", "The service refused for good: “"),
         ("gave_up", "makegood gave up after 2 attempts; the last one ended with “"),
     ):
-        last.why = why
+        last.kind = kind
         assert verdict_of(kept.detail, made).more.startswith(said)

@@ -13,6 +13,7 @@ from makegood.console.pages.task import TaskPage, TaskSources, task_page
 from makegood.console.rungs import ticks
 from makegood.console.timeline import MOST_ITEMS
 from makegood.model.plan import Condition, Ref, StepPlan, Template
+from makegood.store.views import TaskExcerpt
 from tests.console.drawing import drawings, drawn, html, page
 from tests.console.recorded_tasks import FOLDER, names, recorded
 
@@ -42,7 +43,7 @@ def test_an_each_of_300_items_is_one_rung() -> None:
 def test_an_each_opens_in_the_time_those_in_trouble_first() -> None:
     """Its row is a link; open, its items have rows of their own, as many as fit, and the rest is counted."""
     (anchor,) = [step.anchor for row in page("each").rows for step in row.steps if step.count is not None]
-    closed, open_ = page("each"), page("each", opened=anchor)
+    closed, open_ = page("each"), page("each", open_each=anchor)
     assert closed.chart is not None
     assert open_.chart is not None
     assert (list(closed.chart.folds.values()), closed.chart.items) == ([(anchor, False)], set())
@@ -54,13 +55,13 @@ def test_an_each_opens_in_the_time_those_in_trouble_first() -> None:
     assert f'?open={anchor}#time" aria-expanded="false"' in html(closed)
     assert '#time" aria-expanded="true"' in html(open_)
     assert f"{300 - MOST_ITEMS} more rows are not drawn." in html(open_)
-    assert page("each", opened="strange").opened == ""
+    assert page("each", open_each="strange").opened == ""
 
 
 def test_a_branch_that_was_not_taken_is_shown_on_request() -> None:
     """Its ``when`` keeps its rung either way, and says which steps were left out."""
     assert states(page("when")) == {"screen": "done", 'when screen is "high"': "done", "reserve": "done"}
-    assert states(page("when", skipped=True))["review"] == "skipped"
+    assert states(page("when", shows_skipped=True))["review"] == "skipped"
 
 
 def test_an_older_submission_is_rebuilt_from_the_history() -> None:
@@ -197,7 +198,7 @@ def test_a_second_later_only_what_moves_by_itself_is_another_text() -> None:
         ]
         made = task_page(
             TaskSources(
-                found=replace(task.detail, steps=steps),
+                part=TaskExcerpt(replace(task.detail, steps=steps), len(steps)),
                 events=task.events,
                 nodes=task.nodes,
                 now=task.now + later,
@@ -217,7 +218,8 @@ def test_now_moves_in_steps_in_the_drawing_of_time() -> None:
     task = recorded("in_doubt")
 
     def took(at: float) -> str:
-        return task_page(TaskSources(found=task.detail, events=task.events, nodes=task.nodes, now=at)).took
+        part = TaskExcerpt(task.detail, len(task.detail.steps))
+        return task_page(TaskSources(part=part, events=task.events, nodes=task.nodes, now=at)).took
 
     begun = task.detail.task.created
     assert took(begun + 3600.0) == "1 h so far"

@@ -220,6 +220,25 @@ def test_a_formula_in_the_audit_stays_text() -> None:
     assert msgspec.json.decode(line)["who"] == "=cmd()"
 
 
+@pytest.mark.parametrize(
+    "sign", ["=", "+", "-", "@", "\uff1d", "\uff0b", "\uff0d", "\uff20", "\u2212", "|", "%"]
+)
+@pytest.mark.parametrize(
+    "before",
+    ["", " ", "\n", "\t", "\r", "\ufeff", "\xa0", "\u3000", "\u200b", "\u202e", "\x00", " \n\ufeff "],
+)
+def test_no_spelling_of_a_formula_passes(before: str, sign: str) -> None:
+    """Spreadsheets skip blanks and invisible characters, and know full-width signs."""
+    view = AuditView("a-1", 5, "undo", f"{before}{sign}cmd()", "", "applied", "undone", "undoing", NOW)
+    assert list(csv.reader(io.StringIO(audit.as_csv([view]), newline="")))[1][1].startswith("'")
+
+
+@pytest.mark.parametrize("text", ["ann", "o-7 = 8", " two words", "7", "\uff17", "a@b", "caf\xe9"])
+def test_a_plain_cell_stays_as_it_is(text: str) -> None:
+    view = AuditView("a-1", 5, "undo", text, "", "applied", "undone", "undoing", NOW)
+    assert list(csv.reader(io.StringIO(audit.as_csv([view]))))[1][1] == text
+
+
 def failures(states: dict[str, int], retried: int = 0) -> ErrorGroup:
     """A group whose tasks are in these states; in ``retried`` of them the step is tried again."""
     return ErrorGroup(
@@ -345,13 +364,13 @@ def test_a_filter_is_written_as_it_is_read(text: str) -> None:
 
 def test_the_overview_asks_first_whether_anything_needs_somebody() -> None:
     item = alerts.items([alert(1, "undo_incomplete", 5)], {})
-    assert overview.verdict(item, UnendedTally({}), 406, led=True).title == "1 task needs you"
-    calm = overview.verdict([], UnendedTally({"processing": 128}), 406, led=True)
+    assert overview.verdict(item, UnendedTally({}), 406, has_leader=True).title == "1 task needs you"
+    calm = overview.verdict([], UnendedTally({"processing": 128}), 406, has_leader=True)
     assert (calm.tone, calm.title, calm.more) == ("ok", "All well", "128 tasks under way, 406 a minute.")
-    assert overview.verdict([], UnendedTally({"pending": 1}), None, led=False).title == "Nobody leads"
+    assert overview.verdict([], UnendedTally({"pending": 1}), None, has_leader=False).title == "Nobody leads"
     open_ = AgentInfo("shop/payments", 10, circuit="open", reset=3.0)
     rows = agents.agent_rows([node("one", ("agent",), open_)], {"shop/payments": (85, 60.0)})
-    outage = overview.verdict([], UnendedTally({"processing": 128}), 0, led=True, rows=rows)
+    outage = overview.verdict([], UnendedTally({"processing": 128}), 0, has_leader=True, rows=rows)
     assert (outage.tone, outage.title) == ("doubt", "payments does not answer well")
 
 

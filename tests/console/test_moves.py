@@ -2,7 +2,8 @@
 
 from makegood.console.moves import HistoryRow, history_rows
 from makegood.election.protocol import PastTerm
-from makegood.model.decision import Move
+from makegood.model.attempt_end import AttemptEnd
+from makegood.model.states import Move
 from makegood.store.views import AuditView, EventView
 
 NODES = {1: "vm-1", 2: "vm-2"}
@@ -24,10 +25,10 @@ def test_moves_of_one_commit_that_are_alike_are_one_line() -> None:
     made = rows(
         event(
             1.0,
-            ("book", "waiting", "ready", "predecessors done or skipped"), ("book", "ready", "running", "dispatched"),
-            ("pack", "waiting", "ready", "predecessors done or skipped"), ("pack", "ready", "running", "dispatched"),
+            Move("book", "waiting", "ready", "preceded"), Move("book", "ready", "running", "dispatched"),
+            Move("pack", "waiting", "ready", "preceded"), Move("pack", "ready", "running", "dispatched"),
         ),
-        event(2.0, *((f"line[{n}]", "running", "done", "reply") for n in (0, 1, 2, 5))),
+        event(2.0, *(Move(f"line[{n}]", "running", "done", "reply") for n in (0, 1, 2, 5))),
     )  # fmt: skip
     assert [(row.what, row.before, row.after) for row in made] == [
         ("book, pack", "waiting", "running"), ("line[0] to [5] (4 of them)", "running", "done"),
@@ -37,7 +38,7 @@ def test_moves_of_one_commit_that_are_alike_are_one_line() -> None:
 
 def test_the_supervisor_that_led_wrote_what_no_scheduler_wrote() -> None:
     """It is the holder of the lease's term at that time."""
-    (freed,) = rows(event(3.0, ("task", "processing", "pending", "its scheduler is dead"), node=None))
+    (freed,) = rows(event(3.0, Move("task", "processing", "pending", "scheduler_dead"), node=None))
     assert (freed.who, freed.kind) == ("vm-9, leads", "decision")
 
 
@@ -47,9 +48,9 @@ def test_decisions_leave_out_what_nobody_had_to_decide() -> None:
         "a", 7, "undo", "bob", "refunds open", "applied", "what was done is taken back", "undoing", 2.5
     )
     events = (
-        event(1.0, ("book", "running", "done", "reply")),
-        event(2.0, ("charge", "running", "in_doubt", "expired")),
-        event(3.0, ("task", "error", "undoing", "undo by bob")),
+        event(1.0, Move("book", "running", "done", "reply")),
+        event(2.0, Move("charge", "running", "in_doubt", "expired")),
+        event(3.0, Move("task", "error", "undoing", "operator_undo")),
     )
     made = rows(*events, show="decisions", audits=(act,))
     assert [row.what for row in made] == ["charge", "Undo asked for: “refunds open”", "task"]
@@ -57,15 +58,16 @@ def test_decisions_leave_out_what_nobody_had_to_decide() -> None:
     assert len(rows(*events, audits=(act,))) == 4
 
 
-def test_an_operator_s_words_are_not_taken_for_a_late_reply() -> None:
-    """A note holds both; what stands behind an act is the operator's."""
-    real = "done came too late for the do of step 2, attempt 1"
-    made = rows(
-        event(
-            1.0,
-            note=f"{real}; undo by eve (x; done came too late for the do of step 9, attempt 9) applied: y",
-        )
-    )
-    assert [row.what for row in made] == [
-        "The answer “done” to step 2, attempt 1, came too late: kept, changes nothing"
+def test_a_late_reply_is_a_remark_with_the_name_of_its_step() -> None:
+    """An operator's words, which may look like one, are not read."""
+    note = "undo by eve (x; done came too late for step 9, attempt 9) applied: y"
+    late = EventView(10, 7, 1.0, 1, [], note, (AttemptEnd(2, 1, "undo", "done", late=True),))
+    assert [row.what for row in rows(late)] == [
+        "The answer “done” to the undo of step 2, attempt 1, came too late: kept, changes nothing"
     ]
+
+
+def test_a_lock_that_was_freed_is_a_line_although_the_task_stays_what_it_is() -> None:
+    """A task at rest that was locked for an act loses its lock with its Scheduler."""
+    (freed,) = rows(event(3.0, Move("task", "error", "error", "new_generation"), node=None))
+    assert (freed.what, freed.after, freed.why) == ("task", "error", "the store began a new generation")

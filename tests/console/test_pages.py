@@ -36,7 +36,7 @@ async def seen(folder: Path, user: str, pages: Mapping[str, str]) -> dict[str, s
     found: dict[str, str] = {}
     async with create_app(url, users=USERS) as app:
         browser = Browser(app)
-        browser.cookies["makegood_login"] = app.access.logins.cookie(user)
+        browser.cookies["makegood_login"] = app.access.cookie(user)
         for name, path in pages.items():
             group = next(iter(re.findall(r"/errors/([0-9a-f]+)", found.get("/errors", ""))), "")
             got = await browser.get(path.replace("TASK", ids.show(task)).replace("GROUP", group))
@@ -87,7 +87,7 @@ async def test_what_is_not_understood_is_said_on_the_page(tmp_path: Path, path: 
     url = await migrated(tmp_path)
     async with create_app(url, users=USERS) as app:
         browser = Browser(app)
-        browser.cookies["makegood_login"] = app.access.logins.cookie("otto")
+        browser.cookies["makegood_login"] = app.access.cookie("otto")
         assert needle in (await browser.get(path)).text.replace("&#39;", "'")
 
 

@@ -2,12 +2,16 @@
 
 import asyncio
 import json
+import stat
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 
 import pytest
 from starlette.requests import Request
 
 import makegood as mg
-from makegood.console import proxies, redaction, users
+from makegood.base.secret_names import COVER
+from makegood.console import private_state, proxies, redaction, users
 from makegood.console.elements import cut
 from makegood.console.reads import Reads
 from makegood.console.security_headers import HEADERS
@@ -72,21 +76,103 @@ def test_a_cookie_is_valid_until_it_expires_or_is_logged_out() -> None:
     """One that another secret signed, or that was changed, never is."""
     clock = HandClock()
     logins = Logins(clock, "secret")
-    cookie = logins.cookie("ann")
-    login = logins.read(cookie)
+    proofs = {"ann": "a hash"}
+
+    def proof(name: str) -> str:
+        return proofs.get(name, "")
+
+    cookie = logins.cookie("ann", proof("ann"))
+    login = logins.read(cookie, proof)
     assert login is not None
     assert login.user == "ann"
-    assert Logins(clock, "secret").read(cookie) == login
-    assert Logins(clock, "other").read(cookie) is None
-    assert logins.read(cookie[:-2]) is None
-    assert logins.read("") is None
-    assert logins.read("é.é") is None
-    second = logins.cookie("ann")
+    assert Logins(clock, "secret").read(cookie, proof) == login
+    assert Logins(clock, "other").read(cookie, proof) is None
+    for broken in (cookie[:-2], "", "é.é", ".", "bm90IGpzb24.x", f"{cookie}x", "A" * 5 + cookie):
+        assert logins.read(broken, proof) is None
+    second = logins.cookie("ann", proof("ann"))
     logins.end(login)
-    assert logins.read(cookie) is None
-    assert logins.read(second) is not None
+    assert logins.read(cookie, proof) is None
+    assert logins.read(second, proof) is not None
+    proofs["ann"] = "the hash of a new password"
+    assert logins.read(second, proof) is None
+    del proofs["ann"]
+    assert logins.read(logins.cookie("ann", ""), proof) is None
+    proofs["ann"] = "a hash"
     clock.forward(LASTS)
-    assert logins.read(second) is None
+    assert logins.read(second, proof) is None
+
+
+def test_a_logout_outlives_the_process_as_the_logins_do(tmp_path: Path) -> None:
+    """In a private file, which the other consoles of the user read too; what has expired leaves it."""
+    clock, file = HandClock(), tmp_path / "state" / "console-logouts"
+    logins, other = (Logins(clock, "secret", file) for _ in range(2))
+    cookies = [logins.cookie("ann", "a hash") for _ in range(2)]
+    for cookie in cookies:
+        assert other.read(cookie, lambda _: "a hash") is not None
+        login = logins.read(cookie, lambda _: "a hash")
+        assert login is not None
+        logins.end(login)
+    for console in (other, Logins(clock, "secret", file)):
+        assert [console.read(cookie, lambda _: "a hash") for cookie in cookies] == [None, None]
+    assert stat.S_IMODE(file.stat().st_mode) == 0o600
+    clock.forward(LASTS + 1)
+    login = logins.read(logins.cookie("ann", "a hash"), lambda _: "a hash")
+    assert login is not None
+    logins.end(login)
+    assert file.read_text().split()[0] == login.nonce
+    assert len(file.read_text().splitlines()) == 1
+
+
+def test_the_first_console_of_a_user_draws_the_token(tmp_path: Path) -> None:
+    """The others read it: from a file that nobody else reads, in the folder that systemd or the user has for it."""
+    for environ in (
+        {"STATE_DIRECTORY": f"{tmp_path}/own:{tmp_path}/second"},
+        {"XDG_STATE_HOME": str(tmp_path)},
+    ):
+        first = private_state.token_of(environ=environ)
+        assert first == private_state.token_of(environ=environ)
+        assert first.file is not None
+        assert stat.S_IMODE(first.file.stat().st_mode) == 0o600
+        assert stat.S_IMODE(first.file.parent.stat().st_mode) == 0o700
+        assert first.file.read_text().strip() == first.text
+        assert [file.name for file in first.file.parent.iterdir()] == ["console-token"]
+    assert {folder.name for folder in tmp_path.iterdir()} == {"own", "makegood"}
+
+
+def test_many_consoles_at_once_draw_one_token(tmp_path: Path) -> None:
+    """The first one to keep it wins."""
+    environ = {"XDG_STATE_HOME": str(tmp_path)}
+    with ThreadPoolExecutor(8) as pool:
+        found = set(pool.map(lambda _: private_state.token_of(environ=environ), range(50)))
+    assert len(found) == 1
+
+
+@pytest.mark.parametrize(("mode", "text", "why"), [(0o644, "", "known to every user"), (0o600, "short", "does not hold a token"), (0o600, "é" * 30, "does not hold")])  # fmt: skip
+def test_a_token_that_others_know_is_refused(tmp_path: Path, mode: int, text: str, why: str) -> None:
+    """And one that is none; the error shows nothing of it."""
+    environ = {"STATE_DIRECTORY": str(tmp_path)}
+    token = private_state.token_of(environ=environ)
+    assert token.file is not None
+    token.file.write_text(text or token.text)
+    token.file.chmod(mode)
+    with pytest.raises(mg.ConfigError, match=why) as refused:
+        private_state.token_of(environ=environ)
+    assert token.text not in str(refused.value)
+    assert "rm " in str(refused.value)
+
+
+def test_without_a_place_the_token_lasts_as_long_as_the_process(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Which is logged, with what to set; the token is not."""
+    (tmp_path / "file").write_text("")
+    token = private_state.token_of(environ={"STATE_DIRECTORY": str(tmp_path / "file" / "below")})
+    assert token.file is None
+    assert "set console_token" in caplog.text
+    assert token.text not in caplog.text
+    for weak in ("", "short", "has blanks in it, and is long", "é" * 40):
+        with pytest.raises(mg.ConfigError, match="console_token"):
+            private_state.token_of(weak)
 
 
 def test_failed_logins_are_limited_by_name_and_address() -> None:
@@ -142,7 +228,13 @@ def test_a_header_counts_only_from_a_listed_proxy() -> None:
 @pytest.mark.parametrize(
     ("client", "headers", "local"),
     [("127.0.0.1", {}, True), ("::1", {"host": "[::1]:8640"}, True), ("127.0.0.1", {"host": "127.0.0.1:8640"}, True),
-     ("127.0.0.1", {"host": "evil.example"}, False), ("127.0.0.1", {"x-forwarded-for": "192.0.2.1"}, False),
+     ("127.0.0.1", {"host": "LOCALHOST:8640"}, True), ("127.0.0.1", {"host": "shop.localhost"}, True), ("127.0.0.2", {}, True),
+     ("127.0.0.1", {"cf": "1", "x-request-id": "1", "origin": "http://localhost"}, True),
+     *(("127.0.0.1", {"host": host}, False) for host in ("evil.example", "[::1]x", "localhost:1@evil", "localhost@evil", "[::1].evil", "localhost:", "localhost.",
+       "evil#localhost", "localhost/x", "127.0.0.1.nip.io", "evil.localhost.example", "", "[localhost]", "localhost:123456", "[127.0.0.1", "local host")),
+     *(("127.0.0.1", {name: "1"}, False) for name in ("x-forwarded-for", "x-forwarded-host", "x-forwarded-proto", "x-forwarded-port", "x-forwarded-server", "x-forwarded-prefix",
+       "X-Forwarded-Anything", "forwarded", "via", "x-real-ip", "cf-connecting-ip", "cf-ray", "true-client-ip", "x-client-ip", "fastly-client-ip", "fly-client-ip", "x-cluster-client-ip",
+       "cdn-loop", "x-envoy-external-address", "x-original-host", "x-amzn-trace-id")),
      ("192.0.2.1", {}, False), ("", {}, False)],
 )  # fmt: skip
 def test_only_a_browser_of_this_machine_is_local(
@@ -162,8 +254,8 @@ def test_fields_with_secret_names_are_covered() -> None:
     }
     payload = json.dumps(order).encode()[:-1] + b', "big": 9007199254740993, "price": 1.10}'
     shown = redaction.Redaction().text(payload)
-    assert json.loads(shown)["customer"] == {"password": redaction.COVER, "name": "Ann"}
-    assert json.loads(shown)["card_number"] == json.loads(shown)["lines"][0]["apiKey"] == redaction.COVER
+    assert json.loads(shown)["customer"] == {"password": COVER, "name": "Ann"}
+    assert json.loads(shown)["card_number"] == json.loads(shown)["lines"][0]["apiKey"] == COVER
     assert '"big": 9007199254740993' in shown
     assert '"price": 1.10' in shown
     assert json.loads(redaction.Redaction().text(payload, whole=True))["card_number"] == "4111"

@@ -18,7 +18,7 @@ from tests.console.consoles import migrated, path_of
 
 def table() -> list[Route]:
     """Return all routes."""
-    return list(create_app("sqlite:///nowhere.db").routes)
+    return list(create_app("sqlite:///nowhere.db", insecure=True).routes)
 
 
 async def nothing(visit: Visit) -> Response:
@@ -29,7 +29,7 @@ async def nothing(visit: Visit) -> Response:
 @pytest.mark.parametrize("route", table(), ids=lambda route: f"{route.methods[0]} {route.path}")
 async def test_every_answer_carries_the_headers(route: Route, tmp_path: Path) -> None:
     """Pages, files, refusals and what does not exist alike; only hashed files are kept by a browser."""
-    async with create_app(await migrated(tmp_path)) as app:
+    async with create_app(await migrated(tmp_path), insecure=True) as app:
         got = await Browser(app).ask(route.methods[0], path_of(route), b"", {})
         assert got.headers["content-security-policy"] == POLICY
         assert got.headers["x-content-type-options"] == "nosniff"
@@ -39,7 +39,7 @@ async def test_every_answer_carries_the_headers(route: Route, tmp_path: Path) ->
 
 async def test_a_file_is_kept_forever_under_the_hash_of_its_content(tmp_path: Path) -> None:
     """The page names it; another hash of the same file does not exist."""
-    async with create_app(await migrated(tmp_path)) as app:
+    async with create_app(await migrated(tmp_path), insecure=True) as app:
         browser = Browser(app)
         shown = (await browser.get("/")).text
         path = shown.split('rel="stylesheet" href="')[1].split('"')[0]
@@ -52,7 +52,7 @@ async def test_a_file_is_kept_forever_under_the_hash_of_its_content(tmp_path: Pa
 
 async def test_what_is_not_in_the_table_does_not_exist(tmp_path: Path) -> None:
     """Neither an unknown path, nor another method of a known one; both get a page of the console."""
-    async with create_app(await migrated(tmp_path)) as app:
+    async with create_app(await migrated(tmp_path), insecure=True) as app:
         assert (await Browser(app).get("/nothing")).status == 404
         wrong = await Browser(app).ask("DELETE", "/", b"", {})
         assert (wrong.status, wrong.headers["allow"]) == (405, "GET")
@@ -90,7 +90,7 @@ async def test_links_begin_where_the_console_is_mounted(tmp_path: Path) -> None:
 
 async def test_fragments_are_the_page_s_own_elements(tmp_path: Path) -> None:
     """By block and by id alike; one that the page does not have is not found."""
-    async with create_app(await migrated(tmp_path)) as app:
+    async with create_app(await migrated(tmp_path), insecure=True) as app:
         browser = Browser(app)
         shown = (await browser.get("/")).text
         for name in ("verdict", "nav", "keys"):
@@ -104,13 +104,13 @@ async def test_fragments_are_the_page_s_own_elements(tmp_path: Path) -> None:
 async def test_a_url_is_opened_and_closed_with_the_lifespan(tmp_path: Path) -> None:
     """A client that is given stays open when the application ends."""
     url = await migrated(tmp_path)
-    app = create_app(url)
+    app = create_app(url, insecure=True)
     async with app:
         assert (await Browser(app).get("/")).status == 200
     with pytest.raises(mg.ClosedError):
         await app.client.find()
     async with mg.Client(url) as client:
-        async with create_app(client) as app:
+        async with create_app(client, insecure=True) as app:
             assert (await Browser(app).get("/")).status == 200
         assert await client.find() == []
 
@@ -121,7 +121,7 @@ async def test_a_store_that_does_not_answer_is_a_page(tmp_path: Path) -> None:
     async def broken(reads: Reads, query: Mapping[str, str]) -> dict[str, Any]:
         raise mg.StoreUnavailableError("the disk is away")
 
-    async with create_app(await migrated(tmp_path)) as app:
+    async with create_app(await migrated(tmp_path), insecure=True) as app:
         app.answer([page("/x", broken, "overview.html")])
         got = await Browser(app).get("/x")
         assert (got.status, got.headers["retry-after"]) == (503, "5")

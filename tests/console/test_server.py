@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import os
 import re
 import signal
 import subprocess
@@ -17,12 +18,16 @@ from makegood.console.server import ConsoleServer
 from tests.actors.conftest import QUIET
 from tests.console.consoles import USERS, migrated, shop
 
+TOKEN = "the-token-of-a-test"
+BEARER = f"Authorization: Bearer {TOKEN}\r\n"
+
 
 async def first_line(address: str, path: str = "/") -> str:
     """Return the first line of an answer."""
     where = urlsplit(address)
     reader, writer = await asyncio.open_connection(where.hostname, where.port)
-    writer.write(f"GET {path} HTTP/1.1\r\nHost: {where.netloc}\r\nConnection: close\r\n\r\n".encode())
+    head = f"GET {path} HTTP/1.1\r\nHost: {where.netloc}\r\n{BEARER}Connection: close\r\n\r\n"
+    writer.write(head.encode())
     line = (await reader.readline()).decode().strip()
     writer.close()
     return line
@@ -30,12 +35,12 @@ async def first_line(address: str, path: str = "/") -> str:
 
 async def test_a_server_listens_and_ends(tmp_path: Path) -> None:
     """With a page that is live: its stream ends with the console, which does not wait for it."""
-    server = ConsoleServer(await migrated(tmp_path), ConsoleOptions(listen="127.0.0.1:0"))
+    server = ConsoleServer(await migrated(tmp_path), ConsoleOptions(listen="127.0.0.1:0", token=TOKEN))
     await server.begin()
     assert await first_line(server.address) == "HTTP/1.1 200 OK"
     where = urlsplit(server.address)
     reader, writer = await asyncio.open_connection(where.hostname, where.port)
-    writer.write(f"GET /events?page=/ HTTP/1.1\r\nHost: {where.netloc}\r\n\r\n".encode())
+    writer.write(f"GET /events?page=/ HTTP/1.1\r\nHost: {where.netloc}\r\n{BEARER}\r\n".encode())
     assert b"200" in await reader.readline()
     await asyncio.wait_for(server.end(), 30)
     writer.close()
@@ -46,7 +51,7 @@ async def test_a_server_listens_and_ends(tmp_path: Path) -> None:
 async def test_a_port_that_is_taken_is_a_clear_error(tmp_path: Path) -> None:
     """And a host that is not one of this machine; nothing is left open then."""
     url = await migrated(tmp_path)
-    server = ConsoleServer(url, ConsoleOptions(listen="127.0.0.1:0"))
+    server = ConsoleServer(url, ConsoleOptions(listen="127.0.0.1:0", token=TOKEN))
     await server.begin()
     port = urlsplit(server.address).port
     with pytest.raises(
@@ -59,8 +64,10 @@ async def test_a_port_that_is_taken_is_a_clear_error(tmp_path: Path) -> None:
 def test_other_machines_are_let_in_only_with_users() -> None:
     """Or with the word that it is insecure."""
     for listen in ("0.0.0.0:0", "[::]:0", "192.0.2.1:8640", "shop.example:8640"):
-        with pytest.raises(mg.ConfigError, match="nobody has to log in"):
-            ConsoleOptions(listen=listen)
+        with pytest.raises(
+            mg.ConfigError, match=r"nobody has to log in.*MAKEGOOD_CONSOLE_INSECURE, insecure="
+        ):
+            ConsoleOptions(listen=listen)  # what any command takes: `makegood run` has no --insecure
         assert ConsoleOptions(listen=listen, users=USERS).authenticates
         assert not ConsoleOptions(listen=listen, insecure=True).authenticates
     for listen in ("127.0.0.1:0", "[::1]:0", "localhost:8640"):
@@ -69,7 +76,12 @@ def test_other_machines_are_let_in_only_with_users() -> None:
 
 async def test_a_node_serves_the_console_of_its_own_store(tmp_path: Path) -> None:
     """It is one of the process's roles for others to see, and ends with the node."""
-    async with mg.Node(shop, await migrated(tmp_path), options=QUIET, console="127.0.0.1:0") as node:
+    async with mg.Node(
+        shop,
+        await migrated(tmp_path),
+        options=QUIET,
+        console=ConsoleOptions(listen="127.0.0.1:0", token=TOKEN),
+    ) as node:
         assert await first_line(node.console) == "HTTP/1.1 200 OK"
         address = node.console
     with pytest.raises(ConnectionRefusedError):
@@ -90,7 +102,13 @@ def test_the_command_serves_until_sigterm(tmp_path: Path) -> None:
         "127.0.0.1:0",
         "--json",
     ]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, cwd=tmp_path) as process:
+    with subprocess.Popen(
+        command,
+        stdout=subprocess.PIPE,
+        text=True,
+        cwd=tmp_path,
+        env=os.environ | {"MAKEGOOD_CONSOLE_TOKEN": TOKEN},
+    ) as process:
         assert process.stdout is not None
         said = json.loads(process.stdout.readline())
         assert said["event"] == "started"

@@ -19,8 +19,9 @@ from tests.console import record
 from tests.console.asking import Browser
 
 PARTS = ("verdict", "ladder", "time", "attempts", "history", "acts")
-STATEMENTS = 12
-"""Of one page: the task with its steps, requests and undecided acts, its history, acts and alerts; processes, terms, the clock."""
+STATEMENTS = 14
+"""Of one page: the task with its steps, requests, results and undecided acts, its history in two, acts and alerts; processes, terms,
+the clock."""
 
 
 async def run(store: Store, workflow: mg.Workflow[..., Any], *inputs: object) -> int:
@@ -32,7 +33,7 @@ async def run(store: Store, workflow: mg.Workflow[..., Any], *inputs: object) ->
 async def test_the_page_and_its_fragments(store: Store) -> None:
     """Every part is an element of its own, and equal to that of the whole page."""
     path = f"/tasks/{ids.show(await run(store, record.place_order, 'heavy'))}"
-    async with mg.Client(store) as client, create_app(client) as app:
+    async with mg.Client(store) as client, create_app(client, insecure=True) as app:
         browser = Browser(app)
         whole = await browser.get(path)
         assert whole.status == 200
@@ -71,7 +72,7 @@ async def test_hostile_texts_stay_texts(store: Store) -> None:
     evil = "<script>alert('1')</script>\"'\n"
     async with mg.Client(store) as client:
         task = await client.submit(record.place_order, evil, key=evil, correlation_id=evil)
-        async with create_app(client) as app:
+        async with create_app(client, insecure=True) as app:
             shown = (await Browser(app).get(f"/tasks/{task.id}")).text
             assert "<script>alert" not in shown
             assert "&lt;script&gt;alert" in shown
@@ -83,7 +84,10 @@ async def test_a_task_links_to_its_trace(store: Store) -> None:
     await store.tasks.submit([replace(draft(17), trace=f"00-{trace}-b7ad6b7169203331-01")])
     async with mg.Client(store) as client:
         address = "https://jaeger.example/trace/{trace}"
-        async with create_app(client, trace_url=address) as app, create_app(client) as plain:
+        async with (
+            create_app(client, trace_url=address, insecure=True) as app,
+            create_app(client, insecure=True) as plain,
+        ):
             page = f"/tasks/{ids.show(17)}"
             link = f'<a href="https://jaeger.example/trace/{trace}" rel="noreferrer">{trace}</a>'
             assert link in (await Browser(app).get(page)).text
@@ -108,7 +112,7 @@ async def test_a_page_costs_the_same_however_much_has_ended(counted: Store, coun
                 await client.submit(record.place_order, "heavy", key=f"more-{n}")
             await counts.reset()
             reads = Reads(client, SystemClock(), share=0.0)
-            made = await context(reads, {"id": task.id})
+            made = (await context(reads, {"id": task.id}))()
             costs.append(counts.statements)
             assert made["page"].name == "one"
     assert costs[0] == costs[1]

@@ -205,21 +205,35 @@ def test_an_agent_that_is_older_passes_over_a_parameter(tmp_path: Path) -> None:
 
 
 def test_keys_belong_to_a_name_and_to_inputs(tmp_path: Path) -> None:
-    """The same function with another plan finds the task; with a parameter more it is a conflict, under another name a second task."""
+    """The same function with another plan finds the task, and with one more parameter that has its default; with any other parameter it
+    is a conflict, under another name a second task.
+    """
     url = f"sqlite:///{tmp_path / 'shop.db'}"
 
     async def call() -> None:
         _, sell = old()
-        made, other = mg.App("shop"), mg.App("shop")
+        made, moved = mg.App("shop"), mg.App("shop")
         action = pay(made.agent("till"))
         same = made.workflow(name="sell")(lambda order, cents: [action(order, 1), action(order, cents)])
-        more = other.workflow(name="sell")(lambda order, cents, note="": None)
-        moved = mg.App("shop").workflow(name="trade", formerly=("sell",))(lambda order, cents: None)
+        more = mg.App("shop").workflow(name="sell")(lambda order, cents, note="": None)
+        first = mg.App("shop").workflow(name="sell")(lambda order, note="", cents=5: None)
+        needs = mg.App("shop").workflow(name="sell")(lambda order, cents, note: None)
+        fewer = mg.App("shop").workflow(name="sell")(lambda order: None)
+        trade = moved.workflow(name="trade", formerly=("sell",))(lambda order, cents: None)
         async with mg.Client(url, migrate=True) as client:
             task = await client.submit(sell, "o", 5, key="k")
             assert (await client.submit(same, "o", 5, key="k")).id == task.id
-            with pytest.raises(mg.KeyConflict):
-                await client.submit(more, "o", 5, key="k")
-            assert (await client.submit(moved, "o", 5, key="k")).id != task.id
+            assert (await client.submit(more, "o", 5, key="k")).id == task.id
+            for plan, difference in [
+                (more.plan("o", 5, "x"), "note: another text"),
+                (more.plan("o", 6), "cents: 5 was submitted, now 6"),
+                (first.plan("o"), "note: 5 was submitted, now a text"),
+                (needs.plan("o", 5, ""), "2 inputs were submitted, now 3"),
+                (fewer.plan("o"), "2 inputs were submitted, now 1"),
+            ]:
+                with pytest.raises(mg.KeyConflict) as caught:
+                    await client.submit(plan, key="k")
+                assert f"({difference})" in str(caught.value)
+            assert (await client.submit(trade, "o", 5, key="k")).id != task.id
 
     asyncio.run(call())

@@ -38,7 +38,7 @@ def run(block: str, folder: Path, url: str = "sqlite:///nowhere.db") -> dict[str
 async def test_a_node_serves_the_console(tmp_path: Path) -> None:
     """On the port that it says."""
     names = run(blocks("python")[0], tmp_path, await migrated(tmp_path))
-    assert re.fullmatch(r"http://127\.0\.0\.1:\d+", await names["serve"](shop))
+    assert re.fullmatch(r"http://127\.0\.0\.1:\d+/\?token=[\w-]{43}", await names["serve"](shop))
 
 
 async def test_the_console_is_mounted_in_an_application(tmp_path: Path) -> None:
@@ -63,7 +63,8 @@ async def test_the_console_is_mounted_beside_django(tmp_path: Path) -> None:
 
     async with names["console"]:
         browser = Browser(names["with_console"](django))
-        assert 'href="/ops/makegood/static/' in (await browser.get("/ops/makegood/")).text
+        assert 'href="/ops/makegood/static/' in (await browser.get("/ops/makegood/", x_staff="ann")).text
+        assert (await browser.get("/ops/makegood/")).status == 401
         assert (await browser.get("/shop")).status == 204
 
 

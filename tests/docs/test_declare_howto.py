@@ -38,6 +38,7 @@ class Running:
 
     deadline = 1e12
     retries = 0
+    first_sent = 1_800_000_000.0
 
     async def extend(self, more: float) -> bool:
         raise AssertionError

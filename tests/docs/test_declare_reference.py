@@ -105,6 +105,11 @@ class Model(pydantic.BaseModel):
     n: int = pydantic.Field(alias="N")
 
 
+@pydantic.dataclasses.dataclass
+class Checked:
+    n: int
+
+
 class Colour(enum.Enum):
     RED = "red"
 
@@ -115,7 +120,7 @@ class Name(str):
 
 VALUES: list[tuple[str, Any, Any]] = [
     ("`str`, `int`", float, 2.5), ("`list[T]`", tuple[int, str], (1, "a")), ("`set[T]`", set[int], {2}), ("`dict[K, V]`", dict[int, str], {1: "a"}),
-    ("a dataclass", Line, Line("a", 1)), ("a pydantic model", Model, Model(N=1)), ("an `Enum`", Colour, Colour.RED),
+    ("a dataclass", Line, Line("a", 1)), ("a pydantic model", Model, Model(N=1)), ("a pydantic dataclass", Checked, Checked(1)), ("an `Enum`", Colour, Colour.RED),
     ("`datetime`", dt.datetime, dt.datetime(2026, 1, 2, 3, tzinfo=dt.UTC)), ("`timedelta`", dt.timedelta, dt.timedelta(minutes=5)),
     ("`Decimal`", decimal.Decimal, decimal.Decimal("1.10")), ("`UUID`", uuid.UUID, uuid.UUID(int=1)), ("`bytes`", bytes, b"ab"),
     ("a class of yours", Name, Name("a")), ("`Any`", object, {"a": [None]}),

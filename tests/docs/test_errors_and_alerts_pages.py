@@ -6,7 +6,7 @@ from typing import get_args
 
 from makegood import errors
 from makegood.cli import exits
-from makegood.model.messages import UNTIL_SEEN, AlertKind, shown_kind
+from makegood.model.messages import UNTIL_SEEN, AlertKind
 
 PAGES = Path(__file__).resolve().parents[2] / "docs/reference"
 ERRORS = (PAGES / "errors.md").read_text(encoding="utf-8")
@@ -18,7 +18,7 @@ def rows(page: str) -> dict[str, list[str]]:
     found: dict[str, list[str]] = {}
     for line in page.splitlines():
         cells = [cell.strip() for cell in re.split(r"(?<!\\)\|", line)[1:-1]]
-        if cells and (name := re.fullmatch(r"`(\w+)`(?:, shown as .*)?", cells[0])):
+        if cells and (name := re.fullmatch(r"`(\w+)`", cells[0])):
             assert name[1] not in found, f"{name[1]} has two rows"
             found[name[1]] = cells[1:]
     return found
@@ -57,13 +57,3 @@ def test_each_alert_has_a_row_and_ends_as_the_page_says() -> None:
     (until_seen,) = re.findall(r"repairs the cause: (.*)\.$", ALERTS, re.MULTILINE)
     assert set(re.findall(r"`(\w+)`", until_seen)) == set(UNTIL_SEEN)
     assert all("acknowledge" in found[kind][1] for kind in UNTIL_SEEN)
-
-
-def test_kinds_that_are_shown_under_another_name_are_named_so() -> None:
-    """The page has both names of a kind where the output has another one than the store."""
-    said = dict(re.findall(r"^\| `(\w+)`, shown as `(\w+)`", ALERTS, re.MULTILINE))
-    kinds = get_args(AlertKind)
-    assert said == {
-        kind: shown_kind(kind, task=True) for kind in kinds if shown_kind(kind, task=True) != kind
-    }
-    assert f"without a task: as `{shown_kind('guilty', task=False)}`" in ALERTS

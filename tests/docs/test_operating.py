@@ -18,13 +18,15 @@ from makegood.agent import attempts
 from makegood.base import ids, name_lookups, webhook_signature
 from makegood.base.durations import seconds
 from makegood.client import queues, submission
+from makegood.console import access, limited_server, live
+from makegood.console import app as console_app
 from makegood.election.preference import tcp
 from makegood.errors import DefinitionError
 from makegood.messaging import alert_webhook, notifier
 from makegood.model import notices
 from makegood.options import Options
 from makegood.saga.rules import MOST_DEATHS
-from makegood.store import alerts
+from makegood.store import alerts, filters
 from makegood.store.notice_records import KEPT
 from makegood.store.postgres import connection as link
 from makegood.store.records import MOST_LOST
@@ -88,6 +90,7 @@ def test_the_units_are_what_systemd_takes(tmp_path: Path) -> None:
         "makegood-scheduler.service",
         "makegood-supervisor.service",
         "makegood-agent@.service",
+        "makegood-console.service",
     }
     drain = seconds(Options().drain)
     for text in units().values():
@@ -137,10 +140,12 @@ def test_the_image_takes_what_there_is(orders: Shop) -> None:
     typed(
         orders, f"CHECKOUT={ROOT}\n" + wheel.replace("--no-deps", "--no-deps --no-index --no-build-isolation")
     )
-    for pattern in re.findall(r"^COPY (\S+) \.$", image, re.MULTILINE):
-        assert list(orders.folder.glob(pattern)), pattern
+    for pattern in " ".join(re.findall(r"^COPY (.+) \.$", image, re.MULTILINE)).split():
+        assert list(orders.folder.glob(pattern)) or (ROOT / pattern).is_file(), pattern
     (install,) = re.findall(r"^RUN pip install --no-cache-dir (.*)$", image, re.MULTILINE)
-    found = re.fullmatch(r"\./(makegood-\S+\.whl)\[(\S+)\]\n", typed(orders, f"echo {install}"))
+    found = re.fullmatch(
+        r"-c constraints.txt \./(makegood-\S+\.whl)\[(\S+)\]\n", typed(orders, f"echo {install}")
+    )
     assert found is not None
     metadata = f"{found[1].split('-py3')[0]}.dist-info/METADATA"
     offered = zipfile.ZipFile(orders.folder / found[1]).read(metadata).decode()
@@ -195,7 +200,7 @@ def test_every_process_starts_as_written_and_ends_on_sigterm(orders: Shop) -> No
         if free not in wanted:
             wanted.append(free)
     started = [orders.start(*free, "--json") for free in wanted]
-    assert len(started) == 5
+    assert len(started) == 6
     for process in started:
         assert process.stdout is not None
         assert '"started"' in process.stdout.readline()
@@ -266,7 +271,7 @@ def test_the_numbers_are_those_of_the_code() -> None:
     expected = [
         ("an input, argument or result", of_app["payload_limit"].default),
         ("steps of a task", of_app["step_limit"].default),
-        ("items of one", (verbs.each.__kwdefaults__ or {})["limit"]),
+        ("items of one", inspect.signature(verbs.each).parameters["limit"].default),
         ("a task key", submission.MOST_KEY),
         ("a correlation id", notices.MOST_TEXT),
         ("messages that wait in a queue", options.queue_limit),
@@ -286,6 +291,12 @@ def test_the_numbers_are_those_of_the_code() -> None:
         ("names that a process resolves", name_lookups.SHARE),
         ("the head of a receiver's answer", alert_webhook.MOST_HEAD),
         ("connections to the port", http_server.MOST_AT_ONCE),
+        ("connections to the console", limited_server.MOST_CONNECTIONS),
+        ("the head of a request to the console", limited_server.HEAD),
+        ("a form of the console", access.MOST_FORM),
+        ("an address of the console", console_app.MOST_ADDRESS),
+        ("live pages of a console", live.MOST),
+        ("a filter of tasks", filters.LONGEST),
         ("connections to a member", tcp.MOST_CONNECTIONS),
         ("makegood sends an alert", alerts.TOLD_WITHIN),
         ("makegood keeps ended tasks for", seconds(options.retention or 0)),

@@ -1,6 +1,9 @@
-"""An hour without the service of the page on sparing services: the page's own program, on virtual time, undoes nothing."""
+"""An hour without the service of the page on sparing services: the page's own program, on virtual time, undoes nothing. A step that
+always fails comes to its verdict all the same.
+"""
 
 import re
+from collections.abc import Callable, Coroutine
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +23,7 @@ BESIDE = (("scheduler", "agent", "supervisor"),)
 
 
 def calm(folder: Path, *, undone: bool) -> Any:
-    """Load the page's program; ``undone``: its action has an undo, at the same service."""
+    """Load the page's program; ``undone``: its action has an undo, at the same service. An order fails while a file is named like it."""
     (code,) = re.findall(r"^```python\n(.*?)^```", PAGE.read_text(encoding="utf-8"), re.MULTILINE | re.DOTALL)
     if undone:
         assert ", undo=mg.NOTHING" in code
@@ -29,28 +32,46 @@ def calm(folder: Path, *, undone: bool) -> Any:
             "\n\n@shop.workflow()",
             "\n\n@charge.undo\ndef refund(order: str, *, result: str | None) -> None:\n    charge.fn(order)\n\n\n@shop.workflow()",
         )
+    code = code.replace('if Path("down").exists():', 'if Path("down").exists() or Path(order).exists():')
     (folder / "calm.py").write_text(code, encoding="utf-8")
     return loaded(folder, "calm")
 
 
 def an_hour(
-    program: Any, down: Path, layout: tuple[tuple[str, ...], ...], tasks: int
+    program: Any, down: Path, layout: tuple[tuple[str, ...], ...], tasks: int, *, before: int = 0
 ) -> tuple[Played, list[str]]:
-    """Play an hour of outage in a calm world, then the service is back; returns the states of the tasks at the end of the hour."""
+    """Play an hour of outage in a calm world, then the service is back; returns the states of the tasks at the end of the hour.
+
+    ``before``: of so many more tasks, the first half fails at first, and the others are answered after that.
+    """
     states: list[str] = []
 
     async def script(world: World) -> None:
+        poisoned = [down.with_name(f"early-{n}") for n in range(before // 2)]
+        for path in poisoned:
+            path.touch()
+        made = [await world.submit(program.buy, path.name) for path in poisoned]
+        if before:
+            await world.until(lambda: world.now >= 2.0, within="1m")
+            others = [await world.submit(program.buy, f"late-{n}") for n in range(before // 2)]
+            await world.until(lambda: all(task.state == "processed" for task in others), within="1m")
         down.touch()  # noqa: ASYNC240 - as the page does
-        made = [await world.submit(program.buy, f"o-{n}") for n in range(tasks)]
+        made += [await world.submit(program.buy, f"o-{n}") for n in range(tasks)]
         await world.until(lambda: world.now >= 3600.0, within="2h")
         states.extend(task.state for task in made)
-        down.unlink()  # noqa: ASYNC240
+        for path in (down, *poisoned):
+            path.unlink()
         await world.run_to_rest()
 
+    return play(script, layout), states
+
+
+def play(script: Callable[[World], Coroutine[Any, Any, None]], layout: tuple[tuple[str, ...], ...]) -> Played:
+    """Play a script in a calm world."""
     engine = Options(heartbeat=1.0, dead_after=5.0, supervise_every=5.0, lease=15.0, poll_every=1.0)
     swarm = Swarm(layout=layout, tasks=0, storm=0.0, client_apart=True, engine=engine)
     proof = Proof(lambda stage: script(World(stage)), fails=True, attempts=100_000)
-    return proof.play(0, swarm, lambda _stage, _point: None), states
+    return proof.play(0, swarm, lambda _stage, _point: None)
 
 
 @pytest.mark.parametrize(
@@ -67,6 +88,47 @@ def test_an_hour_of_outage_undoes_nothing(
     assert played.outcome.ends == {"processed": tasks}
     failures = [e["failures"] for e in played.stage.history.of("counted")]
     assert sum(failures) <= tasks, "of each step at most its first failure counts"
+
+
+@pytest.mark.parametrize(
+    ("layout", "tasks"), [(TWO, 0), (BESIDE, 2)], ids=["two agents", "one process, and more tasks"]
+)
+def test_an_hour_of_outage_that_begins_while_calls_are_answered_undoes_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, layout: Any, tasks: int
+) -> None:
+    """Four have failed, and others were answered after that: the four look like steps of their own that fail, and are more than one."""
+    monkeypatch.chdir(tmp_path)
+    played, states = an_hour(calm(tmp_path, undone=True), tmp_path / "down", layout, tasks, before=8)
+    assert (played.wrong, states) == ([], ["processing"] * (4 + tasks))
+    assert played.outcome.ends == {"processed": 8 + tasks}
+
+
+@pytest.mark.parametrize(
+    ("layout", "broken"), [(ONE, 1), (TWO, 1), (BESIDE, 2)], ids=["one agent", "two agents", "two steps"]
+)
+def test_a_step_that_always_fails_ends_soon_though_nobody_else_calls_any_more(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, layout: Any, broken: int
+) -> None:
+    """Five attempts by default, three times five seconds and then five minutes apart; and what the circuit adds to each wait."""
+    program = calm(tmp_path, undone=False)
+    bad = [tmp_path / f"bad-{n}" for n in range(broken)]
+    for path in bad:
+        path.touch()
+    monkeypatch.chdir(tmp_path)
+    at: list[float] = []
+
+    async def script(world: World) -> None:
+        poisoned = [await world.submit(program.buy, path.name) for path in bad]
+        await world.until(lambda: world.now >= 1.0, within="1m")
+        for n in range(30):
+            await world.submit(program.buy, f"c-{n}")
+        await world.until(lambda: {task.state for task in poisoned} == {"undone"}, within="30m")
+        at.append(world.now)
+        await world.run_to_rest()
+
+    played = play(script, layout)
+    assert (played.wrong, played.outcome.ends) == ([], {"processed": 30, "undone": broken})
+    assert at[0] < 315.0 + 5 * 30.0
 
 
 def test_a_failed_canary_that_counts_undoes_them(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,14 +2,19 @@
 
 import asyncio
 import re
+import subprocess
+import sys
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
 
+import psycopg
 import pytest
 
 import makegood as mg
 from tests.docs.test_operate_howto import loaded
+from tests.submission.connections import PostgresWorld, World
+from tests.waiting import until
 
 FOLDER = Path(__file__).resolve().parents[2] / "docs/build/recipes"
 MODULE = re.compile(r"^```python\n# (\w+)\.py\n(.*?)^```", re.MULTILINE | re.DOTALL)
@@ -38,11 +43,12 @@ SIMPLE: dict[str, tuple[str, tuple[Any, ...], Any]] = {
     "fan-out": ("print_book", ("b",), 3),
     "pivot-last": ("release_book", ("b",), "POST /published/b"),
     "nested-workflows": ("place_order", (["nut", "bolt"],), "bolt packed"),
+    "scoped-sessions": ("report", (1,), 2),
     "rate-per-tenant": ("synchronise", ("blue", "r"), "PUT /records/r"),
 }
 OTHERS = {
     "wait-for-a-person", "wait-for-a-moment", "start-later",  # tests/docs/test_what_it_has_not.py, too
-    "webhook-service", "every-night", "follow-up-an-email", "stripe",
+    "webhook-service", "every-night", "follow-up-an-email", "stripe", "carry-the-tenant", "django-orm", "sentry",
 }  # fmt: skip
 
 
@@ -144,3 +150,112 @@ def test_that_very_payment_is_refunded(tmp_path: Path) -> None:
             await (await client.submit(module.pay, "o-2", 13)).result("60s")
 
     played(module.shop, tmp_path, play)
+
+
+def test_a_tenant_is_carried_as_an_input(tmp_path: Path) -> None:
+    """Of requests at the same moment; and the action's context is its own."""
+    module = recipe(tmp_path, "carry-the-tenant")
+
+    async def play(client: mg.Client) -> None:
+        async def request(tenant: str) -> Any:
+            handle = await module.request(client, module.Caller(tenant, "en"), "ann")
+            return await handle.result("60s")
+
+        tenants = [f"t{n}" for n in range(6)]
+        greeted = await asyncio.gather(*(asyncio.create_task(request(tenant)) for tenant in tenants))
+        assert greeted == [f"{tenant} greets ann" for tenant in tenants]
+
+    played(module.shop, tmp_path, play)
+
+
+def test_a_scoped_session_is_of_one_call(tmp_path: Path) -> None:
+    """The agent has one thread: without the hook it would keep one session."""
+    module = recipe(tmp_path, "scoped-sessions")
+    seen: list[Any] = []  # keeps them, so that no identity is used twice
+
+    def look(n: int) -> int:
+        seen.append(module.Session())
+        return n
+
+    action = module.desk.action(complete_within="10s", undo=mg.NOTHING)(look)
+
+    def twice(n: int) -> Any:
+        return action(action(n))
+
+    workflow = module.shop.workflow()(twice)
+
+    async def play(client: mg.Client) -> None:
+        await (await client.submit(workflow, 1)).result("60s")
+
+    played(module.shop, tmp_path, play)
+    assert seen[0] is not seen[1]
+    module.engine.dispose()
+
+
+DJANGO = """
+import asyncio, sys
+import django
+from django.conf import settings
+settings.configure(DATABASES={"default": %s})
+django.setup()
+import psycopg
+import makegood as mg
+sys.path.insert(0, sys.argv[1])
+import orm
+
+async def main():
+    async with mg.Node(orm.shop, sys.argv[2], options=mg.Options(alerts_every=None)) as node:
+        for n in range(3):
+            assert await (await node.client.submit(orm.total, n)).result("20s") == n + 11
+            if sys.argv[3:]:  # as a restart of the database
+                with psycopg.connect(sys.argv[3], autocommit=True) as admin:
+                    admin.execute(
+                        "select pg_terminate_backend(pid) from pg_stat_activity "
+                        "where datname = current_database() and pid <> pg_backend_pid()"
+                    )
+    print("done")
+
+asyncio.run(main())
+"""
+
+
+def test_the_orm_works_after_a_restart_of_the_database(world: World, tmp_path: Path) -> None:
+    """In ``def`` actions by itself, in ``async def`` actions with the page's hook. Connections are kept, as ``CONN_MAX_AGE`` wants."""
+    ((_, code),) = MODULE.findall((FOLDER / "django-orm.md").read_text(encoding="utf-8"))
+    (tmp_path / "orm.py").write_text(code, encoding="utf-8")
+    place: dict[str, object] = {
+        "ENGINE": "django.db.backends.sqlite3", "NAME": str(tmp_path / "django.db"), "CONN_MAX_AGE": None,
+    }  # fmt: skip
+    cut = []
+    if isinstance(world, PostgresWorld):
+        known = psycopg.conninfo.conninfo_to_dict(world.url)
+        place |= {"ENGINE": "django.db.backends.postgresql", "NAME": known["dbname"]}
+        place |= {name.upper(): known[name] for name in ("host", "port", "user", "password") if name in known}
+        cut = [world.url]
+    ran = subprocess.run(
+        [sys.executable, "-c", DJANGO % place, tmp_path, world.url, *cut],
+        capture_output=True, text=True, timeout=120, check=False,
+    )  # fmt: skip
+    assert ran.stdout == "done\n", ran.stderr
+
+
+def test_sentry_gets_what_failed_with_its_task(tmp_path: Path) -> None:
+    """Each call's scope is its own. It needs sentry-sdk, which no other test does."""
+    sdk = pytest.importorskip("sentry_sdk", reason="sentry-sdk is not installed: the recipe was not tried")
+    events: list[dict[str, Any]] = []
+    sdk.init(dsn="http://key@127.0.0.1:9/1", before_send=lambda event, _: events.append(event))
+    module = recipe(tmp_path, "sentry")
+    tasks: list[str] = []
+
+    async def play(client: mg.Client) -> None:
+        assert await (await client.submit(module.deliver, "o-1")).result("60s") == "parcel o-1"
+        tasks.extend([(await client.submit(module.deliver, "broken")).id for _ in range(2)])
+
+        async def reported() -> bool:
+            return {event["tags"]["task"] for event in events} == {*tasks}
+
+        await until(reported)
+
+    played(module.shop, tmp_path, play)
+    assert {e["tags"]["step"] for e in events} == {"ship"}
+    assert {e["exception"]["values"][-1]["type"] for e in events} == {"LookupError"}

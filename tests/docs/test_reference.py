@@ -8,7 +8,6 @@ from typing import Any, get_type_hints
 import pytest
 
 import makegood as mg
-from makegood.base.old_names import OLD
 from makegood.client import as_json
 from makegood.model.queue_message import QueueMessage
 from makegood.store.notice_records import ListenerView
@@ -42,9 +41,8 @@ def first_column(text: str) -> set[str]:
 
 
 def methods(cls: type) -> dict[str, Any]:
-    """Return the methods of a class that users call, old names aside."""
-    old = OLD.get(cls.__name__, {})
-    found = {name: getattr(cls, name) for name in dir(cls) if not name.startswith("_") and name not in old}
+    """Return the methods of a class that users call."""
+    found = {name: getattr(cls, name) for name in dir(cls) if not name.startswith("_")}
     return {name: value for name, value in found.items() if callable(value)}
 
 

@@ -11,7 +11,6 @@ import pytest
 from sphinx.util.inventory import InventoryFile
 
 import makegood as mg
-from makegood.base.old_names import OLD
 from scripts.site import api, fields, pages
 
 LINK = re.compile(r'(?:href|src)="([^"#:]+)(?:#[^"]*)?"')
@@ -41,7 +40,7 @@ def test_each_member_that_the_reference_shows_is_explained_on_a_page() -> None:
                 members = {
                     member for member in dir(one) if not member.startswith("_") and not hasattr(tuple, member)
                 }
-                left |= {f"{name}.{member}" for member in members - named - {*OLD.get(name, ())}}
+                left |= {f"{name}.{member}" for member in members - named}
     assert not left, (
         "explain them in docs/reference; or begin them with an underscore, and list those that other modules use in pyproject.toml, "
         f"flake8-self: {left}"

@@ -164,11 +164,14 @@ def test_many(load: Load, sqlite: SQLiteWorld) -> None:
 
     async def bring_in() -> list[int]:
         async with mg.Client(sqlite.url) as client:
-            return [await module.bring_in(client, "abc"), await module.bring_in(client, "bcd")]
+            return [
+                await module.bring_in(client, ["a", "b", "c"]),
+                await module.bring_in(client, ["b", "c", "d"]),
+            ]
 
     assert asyncio.run(bring_in()) == [3, 1]
     with mg.SyncClient(sqlite.url) as client:
-        assert module.bring_in_blocking(client, "cdef") == 2
+        assert module.bring_in_blocking(client, ["c", "d", "e", "f"]) == 2
 
 
 def test_fastapi(folder: Path, load: Load, postgres: PostgresWorld) -> None:

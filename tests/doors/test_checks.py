@@ -116,19 +116,28 @@ def test_ended_tasks_are_no_concern(open_shop: Shop) -> None:
 
 
 def test_an_app_that_is_not_whole_is_told(shop: Shop) -> None:
-    """An agent without actions, an action that says not how it is made good, an annotation that nobody knows, an app without workflows."""
+    """An agent without actions, an action that says not how it is made good, annotations that nobody knows, an app without workflows."""
     (shop.folder / "bare.py").write_text(
         'import makegood as mg\nbare = mg.App("bare")\nidle, busy = bare.agent("idle"), bare.agent("busy")\n\n'
         '@busy.action(complete_within="1s")\ndef call(x: int) -> int:\n    return x\n\n\n'
-        '@busy.action(complete_within="1s", undo=mg.NOTHING)\ndef look(x: "Nowhere") -> int:\n    return 1\n',
+        '@busy.action(complete_within="1s", undo=mg.NOTHING)\ndef look(x: "Nowhere") -> int:\n    return 1\n\n\n'
+        '@bare.inbox("q")\ndef accept(x: "Nobody", tx: mg.Transaction) -> None: ...\n',
         encoding="utf-8",
     )
     problems = shop.json("check", "bare:bare", code=1)["problems"]
-    assert len(problems) == 4
+    assert len(problems) == 5
     assert "agent 'idle' declares no action" in problems[0]
     assert "busy.call does not declare how it is undone" in problems[1]
     assert "'Nowhere' is not defined" in problems[2]
-    assert "no workflow" in problems[3]
+    assert "inbox q: an annotation cannot be evaluated (name 'Nobody' is not defined)" in problems[3]
+    assert "no workflow" in problems[4]
+    (shop.folder / "odd.py").write_text(
+        'import makegood as mg\nodd = mg.App("odd")\n\n@odd.workflow()\ndef work(x: "Nowhere") -> None: ...\n',
+        encoding="utf-8",
+    )
+    assert (
+        "odd.work: an annotation cannot be evaluated" in shop.json("check", "odd:odd", code=1)["problems"][0]
+    )
 
 
 def test_a_waiting_each_needs_what_its_body_does() -> None:

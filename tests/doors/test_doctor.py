@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from makegood.base import sqlite_log
 from makegood.cli import findings
 from makegood.election.protocol import LeaseView
 from makegood.store.postgres import doctor as postgres
@@ -164,10 +165,10 @@ def test_clock_leader_and_latency_are_judged_at_both_sides() -> None:
     assert times == ["ok", "warning"]
     over = LeaseView("makegood/supervisor", "ann", 3, 15.0, 0.0, -1.0)
     assert "the lease of ann, epoch 3, is over" in findings.leading(over, 1).what
-    assert [findings.orphaned([], 9, scheduled=True).severity,
-            findings.orphaned([1], 9, scheduled=False).severity,
-            findings.orphaned([1], 9, scheduled=True).severity] == ["ok", "warning", "error"]  # fmt: skip
-    assert "9 or more tasks" in findings.orphaned(range(1, 10), 9, scheduled=True).what
+    assert [findings.orphaned([], 9, has_scheduler=True).severity,
+            findings.orphaned([1], 9, has_scheduler=False).severity,
+            findings.orphaned([1], 9, has_scheduler=True).severity] == ["ok", "warning", "error"]  # fmt: skip
+    assert "9 or more tasks" in findings.orphaned(range(1, 10), 9, has_scheduler=True).what
     nothing = TaskFigures({}, {}, {})
     assert [one.severity for one in findings.processes([], [], nothing)] == ["note"]
 
@@ -189,6 +190,45 @@ def test_what_another_program_did_to_the_file_is_found(shop: Shop) -> None:
         raw.write(b"\xff" * 4096)
     damaged = found(shop.json("doctor", code=1), "file")
     assert {severity for severity, _ in damaged} == {"error"}
+
+
+@pytest.mark.parametrize(
+    ("version", "bug"),
+    [
+        ("3.35.2", True), ("3.40.1", True), ("3.44.5", True), ("3.44.6", False), ("3.44.9", False), ("3.45.0", True), ("3.46.1", True),
+        ("3.50.6", True), ("3.50.7", False), ("3.51.0", True), ("3.51.2", True), ("3.51.3", False), ("3.52.0", False), ("3.53.4", False),
+    ],
+)  # fmt: skip
+def test_a_version_of_sqlite_with_the_wal_reset_bug_is_a_warning(version: str, bug: bool) -> None:
+    """It names what other programs on the file must do."""
+    finding = sqlite.versioned(version)
+    assert (finding.check, finding.version, finding.wal_reset_bug) == ("sqlite", version, bug)
+    assert finding.severity == ("warning" if bug else "ok")
+    assert version in finding.what
+    assert ("pragma wal_autocheckpoint = 0" in finding.remedy) == bug
+
+
+def test_programs_read_the_version_of_sqlite(shop: Shop) -> None:
+    (finding,) = [each for each in shop.json("doctor")["findings"] if each["check"] == "sqlite"]
+    assert finding["version"] == sqlite3.sqlite_version
+    assert finding["wal_reset_bug"] == (finding["severity"] == "warning")
+
+
+def test_a_log_that_counts_more_merged_than_it_has_is_an_error(
+    shop: Shop, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """That is what the index says after the loss; the merge that finds it has a guard, as all have."""
+    seen = []
+
+    def checkpoint(guard: sqlite3.Connection, merger: sqlite3.Connection) -> tuple[int, int]:
+        seen.append((guard.in_transaction, sqlite_log.checkpoint(guard, merger)))
+        return 21, 151
+
+    monkeypatch.setattr(sqlite, "checkpoint", checkpoint)
+    document = shop.json("doctor", code=1)
+    assert [begun for begun, _ in seen] == [True]
+    (_, (severity, what)) = found(document, "log")
+    assert (severity, "21 pages and 151 of them" in what) == ("error", True)
 
 
 def test_the_dead_and_what_operators_must_see_are_told(shop: Shop) -> None:

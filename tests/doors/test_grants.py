@@ -1,138 +1,29 @@
 """``makegood store grants``: a whole shop runs with a role for each process, and a leaked credential of one does no other's work."""
 
 import asyncio
-import base64
 import json
-import secrets
 import sqlite3
 from collections.abc import Iterator
-from contextlib import ExitStack
-from pathlib import Path
 from typing import Any
-from urllib.parse import urlsplit, urlunsplit
 
 import pytest
 
 import makegood as mg
 from makegood.base import ids
-from makegood.errors import ConfigError, MakegoodError
+from makegood.election.stores.postgres import PostgresLeases
+from makegood.errors import ConfigError
 from makegood.messaging.outbox import ddl
-from makegood.model.messages import Act, TaskMessage
-from makegood.store import rows
+from makegood.model.messages import Act, Alert, TaskMessage
+from makegood.store import open_store, rows
 from makegood.store.grants import ROLES, script, wanted
 from tests.doors.cli_app import Order, buy
 from tests.doors.conftest import Shop
+from tests.doors.guarded_shop import AGENTS, PASSWORD, Guarded, guarded
 from tests.waiting import moment
 
+__all__ = ["guarded"]
+
 asyncpg = pytest.importorskip("asyncpg", reason="postgres: asyncpg is not installed")
-
-PASSWORD = "only-here"
-QUICK = {
-    "MAKEGOOD_SUPERVISE_EVERY": "200ms",
-    "MAKEGOOD_HEARTBEAT": "200ms",
-    "MAKEGOOD_DEAD_AFTER": "3s",
-    "MAKEGOOD_LEASE": "3s",
-    "MAKEGOOD_ALERTS_EVERY": "300ms",
-    "MAKEGOOD_CLEANUP_EVERY": "500ms",
-    "MAKEGOOD_WEBHOOK_HOSTS": "hooks.invalid",
-    "MAKEGOOD_WEBHOOK_SECRET": "whsec_" + base64.b64encode(bytes(32)).decode(),
-    "MAKEGOOD_WEBHOOK_TRIES": "1",
-}
-AGENTS = ("--agent", "kiosk/stock", "--agent", "kiosk/till")
-
-
-class Guarded(Shop):
-    """A shop on PostgreSQL whose store belongs to an owner's role; ``as_`` gives the store's URL for another role."""
-
-    def __init__(self, folder: Path, url: str) -> None:
-        super().__init__(folder, url)
-        self.admin = url
-        self.prefix = f"mg{secrets.token_hex(4)}_"
-
-    def as_(self, kind: str) -> str:
-        """Return the URL for a role, or for a login that is a member of some."""
-        parts = urlsplit(self.admin)
-        where = parts.netloc.rpartition("@")[2]
-        return urlunsplit(parts._replace(netloc=f"{self.prefix}{kind}:{PASSWORD}@{where}"))
-
-    def sql(self, sql: str, kind: str | None = None, *values: Any) -> list[Any]:
-        """Run SQL as the superuser, or as a role."""
-
-        async def run() -> list[Any]:
-            connection = await asyncpg.connect(self.admin if kind is None else self.as_(kind))
-            try:
-                if values or sql.startswith("select") or sql.endswith("returning 1"):
-                    return [tuple(row) for row in await connection.fetch(sql, *values)]
-                await connection.execute(sql)
-                return []
-            finally:
-                await connection.close()
-
-        return asyncio.run(run())
-
-    def granted(self, *words: str) -> str:
-        """Apply what ``store grants`` prints, and let all of its roles log in."""
-        printed = self.done("store", "grants", "--prefix", self.prefix, *words, "--store", self.admin)
-        self.sql(printed)
-        for (name,) in self.sql(
-            "select rolname::text from pg_roles where starts_with(rolname::text, $1)", None, self.prefix
-        ):
-            self.sql(f"alter role \"{name}\" password '{PASSWORD}'")
-        return printed
-
-    def may(self, kind: str, *words: str, code: int = 0) -> str:
-        """Run a command as a role; returns its output."""
-        result = self.call(*words, "--store", self.as_(kind))
-        assert result.exit_code == code, (kind, words, result.output)
-        return result.output
-
-    def said(self, kind: str, *words: str, code: int = 0) -> Any:
-        """Run a command as a role; returns its JSON."""
-        result = self.call(*words, "--json", "--store", self.as_(kind))
-        assert result.exit_code == code, (kind, words, result.output)
-        return json.loads(result.stdout)
-
-    def login(self, name: str, kind: str) -> None:
-        """Make a login that is a member of a role."""
-        self.sql(
-            f'create role "{self.prefix}{name}" login password \'{PASSWORD}\' in role "{self.prefix}{kind}"'
-        )
-
-    def role(self, kind: str, *words: str) -> Any:
-        """Start a process of a role and wait until it serves."""
-        return self.serve(*words, MAKEGOOD_STORE=self.as_(kind), **QUICK)
-
-
-@pytest.fixture(scope="module")
-def guarded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Guarded]:
-    """A database set up as the page says: the owner's role, the migration as the owner, all other roles; twice, as it can be repeated."""
-    from tests.conformance import postgres  # noqa: PLC0415 - asyncpg is an extra
-
-    with ExitStack() as stack:
-        try:
-            databases = stack.enter_context(postgres.databases())
-        except MakegoodError as reason:
-            pytest.skip(f"postgres: {reason}")
-        url = asyncio.run(databases.create())
-        made = Guarded(tmp_path_factory.mktemp("guarded"), url)
-        made.granted("--role", "owner")
-        made.may("owner", "store", "migrate")
-        made.granted(*AGENTS)
-        made.granted(*AGENTS)
-        yield made
-        made.close()
-        names = [
-            name
-            for (name,) in made.sql(
-                "select rolname::text from pg_roles where starts_with(rolname::text, $1)", None, made.prefix
-            )
-        ]
-        for name in names:
-            made.sql(f'drop owned by "{name}" cascade')
-        asyncio.run(databases.drop(url))
-        made.admin = databases.url
-        for name in names:
-            made.sql(f'drop role "{name}"')
 
 
 def submitted(shop: Guarded, id_: str, *words: str, card: str = "good", code: int = 0) -> Any:
@@ -176,7 +67,7 @@ def test_a_storm_with_a_role_for_each_process_ends_right(guarded: Guarded) -> No
     _promoted(shop)
     shop.may("supervisor", "store", "prune", "--older", "0s")
     assert shop.sql("select id from makegood.task where state <> 'error'") == []
-    assert shop.sql("select kind from makegood.alert where kind in ('poison', 'guilty')") == []
+    assert shop.sql("select kind from makegood.alert where kind in ('poison', 'unreadable')") == []
     shop.close()
 
 
@@ -393,7 +284,8 @@ def test_a_leaked_credential_does_not_do_what_is_not_its_work(leaked: Guarded, k
 
 
 @pytest.mark.parametrize(
-    "kind", [kind for kind in ROLES if kind not in ("owner", "agent", "operator", "console")] + [STOCK]
+    "kind",
+    [kind for kind in ROLES if kind not in ("owner", "agent", "operator", "console", "elector")] + [STOCK],
 )
 @pytest.mark.parametrize("as_kind", ["cancel", "done", "expired"])
 def test_nobody_but_an_operator_leaves_an_operators_act(leaked: Guarded, kind: str, as_kind: str) -> None:
@@ -458,21 +350,28 @@ def test_an_agent_meets_its_own_requests_and_answers_them_alone(leaked: Guarded)
 
 def test_row_level_security_costs_owner_and_scheduler_nothing(guarded: Guarded) -> None:
     """The server plans their statements alike; an agent's are looked up by the same index, with its own agent as a filter."""
-    explain = "explain (costs off) update makegood.request set answered = true where (task, idx, attempt) = (1, 0, 1)"
+    place = "where (task, idx, attempt) = (1, 0, 1)"
 
-    def plan(kind: str) -> list[str]:
+    def plan(kind: str, sql: str) -> list[str]:
         async def run() -> list[str]:
             connection = await asyncpg.connect(guarded.as_(kind))
             await connection.execute("set enable_seqscan = off; set enable_bitmapscan = off")
-            found = await connection.fetch(explain)
+            found = await connection.fetch(f"explain (costs off) {sql}")
             await connection.close()
             return [row[0] for row in found]
 
         return asyncio.run(run())
 
-    assert plan("owner") == plan("scheduler") == plan("supervisor")
-    agents = plan(STOCK)
-    assert agents[: len(plan("owner"))] == plan("owner")
+    for sql in (
+        f"delete from makegood.request {place}",
+        "update makegood.task set state = 'pending' where id between 1 and 1 and epoch = 1",
+        "update makegood.step set state = 'done' where (task, idx) between (1, 0) and (1, 0)",
+        "select * from makegood.task where state = 'pending' and locked_by is null and priority = 5 and ready_seq > 7 order by ready_seq limit 9",
+    ):
+        assert plan("owner", sql) == plan("scheduler", sql) == plan("supervisor", sql)
+    answer = f"update makegood.request set answered = true {place}"
+    agents, owners = plan(STOCK, answer), plan("owner", answer)
+    assert agents[: len(owners)] == owners
     assert agents[-1].strip() == "Filter: (agent = 'kiosk/stock'::text)"
 
 
@@ -495,6 +394,90 @@ def test_sqlite_has_no_roles(shop: Shop) -> None:
     result = shop.call("store", "grants")
     assert result.exit_code == 2
     assert "rights on the file" in result.output
+
+
+def test_an_elector_takes_part_in_elections_and_does_nothing_else(guarded: Guarded) -> None:
+    """In tables of their own; its role is made only when it is asked for."""
+    assert not guarded.sql("select 1 from pg_namespace where nspname = 'makegood_election'")
+    guarded.granted("--role", "elector")
+    asyncio.run(_elected(guarded.as_("elector")))
+    for sql in (
+        "drop table makegood_election.lease",
+        "create table makegood_election.mine (a int)",
+        "delete from makegood_election.lease",
+        "begin; lock table makegood_election.lease in access exclusive mode",
+        "select * from makegood.task",
+        "update makegood_election.lease set name = 'x'",
+    ):
+        with pytest.raises(asyncpg.InsufficientPrivilegeError):
+            guarded.sql(sql, "elector")
+    guarded.sql("drop schema makegood_election cascade")
+
+
+async def _elected(url: str) -> None:
+    leases = PostgresLeases(url)
+    grant = await leases.acquire("shop/leader", "me", "n1", 15.0)
+    assert grant is not None
+    assert await leases.renew(grant)
+    connection = await asyncpg.connect(url)
+    fence = leases.fence(grant)
+    sql = fence.sql.replace(":name", "$1").replace(":nonce", "$2").replace(":epoch", "$3")
+    assert await connection.fetchval(sql, *fence.values.values()) == 1
+    await connection.close()
+    await leases.release(grant)
+    assert [term.released for term in await leases.past_terms("shop/leader")] == [True]
+    await leases.close()
+
+
+@pytest.mark.parametrize("kind", ["inbox", STOCK])
+def test_processes_of_few_rights_raise_and_end_the_alerts_about_themselves(
+    guarded: Guarded, kind: str
+) -> None:
+    """As the engine raises them: twice for one cause, with another text, then ended."""
+    task = ids.show(1)
+    lone = (
+        f"only step charge of task {task} fails, and opened its circuit: its service answered another step 2 s ago. See `makegood task show {task}`; "
+        f"if the step is broken and not the service, `makegood task cancel {task}` ends it"
+    )
+    usual = "its service does not answer: its circuit is open, requests wait (see `makegood agents`)"
+    two = f"{usual}; only these steps fail: pick of task {task}, pick[1] of task {task}"
+    failing = "{} meets an exception at each turn, and does nothing else: OSError: x; see its log"
+    nobody = "no supervisor has led for 7.5 s: what is overdue is not found, and nobody frees the tasks of dead processes; start `makegood supervisor`"
+    given = {
+        STOCK: [
+            Alert("circuit_open", step="kiosk/stock", text=two),
+            Alert("circuit_open", 1, "kiosk/stock", lone),
+            Alert("role_failing", step="circuits", text=failing.format("circuits")),
+        ],
+        "inbox": [
+            Alert("dead_letter", step="outbox/7/o-7", text="entry 'o-7' cannot be put into queue 'q'"),
+            Alert("dead_letter", step="outbox/7/o-7", text="entry 'o-7' cannot be put into queue 'q': full"),
+            Alert("role_failing", step="inbox orders", text=failing.format("inbox orders")),
+        ],
+    }
+
+    async def run() -> None:
+        store = open_store(guarded.as_(kind))
+        await store.open()
+        for alert in (*given[kind], Alert("no_leader", text=nobody)):
+            await store.alerts.alert([alert])
+        await store.alerts.ease(given[kind], "over")
+        with pytest.raises(ConfigError, match="row-level security"):  # that is for whoever leads
+            await store.alerts.ease([Alert("no_leader")], "over")
+        await store.close()
+
+    guarded.sql("delete from makegood.alert")
+    guarded.sql(_ONE_TASK)
+    try:
+        asyncio.run(run())
+        told = guarded.sql("select kind, text, ended_why from makegood.alert order by id")
+        over = [(alert.kind, alert.text, "over") for alert in given[kind][1:]]
+        assert told == [*over, ("no_leader", nobody, "")]
+    finally:
+        guarded.sql(
+            "delete from makegood.alert; delete from makegood.task where id = 1; delete from makegood.step where task = 1;"
+            "delete from makegood.request; delete from makegood.rate"
+        )
 
 
 def test_what_cannot_be_meant_is_refused() -> None:

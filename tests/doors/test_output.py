@@ -199,7 +199,7 @@ def test_styled_lines_are_coloured_for_people_only(monkeypatch: pytest.MonkeyPat
 def test_a_live_drawing_leaves_its_last_state_standing(monkeypatch: pytest.MonkeyPatch) -> None:
     """What was drawn last is what remains."""
     terminal = on_terminal(monkeypatch)
-    with rich_output.Live(colored=False) as live:
+    with rich_output.Live(color=False) as live:
         live.show([[("first", "")]])
         live.show([[("second", "")], [("line", "")]])
         assert live.height > 1

@@ -7,12 +7,12 @@ import msgspec
 import pytest
 
 import makegood as mg
-from makegood.client.undo_preview import Preview, listed, what_happens
 from makegood.model.plan import StepPlan
 from makegood.model.policy import Policy
 from makegood.node.node import Node
 from makegood.store.protocol import Store
 from makegood.store.views import StepView, TaskDetail, TaskView
+from makegood.story.undo_preview import Preview, fate, undo_order
 from tests.actors.conftest import QUIET
 
 
@@ -27,7 +27,7 @@ def view(name: str = "s", state: Any = "done", *after: int, idx: int = 0, **chan
 def of(*steps: StepView) -> list[Preview]:
     """Return the preview of a task with these steps."""
     task = TaskView(1, "shop", "w", None, "error", "hold", 1, 0, "", 0, None, 1, None, 0.0, None, None)
-    return listed(TaskDetail(task, list(steps)))
+    return undo_order(TaskDetail(task, list(steps)))
 
 
 @pytest.mark.parametrize(
@@ -50,7 +50,7 @@ def of(*steps: StepView) -> list[Preview]:
     ],
 )  # fmt: skip
 def test_what_happens_to_a_step(step: StepView, told: str) -> None:
-    assert what_happens(step) == told
+    assert fate(step).text == told
 
 
 def test_independent_steps_have_one_turn_and_what_stays_holds_nobody_up() -> None:
@@ -58,19 +58,19 @@ def test_independent_steps_have_one_turn_and_what_stays_holds_nobody_up() -> Non
         view("a", idx=0), view("b", "done", 0, idx=1), view("c", "done", 0, idx=2),
         view("d", "done", 1, 2, idx=3, undoable=False), view("e", "in_doubt", 3, idx=4), view("f", "waiting", 4, idx=5),
     )  # fmt: skip
-    assert [(turn, step.name) for turn, step, _ in steps] == [
+    assert [(preview.turn, preview.step.name) for preview in steps] == [
         (1, "e"), (2, "d"), (2, "c"), (2, "b"), (3, "a"),
     ]  # fmt: skip
 
 
 def test_what_was_kept_or_undone_is_not_listed() -> None:
     steps = of(view("a", idx=0), view("b", "kept", 0, idx=1, undoable=False), view("c", "undone", 1, idx=2))
-    assert [(turn, step.name) for turn, step, _ in steps] == [(1, "a")]
+    assert [(preview.turn, preview.step.name) for preview in steps] == [(1, "a")]
 
 
 def test_what_comes_before_a_stuck_step_waits_for_it() -> None:
     steps = of(view("a", idx=0), view("b", "in_doubt", 0, idx=1, never=True), view("c", "done", idx=2))
-    told = {step.name: happens for _, step, happens in steps}
+    told = {preview.step.name: preview.happens for preview in steps}
     assert told["a"] == "undone, once b is settled"
     assert told["c"] == "undone"
 
@@ -113,8 +113,8 @@ async def test_a_real_undo_goes_as_previewed(store: Store) -> None:
         task = await node.client.submit(plan())
         assert (await task.wait("60s")).state == "error"
         before = max([event.seq async for event in task.events(follow=False)])
-        previewed = listed(await task.status())
-        assert [(turn, step.name) for turn, step, _ in previewed] == [
+        previewed = undo_order(await task.status())
+        assert [(preview.turn, preview.step.name) for preview in previewed] == [
             (1, "e"), (2, "d"), (2, "c"), (2, "b"), (3, "a"),
         ]  # fmt: skip
         await task.undo()
@@ -128,4 +128,4 @@ async def test_a_real_undo_goes_as_previewed(store: Store) -> None:
     ended = {who: n for n, who, after in moves if after in ("undone", "kept") and who != "task"}
     assert began["b"] == began["c"] == began["d"] == ended["e"], "one turn begins at once"
     assert began["a"] == max(ended["b"], ended["c"])
-    assert set(began) == {step.name for _, step, _ in previewed}
+    assert set(began) == {preview.step.name for preview in previewed}

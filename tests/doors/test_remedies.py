@@ -81,6 +81,16 @@ def test_what_must_be_settled_first_comes_first() -> None:
     assert remedies(found)[-1].means == "undo what is left, once charge is settled"
 
 
+def test_an_undo_says_that_it_finds_out_again_about_a_step_in_doubt() -> None:
+    """The words "undo what is left" alone do not say that makegood asks the service once more."""
+    stuck = detail(
+        step(0, "reserve", "done"), step(1, "charge", "in_doubt", doubt=True), state="error", goal="undo"
+    )
+    assert remedies(stuck)[0].means == "find out again whether charge happened, then undo what is left"
+    certain = detail(step(0, "reserve", "done"), state="error", goal="undo")
+    assert remedies(certain)[0].means == "undo what is left"
+
+
 def test_a_task_that_does_not_read_has_no_remedy() -> None:
     """Nothing can decide about it; why not is shown beside it."""
     found = TaskDetail(incomplete().task, [], unreadable=("what it was given does not read",))

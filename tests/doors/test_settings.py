@@ -5,10 +5,11 @@ import signal
 from pathlib import Path
 
 import pytest
+from click.testing import CliRunner
 
 from makegood.base.durations import seconds
 from makegood.base.sizes import size
-from makegood.cli import exits
+from makegood.cli import exits, main
 from makegood.cli.settings import KNOWN, load
 from makegood.election.command import UNKEPT
 from makegood.errors import ConfigError
@@ -249,3 +250,43 @@ def test_a_variable_of_somebody_elses_is_no_mistake_and_a_misspelt_setting_is(tm
     ):
         with pytest.raises(ConfigError, match=f"{misspelt} is not a setting; did you mean {meant}"):
             load({}, {misspelt: "1"}, tmp_path)
+
+
+def test_files_as_editors_on_windows_write_them_are_read(tmp_path: Path) -> None:
+    """A byte order mark and CRLF change nothing, in the file of settings and in @FILE."""
+    (tmp_path / "url").write_bytes(b"\xef\xbb\xbfsqlite:///bom.db\r\n")
+    (tmp_path / "url").chmod(0o600)
+    (tmp_path / "makegood.toml").write_bytes(f'\ufeffstore = "@{tmp_path / "url"}"\r\nslots = 3\r\n'.encode())
+    settings = load({}, {}, tmp_path)
+    assert (settings.store, settings.options.slots) == ("sqlite:///bom.db", 3)
+
+
+def test_a_file_in_another_encoding_is_named_with_the_remedy(tmp_path: Path) -> None:
+    (tmp_path / "makegood.toml").write_bytes('store = "sqlite:///a.db"'.encode("utf-16"))
+    with pytest.raises(ConfigError, match=r"makegood.toml cannot be read: it is not UTF-8; save it as UTF-8"):
+        load({}, {}, tmp_path)
+
+
+def test_never_is_none_in_python_and_a_word_elsewhere(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"retention='never' is not a duration: .*; None means never"):
+        Options(retention="never")
+    with pytest.raises(ConfigError, match="drain=None is not a duration"):
+        Options(drain=None)  # type: ignore[arg-type]  # it may not be
+    with pytest.raises(ConfigError, match=r'retention=.* is not a duration: .*; "never" for none'):
+        load({"retention": "no"}, {}, tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("url", "remedy"),
+    [
+        ("sqlite://", "'sqlite://': write sqlite:///file.db"),
+        ("postgresql+asyncpg://me@127.0.0.1/x", r"\+asyncpg is for SQLAlchemy, leave it out"),
+        ("sqlite+aiosqlite:///x.db", r"\+aiosqlite is for SQLAlchemy, leave it out"),
+        ("postgresql://me:p@ss@127.0.0.1/x", "percent-encode user and password"),
+    ],
+)
+def test_a_url_of_another_tool_is_refused_with_a_legible_remedy(url: str, remedy: str) -> None:
+    answer = CliRunner().invoke(main, ["task", "list", "--store", url])
+    assert answer.exit_code == 2
+    assert re.search(remedy, answer.stderr)
+    assert "ss@" not in answer.stderr

@@ -1,9 +1,12 @@
 """``makegood store``: what it would do, what it did, what it found."""
 
 import sqlite3
+from collections.abc import Iterator
 from pathlib import Path
 
-from makegood.store.migrations import migrations, needed
+import pytest
+
+from makegood.store import migrations
 from tests.doors.conftest import Shop
 
 
@@ -46,7 +49,7 @@ def test_status_for_people_says_what_to_do(tmp_path: Path) -> None:
     found = shop.call("store", "status")
     assert found.exit_code == 9
     text = found.stdout
-    assert f"version 0, needs {needed('sqlite')}: run `makegood store migrate`" in text
+    assert f"version 0, needs {migrations.needed('sqlite')}: run `makegood store migrate`" in text
     shop.done("store", "migrate")
     assert "up to date" in shop.done("store", "status")
 
@@ -105,14 +108,26 @@ def test_a_store_that_is_newer_than_this_makegood_is_not_called_up_to_date(shop:
         assert "install the newer makegood" in planned.stderr
 
 
-def test_a_store_that_is_older_than_this_makegood_needs_a_migration_for_status_too(shop: Shop) -> None:
-    """Exit 9, as the other commands say; it was 0, and 9 only for a newer one."""
-    with sqlite3.connect(shop.folder / "kiosk.db") as connection:
-        connection.execute("delete from makegood_schema_version where version > 1")
-    connection.close()
-    assert shop.json("store", "status", code=9)["missing"]
+@pytest.fixture
+def older_shop(shop: Shop, monkeypatch: pytest.MonkeyPatch) -> Iterator[Shop]:
+    """A shop whose store lacks a migration that this version has."""
+    listed = migrations.migrations
+    more = migrations.Migration(2, "0002_next", "create table makegood_next (id integer primary key);")
+    monkeypatch.setattr(migrations, "migrations", lambda dialect: [*listed(dialect), more])
+    migrations.needed.cache_clear()
+    yield shop
+    migrations.needed.cache_clear()
+
+
+def test_a_store_that_is_older_than_this_makegood_needs_a_migration_for_status_too(older_shop: Shop) -> None:
+    """Exit 9, as the other commands say; after the migration, 0."""
+    shop = older_shop
+    assert shop.json("store", "status", code=9)["missing"] == ["0002_next"]
     assert shop.call("task", "list").exit_code == 9
     assert shop.call("store", "check").exit_code == 9
+    assert shop.json("store", "migrate")["applied"] == ["0002_next"]
+    assert shop.json("store", "status")["version"] == 2
+    assert shop.call("task", "list").exit_code == 0
 
 
 def test_makegood_lives_beside_the_tables_of_others_and_says_so(tmp_path: Path) -> None:
@@ -128,7 +143,7 @@ def test_makegood_lives_beside_the_tables_of_others_and_says_so(tmp_path: Path) 
     migrated = shop.call("store", "migrate")
     assert (migrated.exit_code, migrated.stdout) == (
         0,
-        f"applied {', '.join(m.name for m in migrations('sqlite'))}\n",
+        f"applied {', '.join(m.name for m in migrations.migrations('sqlite'))}\n",
     )
     assert "holds other tables (t); makegood's are put beside them" in migrated.stderr
     assert shop.call("store", "migrate").stderr == ""

@@ -10,6 +10,7 @@ import sys
 import pytest
 
 from makegood.base import ids
+from makegood.base.service_keys import KeyedRequest, in_form
 from tests.doors.conftest import BARE, Shop
 
 ORDER = '{"id": "o-1", "cents": 250}'
@@ -28,6 +29,25 @@ def test_submit_writes_the_id_alone(open_shop: Shop) -> None:
     task = open_shop.done("task", "submit", "kiosk:buy", ORDER).strip()
     assert ids.show(ids.parse(task)) == task
     assert open_shop.done("task", "submit", "kiosk:buy", ORDER, "--wait") == '"paid-250-for-hold-o-1"\n'
+
+
+def test_a_task_is_found_by_a_key_of_its_steps_in_whichever_form(open_shop: Shop) -> None:
+    task = submit(open_shop)
+    steps = open_shop.json("task", "show", task)["steps"]
+    store_id = steps[0]["key"].partition("-")[0]
+    for step in steps:
+        keyed = KeyedRequest(ids.parse(task), step["idx"], 1, undo=False)
+        forms = [in_form(store_id, keyed, form) for form in ("uuid", "uuid4", "quoted", "length=28")]
+        for key in (step["key"], *forms):
+            assert open_shop.json("task", "show", key)["id"] == task
+            assert [found["id"] for found in open_shop.json("task", "list", "--filter", key)] == [task]
+    keyed = KeyedRequest(ids.parse(task), 0, 2, undo=True)
+    for form in ("uuid", "length=28"):  # of a round and a direction that are not shown otherwise
+        key = in_form(store_id, keyed, form)
+        assert f"key           {key}  {store_id}-{task}/reserve/2/undo" in open_shop.done("task", "show", key)
+    foreign = open_shop.call("task", "show", "6f9619ff-8b86-4d01-b42d-00cf4fc964ff")
+    assert foreign.exit_code == 3
+    assert "neither the id of a task nor an idempotency key" in foreign.stderr
 
 
 def test_at_a_terminal_a_step_has_one_line_and_in_a_pipe_its_whole_error(open_shop: Shop) -> None:
@@ -56,7 +76,7 @@ def test_inputs_come_from_arguments_files_stdin_and_by_name(open_shop: Shop) -> 
     ):
         open_shop.done("task", "submit", "kiosk:buy", *words, stdin=stdin)
     (found,) = open_shop.json("task", "list", "--key", "same")
-    shown = open_shop.json("task", "show", found["id"])
+    shown = open_shop.json("task", "show", found["id"], "--uncovered")
     assert shown["inputs"] == [{"id": "o-1", "cents": 250, "card": "good"}, "for you"]
 
 
@@ -146,7 +166,7 @@ def test_list_filters_and_pages(open_shop: Shop) -> None:
     assert [view["id"] for view in newest] == [made[2], made[1]]
     older = open_shop.json("task", "list", "--limit", "1", "--before", made[1], "--state", "processed")
     assert [view["id"] for view in older] == [made[0]]
-    assert open_shop.json("task", "list", "--app", "nobody") == []
+    assert open_shop.json("task", "list", "--app", "nobody", code=3) == []
     assert [
         view["key"] for view in open_shop.json("task", "list", "--key", "page-1", "--workflow", "buy")
     ] == ["page-1"]

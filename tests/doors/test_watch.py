@@ -2,11 +2,11 @@
 
 from makegood.cli.render.ladder import Rung, event_lines, fold, in_order, ladder
 from makegood.cli.render.output import plain
-from makegood.client.undo_preview import listed, what_happens
 from makegood.model.plan import StepPlan
 from makegood.model.policy import Policy
-from makegood.model.states import StepState
+from makegood.model.states import Move, StepState
 from makegood.store.views import EventView, StepView, TaskDetail, TaskView
+from makegood.story.undo_preview import fate, undo_order
 
 POLICY = Policy(within=10.0)
 
@@ -92,7 +92,7 @@ def test_without_unicode_the_marks_are_plain_characters() -> None:
     """A terminal that cannot show arrows gets none."""
     found = detail(step(0, "a", "done"), step(1, "b", "undoing"), step(2, "c", "running"))
     assert all(line.isascii() for line in text(found, unicode=False))
-    moved = EventView(1, 2, 3.0, 1, [("a", "ready", "running", "")])
+    moved = EventView(1, 2, 3.0, 1, [Move("a", "ready", "running", "")])
     assert plain(event_lines(moved, unicode=False)[0]).isascii()
 
 
@@ -141,7 +141,7 @@ def test_no_text_is_cut_before_it_is_known_how_much_room_there_is() -> None:
     drawn = text(detail(step(0, "charge", "failed", error=long), state="undone", goal="undo", cause=long))
     assert drawn[0].endswith(long)
     assert drawn[1].endswith(long)
-    event = EventView(1, 1, 1000.0, None, [("charge", "running", "failed", long)], long)
+    event = EventView(1, 1, 1000.0, None, [Move("charge", "running", "failed", long)], long)
     assert all(plain(line).endswith(long) for line in event_lines(event))
 
 
@@ -156,8 +156,8 @@ def test_folding_keeps_short_runs_and_what_is_not_quiet() -> None:
 def test_an_event_is_a_line_per_move_with_its_reason() -> None:
     """When, who, from, to, why; a note has a line of its own."""
     moves = [
-        ("charge", "running", "failed", "card refused"),
-        ("task", "processing", "undoing", "charge failed for good"),
+        Move("charge", "running", "failed", "card refused"),
+        Move("task", "processing", "undoing", "charge failed for good"),
     ]
     drawn = [
         plain(line) for line in event_lines(EventView(1, 2, 0.25, 1, moves, "late done of charge"), width=8)
@@ -180,7 +180,12 @@ def test_the_undo_order_is_the_reverse_of_dependence() -> None:
         )
         for n, (name, before) in enumerate(after.items())
     ]  # fmt: skip
-    assert [found.name for _, found, _ in listed(detail(*steps))] == ["pack", "book", "charge", "reserve"]
+    assert [preview.step.name for preview in undo_order(detail(*steps))] == [
+        "pack",
+        "book",
+        "charge",
+        "reserve",
+    ]
 
 
 def test_the_undo_order_takes_the_items_of_an_each_before_what_came_before_it() -> None:
@@ -196,14 +201,14 @@ def test_the_undo_order_takes_the_items_of_an_each_before_what_came_before_it() 
         step(3, "ship", "done", plan=ship),
         step(4, "pick[0]", "in_doubt", plan=item),
     ]
-    assert [found.name for _, found, _ in listed(detail(*steps))] == ["ship", "pick[0]", "list"]
+    assert [preview.step.name for preview in undo_order(detail(*steps))] == ["ship", "pick[0]", "list"]
 
 
 def test_the_preview_says_what_stays_and_what_is_uncertain() -> None:
     """Each step of the preview has its sentence."""
 
     def said(state: StepState, policy: Policy = POLICY, **more: object) -> str:
-        return what_happens(step(0, "a", state, plan=StepPlan(0, name="a", policy=policy), **more))
+        return fate(step(0, "a", state, plan=StepPlan(0, name="a", policy=policy), **more)).text
 
     assert said("done") == "undone"
     assert "stays" in said("done", undoable=False)

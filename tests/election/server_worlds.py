@@ -106,9 +106,16 @@ class ObservedWorld(ServerWorld):
         self.clock.ahead += seconds
 
 
+class NatsWorld(ObservedWorld):
+    """A name's first epoch is above the bucket's last revision."""
+
+    first = None
+
+
 class EtcdWorld(ServerWorld):
     """Its clock cannot be set, so real time passes. ``late``: by how much more than it should have, on a machine that is busy."""
 
+    first = None
     ttl = 3.0
     slack = 1.2
     rounds = 6

@@ -7,10 +7,13 @@ import subprocess
 import sys
 import threading
 from collections.abc import Callable, Coroutine, Iterator
+from contextvars import ContextVar
 from pathlib import Path
 from typing import Any
 
 import pytest
+from opentelemetry import baggage
+from opentelemetry import context as otel
 
 from makegood.election import Election, LeadershipLostError, SyncElection, SyncTerm, open_leases
 from makegood.errors import ConfigError, StoreUnavailableError
@@ -258,3 +261,23 @@ def test_sigterm_steps_down_first(url: str) -> None:
     assert (child.returncode, said) == (0, "stopped\ngiven back\n")
     with elected(url, "b") as other:
         assert other.history()[0].released
+
+
+def test_each_call_of_lead_runs_in_a_fresh_copy_of_the_context_of_run(url: str) -> None:
+    tenant: ContextVar[str] = ContextVar("tenant", default="nobody")
+    seen: list[str] = []
+    with elected(url) as election:
+
+        def lead(term: SyncTerm) -> None:
+            seen.append(f"{tenant.get()} {dict(baggage.get_all())}")
+            tenant.set(f"term {term.epoch}")
+            if term.epoch == 2:
+                election.stop()
+
+        tenant.set("program")
+        token = otel.attach(baggage.set_baggage("started by", "deploy 7"))
+        try:
+            election.run(lead)
+        finally:
+            otel.detach(token)
+    assert (seen, tenant.get()) == (["program {}", "program {}"], "program")

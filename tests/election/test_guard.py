@@ -165,6 +165,22 @@ async def test_on_sqlite(driver: str, file: str) -> None:
         await prove(driver, leases, file)
 
 
+@pytest.mark.parametrize(("before", "after"), [(1000, 40_000), (39_999, 40_000), (50_000, 50_000), (0, 0)])
+async def test_a_guarded_connection_leaves_checkpoints_to_makegood(
+    file: str, before: int, after: int
+) -> None:
+    """SQLite's own checkpoints could lose an epoch (``makegood.base.sqlite_log``): they come late, or as the caller has set."""
+    async with open_leases(f"sqlite:///{file}") as leases:
+        assert await leases.acquire("lead", "a", "nonce-a", TTL) == HELD
+        term = term_of(leases, HELD)
+        with contextlib.closing(sqlite3.connect(file, isolation_level=None)) as connection:
+            connection.execute(f"pragma wal_autocheckpoint = {before}")
+            connection.execute("begin immediate")
+            await term.guard(connection)
+            connection.execute("commit")
+            assert connection.execute("pragma wal_autocheckpoint").fetchone() == (after,)
+
+
 async def test_on_postgres(base: str) -> None:
     async with open_leases(base) as leases:
         for driver in POSTGRES:

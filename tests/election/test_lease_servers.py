@@ -1,14 +1,18 @@
 """What each server's leases say when they cannot work, on the real server."""
 
+import asyncio
 import hashlib
 import sys
 from base64 import b64encode
 from collections.abc import Callable
+from secrets import token_hex
 from typing import Any
 
+import httpx2
 import nats
 import pytest
 from azure.storage.blob.aio import ContainerClient
+from kazoo.client import KazooClient
 from nats.js import api
 from nats.js import errors as failed
 from redis.asyncio import Redis
@@ -19,6 +23,7 @@ from makegood.election.stores.calls import RemoteLeases
 from makegood.election.stores.http import Http
 from makegood.errors import ConfigError, StoreUnavailableError
 from proofs.servers import LeaseServer, ServerKind
+from tests.clocks import AheadClock
 
 Servers = Callable[[ServerKind], LeaseServer]
 
@@ -110,10 +115,157 @@ async def test_who_only_looks_makes_no_bucket(lease_server: Servers) -> None:
             await onlooker.release(Grant("lead", "a", "nonce", 0, 5.0))
             with pytest.raises(failed.BucketNotFoundError):
                 await client.jetstream().key_value("unseen")
-            assert await candidate.acquire("lead", "a", "nonce", 5.0) == Grant("lead", "a", "nonce", 1, 5.0)
+            grant = await candidate.acquire("lead", "a", "nonce", 5.0)
+            assert grant is not None
+            assert grant == Grant("lead", "a", "nonce", grant.epoch, 5.0)
             assert (await anext(watched)).leader == "a"
     finally:
         await client.close()
+
+
+async def term(url: str, name: str = "lead", ttl: float = 15.0) -> int:
+    """Lead once, as a process of its own, and return the epoch."""
+    async with open_leases(url) as leases:
+        grant = await leases.acquire(name, "a", token_hex(4), ttl)
+        assert grant is not None
+        await leases.release(grant)
+        return grant.epoch
+
+
+async def test_epochs_of_nats_rise_after_the_key_was_removed_without_a_trace(lease_server: Servers) -> None:
+    """Deleted and compacted, purged from the stream, and with the server started anew: no epoch is granted twice."""
+    server = lease_server("nats")
+    url = f"{server.url}/compacted"
+    epochs = [await term(url) for _ in range(3)]
+    assert epochs == [epochs[0], epochs[0] + 1, epochs[0] + 2]
+    for way in ("compact", "purge", "restart"):
+        client = await nats.connect(server.url)
+        kept = await client.jetstream().key_value("compacted")
+        if way == "purge":
+            await client.jetstream().purge_stream("KV_compacted")
+        else:
+            await kept.delete("lead")
+            with pytest.raises(ConfigError, match="nats kv compact compacted"):
+                await term(url)
+            await kept.purge_deletes(olderthan=0)
+        with pytest.raises(failed.NoKeysError):
+            await kept.keys()
+        await client.close()
+        if way == "restart":
+            await asyncio.to_thread(server.restart)
+        epochs += [await term(url), await term(url)]
+    assert epochs == sorted(set(epochs)), epochs
+    assert epochs[-1] < epochs[0] + 50, "the floor is the bucket's revision"
+
+
+async def test_epochs_of_nats_rise_after_its_stream_was_deleted(lease_server: Servers) -> None:
+    """The next take makes a new bucket. A fresh process, and one that had the old bucket open, grant epochs above all earlier ones."""
+    server = lease_server("nats")
+    url = f"{server.url}/deleted"
+    epochs = [await term(url), await term(url)]
+    client = await nats.connect(server.url)
+    clock = AheadClock()
+    async with open_leases(url, clock=clock) as open_before:
+        grant = await open_before.acquire("lead", "a", "n", 15)
+        assert grant is not None
+        epochs.append(grant.epoch)
+        for _ in range(2):
+            await client.jetstream().delete_stream("KV_deleted")
+            epochs.append(await term(url))
+            assert not await open_before.renew(grant)
+        clock.ahead += 16
+        taken = await open_before.acquire("lead", "a", "m", 15)
+        assert taken is not None
+        epochs.append(taken.epoch)
+    await client.close()
+    assert epochs == sorted(set(epochs)), epochs
+
+
+async def test_a_nats_record_that_vanishes_under_a_leader_is_taken_after_its_ttl(
+    lease_server: Servers,
+) -> None:
+    """A candidate that saw the record waits until its holder has stopped believing."""
+    url = lease_server("nats").url
+    clock = AheadClock()
+    async with (
+        open_leases(f"{url}/vanishing") as leader,
+        open_leases(f"{url}/vanishing", clock=clock) as candidate,
+    ):
+        grant = await leader.acquire("lead", "a", "n", 15)
+        assert grant is not None
+        assert await candidate.acquire("lead", "b", "m", 15) is None
+        client = await nats.connect(url)
+        await client.jetstream().purge_stream("KV_vanishing")
+        await client.close()
+        assert await candidate.acquire("lead", "b", "m", 15) is None
+        assert not await leader.renew(grant)
+        clock.ahead += 16
+        taken = await candidate.acquire("lead", "b", "m", 15)
+        assert taken is not None
+        assert taken.epoch > grant.epoch
+
+
+async def test_a_nats_bucket_that_was_replaced_is_refused_by_whoever_had_it_open(
+    lease_server: Servers,
+) -> None:
+    url = lease_server("nats").url
+    client = await nats.connect(url)
+    async with open_leases(f"{url}/replaced") as leases:
+        grant = await leases.acquire("lead", "a", "n", 15)
+        assert grant is not None
+        await client.jetstream().delete_key_value("replaced")
+        for _ in range(2):  # the first call may find it out by a lost answer
+            with pytest.raises((ConfigError, StoreUnavailableError)):
+                await leases.acquire("other", "b", "m", 15)
+        with pytest.raises(ConfigError, match="deleted or replaced while this process had it open"):
+            await leases.acquire("other", "b", "m", 15)
+        assert await term(f"{url}/replaced") > grant.epoch
+        with pytest.raises(ConfigError, match="deleted or replaced while this process had it open"):
+            await leases.acquire("other", "b", "m", 15)
+    await client.close()
+
+
+async def test_epochs_of_redis_rise_after_the_record_was_deleted(lease_server: Servers) -> None:
+    """The list of its terms outlives a record that somebody deleted or that Redis evicted."""
+    url = lease_server("redis").url
+    epochs = [await term(url, "gone") for _ in range(2)]
+    redis: Any = Redis.from_url(url)
+    async with redis:
+        assert await redis.delete("makegood:election:{gone}") == 1
+    assert [*epochs, await term(url, "gone")] == [1, 2, 3]
+
+
+async def test_epochs_of_etcd_rise_after_the_record_was_deleted(lease_server: Servers) -> None:
+    """The cluster's revision says which epochs there may have been, whatever was deleted and compacted."""
+    server = lease_server("etcd")
+    first = await term(server.url, "gone", 2.0)
+    second = await term(server.url, "gone", 2.0)
+    assert second == first + 1
+    async with httpx2.AsyncClient(base_url=f"http://127.0.0.1:{server.port}/v3/") as client:
+        key = b64encode(b"makegood/election/gone/record").decode()
+        told = (await client.post("kv/deleterange", json={"key": key})).json()
+        assert told["deleted"] == "1", told
+        revision = int(told["header"]["revision"])
+        await client.post("kv/compaction", json={"revision": revision, "physical": True})
+    assert await term(server.url, "gone", 2.0) > max(second, revision)
+
+
+async def test_epochs_of_zookeeper_rise_after_the_node_was_deleted(lease_server: Servers) -> None:
+    """A folder knows whether one of its nodes was deleted, and in which transaction."""
+    server = lease_server("zookeeper")
+    url = f"{server.url.rstrip('/')}/falling"
+    epochs = [await term(url), await term(url)]
+    assert [*epochs, await term(url, "fresh")] == [1, 2, 1]
+    client = KazooClient(f"127.0.0.1:{server.port}")
+    await asyncio.to_thread(client.start)
+    await asyncio.to_thread(client.delete, "/falling/lead")
+    after = [await term(url), await term(url)]
+    assert after[0] > 2
+    assert after[1] == after[0] + 1
+    await asyncio.to_thread(client.delete, "/falling/lead")
+    assert await term(url) > after[1]
+    await asyncio.to_thread(client.stop)
+    await asyncio.to_thread(client.close)
 
 
 async def test_a_nats_key_that_was_deleted_is_refused_since_its_epoch_is_lost(lease_server: Servers) -> None:
@@ -124,7 +276,7 @@ async def test_a_nats_key_that_was_deleted_is_refused_since_its_epoch_is_lost(le
         assert grant is not None
         kept = await client.jetstream().key_value("deleting")
         await kept.delete("a=2Fb=20c")
-        with pytest.raises(ConfigError, match="deleted, and its epoch is lost"):
+        with pytest.raises(ConfigError, match="was deleted, perhaps while its lease was held"):
             await leases.acquire("a/b c", "b", "m", 15)
         with pytest.raises(ConfigError, match="deleted"):
             await leases.renew(grant)
@@ -282,18 +434,25 @@ def test_an_etcd_url_that_says_something_else_is_refused(url: str) -> None:
         open_leases(url)
 
 
-async def test_a_lease_whose_node_was_deleted_is_refused_by_those_who_knew_its_epoch(
+async def test_a_zookeeper_node_that_vanished_is_taken_after_its_ttl_and_a_folder_that_did_never(
     lease_server: Servers,
 ) -> None:
-    url = lease_server("zookeeper").url
-    async with open_leases(f"{url}/deleting") as leases:
+    """The folder says that a node was deleted, and when; with the folder, its epochs are gone."""
+    url, clock = lease_server("zookeeper").url, AheadClock()
+    async with open_leases(f"{url}/deleting", clock=clock) as leases, open_leases(url) as other:
         grant = await leases.acquire("a/b c", "a", "n", 15)
         assert grant is not None
         await leases.release(grant)
-        async with open_leases(url) as other:
-            assert isinstance(other, zookeeper.ZooKeeperLeases)
-            client = await other._connected()
-            await zookeeper._answer(client.delete_async("/deleting/a%2Fb c"))
+        assert isinstance(other, zookeeper.ZooKeeperLeases)
+        client = await other._connected()
+        await zookeeper._answer(client.delete_async("/deleting/a%2Fb c"))
+        assert await leases.acquire("a/b c", "b", "m", 15) is None
+        clock.ahead += 16
+        later = await leases.acquire("a/b c", "b", "m", 15)
+        assert later is not None
+        assert later.epoch > grant.epoch
+        await zookeeper._answer(client.delete_async("/deleting/a%2Fb c"))
+        await zookeeper._answer(client.delete_async("/deleting"))
         with pytest.raises(ConfigError, match="was deleted, and its epoch with it"):
             await leases.acquire("a/b c", "b", "m", 15)
 

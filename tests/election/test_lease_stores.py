@@ -2,10 +2,11 @@
 
 import asyncio
 import contextlib
+import sqlite3
 import subprocess
 import sys
 import tomllib
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -18,8 +19,16 @@ from makegood.election.stores import azure, etcd, kubernetes, memory, nats, post
 from makegood.errors import ConfigError
 from makegood.testing.leases import LEASE_STORE_CASES, LeaseCase, LeaseWorld
 from proofs.servers import LeaseServer, ServerKind
-from tests.election.server_worlds import AzureWorld, EtcdWorld, ObservedWorld, RedisWorld, ServerWorld
+from tests.election.server_worlds import (
+    AzureWorld,
+    EtcdWorld,
+    NatsWorld,
+    ObservedWorld,
+    RedisWorld,
+    ServerWorld,
+)
 from tests.election.worlds import MemoryWorld, PostgresWorld, SQLiteWorld
+from tests.guarded_merges import MergeRecord, recorded_merges, short_logs
 
 OPENERS: list[Callable[..., OpenLeases]] = [
     memory.from_url,
@@ -37,7 +46,7 @@ OPENERS: list[Callable[..., OpenLeases]] = [
 
 SERVERS: dict[ServerKind, type[ServerWorld]] = {
     "redis": RedisWorld,
-    "nats": ObservedWorld,
+    "nats": NatsWorld,
     "azurite": AzureWorld,
     "zookeeper": ObservedWorld,
 }
@@ -55,6 +64,13 @@ def world(request: pytest.FixtureRequest, tmp_path: Path) -> LeaseWorld:
     return PostgresWorld(request.getfixturevalue("shared_database"))
 
 
+@pytest.fixture(autouse=True)
+def merges() -> Iterator[MergeRecord]:
+    """What makegood does with the logs of SQLite files, which are merged at every chance."""
+    with short_logs(), recorded_merges() as record:
+        yield record
+
+
 @pytest.mark.parametrize("case", LEASE_STORE_CASES, ids=str)
 async def test_the_suite(case: LeaseCase, world: LeaseWorld) -> None:
     """Each store does what an election relies on."""
@@ -62,6 +78,31 @@ async def test_the_suite(case: LeaseCase, world: LeaseWorld) -> None:
         why = await case.prove(world)
     expected = {"no server to restart", "no connections to break", "no way to let bytes vanish"}
     assert not why or why in expected
+
+
+@pytest.mark.parametrize("kind", ["sqlite", "postgres"])
+async def test_an_epoch_does_not_return_after_somebody_deleted_the_row(
+    kind: str, tmp_path: Path, request: pytest.FixtureRequest
+) -> None:
+    """The terms of the lease outlive its row."""
+    database = (
+        f"sqlite:///{tmp_path}/l.db" if kind == "sqlite" else request.getfixturevalue("shared_database")
+    )
+    epochs = []
+    for holder in ("a", "b", "c"):
+        async with open_leases(database) as leases:
+            if holder == "c" and kind == "sqlite":
+                with contextlib.closing(sqlite3.connect(tmp_path / "l.db")) as file, file:
+                    file.execute("delete from makegood_election_lease")
+            elif holder == "c":
+                await PostgresWorld(database).run(
+                    "delete from makegood_election.lease where name = 'rowless'"
+                )
+            grant = await leases.acquire("rowless", holder, holder, 15)
+            assert grant is not None
+            await leases.release(grant)
+            epochs.append(grant.epoch)
+    assert epochs == [1, 2, 3]
 
 
 async def test_the_suite_on_etcd(lease_server: Callable[[ServerKind], LeaseServer]) -> None:
@@ -156,18 +197,22 @@ def test_an_election_needs_the_ground_floor_only() -> None:
                 "base",
                 "base.loop_thread",
                 "base.clock",
+                "base.contexts",
                 "base.accepted_connections",
+                "base.arguments",
+                "base.did_you_mean",
+                "base.secret_names",
                 "base.durations",
                 "base.extras",
                 "errors",
                 "base.ids",
                 "base.lazy",
-                "base.old_names",
                 "base.private_files",
                 "base.sparse_log",
                 "base.text",
                 "base.daemon_threads",
                 "base.urls",
+                "base.wrapped_errors",
                 "transactions",
                 "transactions.caller",
                 "transactions.drivers",

@@ -217,9 +217,9 @@ async def test_azure_is_not_asked_for_a_name_that_means_another_place(name: str)
             await leases.read(name)
 
 
-async def test_a_folder_that_this_user_may_not_enter_is_named(tmp_path: Path) -> None:
+async def test_a_folder_that_this_user_may_not_enter_is_named(open_folder: Path) -> None:
     """Who wanted to lead met the system's own error; who only looked was told. One that is barred later makes the leases unavailable."""
-    folder = tmp_path / "mine"
+    folder = open_folder / "mine"
     folder.mkdir()
     folder.chmod(0o777)
     leases = open_leases(f"sqlite:///{folder / 'leases.db'}")

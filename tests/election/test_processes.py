@@ -2,8 +2,10 @@
 
 import asyncio
 import contextlib
+import fcntl
 import os
 import random
+import resource
 import signal
 import subprocess
 import sys
@@ -15,7 +17,7 @@ import pytest
 from makegood.base.clock import SystemClock
 from makegood.election import Election, open_leases
 from makegood.election.command import UNKEPT
-from makegood.election.process_group import now
+from makegood.election.process_group import now, told
 from proofs.election_groups import FAULTS, Fault, Group, Run, bound
 from proofs.halting import halt
 from proofs.servers import LeaseServer, ServerKind
@@ -249,3 +251,20 @@ async def written(path: Path) -> None:
 
 def test_the_keeper_s_clock_is_the_elections() -> None:
     assert abs(now() - SystemClock().monotonic()) < 1
+
+
+def test_the_keeper_hears_on_a_pipe_whose_number_is_above_1_023() -> None:
+    """A candidate with a thousand open files gives it such a number, which ``select`` refuses."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, min(hard, 2048)), hard))
+    low, write = os.pipe()
+    try:
+        high = fcntl.fcntl(low, fcntl.F_DUPFD_CLOEXEC, 1500)
+        os.write(write, b"12.5\n")
+        assert told(high, bytearray(), 10) == (12.5, False)
+        assert told(high, bytearray(), 0) == (None, False)
+        os.close(high)
+    finally:
+        os.close(low)
+        os.close(write)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))

@@ -2,10 +2,13 @@
 
 import asyncio
 import contextlib
+from contextvars import ContextVar
 from itertools import pairwise
 from typing import Any
 
 import pytest
+from opentelemetry import baggage
+from opentelemetry import context as otel
 
 from makegood.election import Election, Grant, LeadershipLostError, Term
 from makegood.election.settings import belief, settings
@@ -481,3 +484,89 @@ async def test_a_preference_decides_who_tries_first_and_hears_of_terms() -> None
     assert eager.log[-1] == "stop"
     assert patient.log[:3] == ["start b", "None 0", "a 1"]
     assert "b 2" in patient.log
+
+
+TENANT: ContextVar[str] = ContextVar("tenant", default="nobody")
+
+
+@virtual
+async def test_each_call_of_lead_runs_in_a_fresh_copy_of_the_context_of_run() -> None:
+    """What one term sets, the next does not see; and a look at health neither."""
+    seen: list[str] = []
+    TENANT.set("program")
+    otel.attach(baggage.set_baggage("started by", "deploy 7"))
+
+    def healthy() -> bool:
+        seen.append(f"health {TENANT.get()}")
+        TENANT.set("a look at health")
+        return True
+
+    elected = election(Leases(), health=healthy)
+
+    async def lead(term: Term) -> None:
+        seen.append(f"lead {TENANT.get()}")
+        TENANT.set(f"term {term.epoch}")
+        assert not baggage.get_all()
+        await wait(12.0)
+        assert TENANT.get() == f"term {term.epoch}"
+        if term.epoch == 3:
+            elected.stop()
+
+    await elected.run(lead)
+    assert TENANT.get() == "program"
+    assert {*seen} == {"lead program", "health program"}
+    assert seen.count("lead program") == 3
+    assert seen.count("health program") >= 6
+
+
+@virtual
+async def test_an_awaited_look_at_health_sees_what_it_set_itself() -> None:
+    seen: list[str] = []
+
+    async def asked() -> bool:
+        seen.append(TENANT.get())
+        TENANT.set("a look at health")
+        await wait(0.01)
+        return TENANT.get() == "a look at health"
+
+    elected = election(Leases(), health=asked)
+
+    async def lead(term: Term) -> None:
+        await wait(12.0)
+        assert not term.ending
+        elected.stop()
+
+    await elected.run(lead)
+    assert len(seen) >= 2
+    assert {*seen} == {"nobody"}
+
+
+@virtual
+async def test_a_term_that_ends_cancels_lead_in_its_own_context() -> None:
+    """It is still part of the task that called ``run``: its cancellation and its errors are those of before."""
+    elected, seen = election(Leases()), []
+    caller = asyncio.current_task()
+
+    async def lead(term: Term) -> None:
+        assert asyncio.current_task() is caller
+        TENANT.set("inside")
+        try:
+            await forever()
+        except asyncio.CancelledError:
+            seen.append(TENANT.get())
+            raise
+
+    async def stop() -> None:
+        await wait(5.0)
+        elected.stop()
+
+    stopping = asyncio.ensure_future(stop())
+    await elected.run(lead)
+    await stopping
+    assert seen == ["inside"]
+
+    async def fails(term: Term) -> None:
+        raise LookupError("as it was raised")
+
+    with pytest.raises(LookupError, match="as it was raised"):
+        await election(Leases()).run(fails)

@@ -29,7 +29,8 @@ class RunningShow:
     def __init__(self, process: "subprocess.Popen[str]") -> None:
         self.process = process
         self.lines: list[dict[str, Any]] = []
-        self.url = ""
+        self.link = ""
+        """The printed address of the stage, with its token."""
         self._opened = threading.Event()
         self._pause = threading.Event()  # nobody sets it
         self._reader = threading.Thread(target=self._read, daemon=True)
@@ -41,18 +42,20 @@ class RunningShow:
             said = json.loads(line)
             self.lines.append(said)
             if said["event"] == "stage":
-                self.url = said["process"]
+                self.link = said["process"]
                 self._opened.set()
         self._opened.set()
 
     def open(self) -> None:
         """Wait for the page."""
         assert self._opened.wait(OPENS_WITHIN), "the stage did not open"
-        assert self.url, "the demo ended before its stage opened"
+        assert self.link, "the demo ended before its stage opened"
 
     def get(self, path: str = "") -> str:
         """Return a page."""
-        with urllib.request.urlopen(self.url + path, timeout=30) as answer:  # noqa: S310 - http, as the demo printed it
+        address, _, token = self.link.partition("?token=")
+        asked = urllib.request.Request(address + path, headers={"Authorization": f"Bearer {token}"})  # noqa: S310 - http, as the demo printed it
+        with urllib.request.urlopen(asked, timeout=30) as answer:  # noqa: S310
             return str(answer.read().decode())
 
     def press(self, path: str, **form: str) -> int:
@@ -60,7 +63,8 @@ class RunningShow:
         found = re.search(r'data-token="([^"]+)"', self.get())
         assert found
         body = urlencode({"token": found[1], **form}).encode()
-        asked = urllib.request.Request(self.url + path, body, {"Accept": "application/json"})  # noqa: S310
+        address = self.link.partition("?")[0] + path
+        asked = urllib.request.Request(address, body, {"Accept": "application/json"})  # noqa: S310
         try:
             with urllib.request.urlopen(asked, timeout=60) as answer:  # noqa: S310
                 return int(answer.status)

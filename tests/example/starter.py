@@ -1,10 +1,10 @@
 """A process that starts another and is killed: what it leaves behind."""
 
 import os
-import select
 import signal
 import subprocess
 import sys
+from multiprocessing.connection import wait
 
 from examples.orders.world import ROOT
 
@@ -20,6 +20,6 @@ def assert_gone_with_starter(program: str, argument: str) -> None:
     except ProcessLookupError:
         return  # gone already
     try:
-        assert select.select([pidfd], [], [], 30)[0], "the process outlived its starter"
+        assert wait([pidfd], 30), "the process outlived its starter"
     finally:
         os.close(pidfd)

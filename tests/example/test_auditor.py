@@ -304,3 +304,25 @@ def test_the_auditor_shares_no_code_with_what_it_audits() -> None:
             assert node.level == 0, "a relative import"
             modules.add((node.module or "").partition(".")[0])
     assert modules <= sys.stdlib_module_names
+
+
+@pytest.mark.parametrize(
+    ("forgets", "kinds"), [({}, []), ({"/pack.brief/": 0.0}, [Kind.DONE_TWICE, Kind.UNDONE_TOO_OFTEN])]
+)
+def test_what_is_sent_again_under_a_forgotten_key_is_done_twice_and_found(
+    tmp_path: Path, forgets: dict[str, float], kinds: list[Kind]
+) -> None:
+    """Without a key that is forgotten each request has its answer."""
+    books = Books(tmp_path / "books.db", forgets)
+    key, undone_key = "o-1/pack.brief/1/do", "o-2/pack.brief/1/do"
+    for _ in range(2):
+        books.do(DO["pack"], Ask(key, order_id="o-1"))
+    books.do(DO["pack"], Ask(undone_key, order_id="o-2"))
+    for _ in range(2):
+        books.undo(UNDO["pack"], Ask("o-2/pack.brief/1/undo", undoes=undone_key, order_id="o-2"))
+    books.close()
+    told: list[dict[str, object]] = [
+        {"order": "o-1", "outcome": "error", "standing": ["pack.brief"]},
+        {"order": "o-2", "outcome": "undone"},
+    ]
+    assert [finding.kind for finding in audit(tmp_path / "books.db", told).findings] == kinds

@@ -2,13 +2,13 @@
 
 import json
 import os
-import select
 import signal
 import subprocess
 import sys
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
+from multiprocessing.connection import wait
 from pathlib import Path
 from typing import Any
 
@@ -130,9 +130,9 @@ def descendants(pid: int) -> Iterator[list[int]]:
 def all_gone(started: Sequence[int]) -> None:
     """All of these processes, given by their descriptors, end within seconds."""
     deadline = time.monotonic() + 20
-    while alive := [fd for fd in started if not select.select([fd], [], [], 0.0)[0]]:
+    while alive := [fd for fd in started if not wait([fd], 0)]:
         assert time.monotonic() < deadline, f"{len(alive)} processes outlived the demo"
-        select.select(alive, [], [], 0.1)
+        wait(alive, 0.1)
 
 
 @pytest.mark.parametrize(

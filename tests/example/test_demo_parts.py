@@ -182,6 +182,23 @@ def test_json_is_one_object_per_line_and_progress_comes_seldom(capsys: pytest.Ca
     assert lines[1]["under way"] == 3
 
 
+def test_what_open_orders_wait_for_is_said_with_each_line_of_progress(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    seen = scene()
+    seen.begun -= 10.0
+    seen.waits = "payments: circuit open, 80 orders wait (next try in 2.0 s)"
+    for as_json in (False, True):
+        display.screen(as_json=as_json).show(seen)
+    progress, plain, as_object = capsys.readouterr().out.splitlines()
+    assert "under way 3" in progress
+    assert plain == f"  10.0 s  waits    {seen.waits}"
+    assert json.loads(as_object)["waits"] == seen.waits
+    console = Console(width=120, record=True, file=io.StringIO())
+    console.print(display.drawn(seen, 120))
+    assert seen.waits in console.export_text()
+
+
 def test_in_a_pipe_lines_are_written(capsys: pytest.CaptureFixture[str]) -> None:
     shown = display.screen(as_json=False)
     assert isinstance(shown, display.PlainScreen)

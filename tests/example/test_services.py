@@ -3,11 +3,11 @@
 import http.client
 import json
 import os
-import select
 import signal
 import sqlite3
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
+from multiprocessing.connection import wait
 from urllib.parse import urlsplit
 
 import pytest
@@ -208,7 +208,7 @@ def test_services_run_once_and_start_again_at_their_address_whoever_killed_them(
     url = services.url
     pidfd = os.pidfd_open(services.pid)
     os.kill(services.pid, signal.SIGKILL)
-    select.select([pidfd], [], [], 30)
+    wait([pidfd], 30)
     os.close(pidfd)
     assert services.start().url == url
     assert said(Caller("k"), CHARGE) == "done"

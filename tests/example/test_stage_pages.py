@@ -2,6 +2,7 @@
 
 import asyncio
 import http.client
+import json
 import os
 import random
 import re
@@ -18,18 +19,20 @@ from urllib.parse import urlencode, urlsplit
 import pytest
 
 from examples.orders.acts import ACTS
-from examples.orders.chaos import Chaos
-from examples.orders.customers import Customers
+from examples.orders.auditor import Told
+from examples.orders.chaos import Blow, Chaos
+from examples.orders.customers import Customers, Said
 from examples.orders.director import FAULTS, RefusedError, Settings
-from examples.orders.processes import Post, State, Wall
+from examples.orders.processes import Place, Post, State, Wall
 from examples.orders.shop import Order
 from examples.orders.stage import Show
 from examples.orders.stage_pages import Stage, serving
+from examples.orders.waits import Waits
 from examples.orders.world import Services
 from makegood import Client
 from makegood.console.security_headers import POLICY
 from makegood.errors import ConfigError
-from makegood.store.views import NodeInfo
+from makegood.store.views import AgentInfo, NodeInfo
 from tests.waiting import moment
 
 WAITS = ("0", "--bind", "127.0.0.1")
@@ -59,7 +62,8 @@ class Theatre:
         self, path: str, form: Mapping[str, str] | None = None, headers: Mapping[str, str] | None = None
     ) -> Answer:
         """Send one request, as a browser's form does."""
-        return await asyncio.to_thread(_asked, self.url, path, form, headers or {})
+        own = {"Authorization": f"Bearer {self.stage.token}", **(headers or {})}
+        return await asyncio.to_thread(_asked, self.url, path, form, own)
 
     async def press(self, path: str, **form: str) -> Answer:
         """Press a button of the page."""
@@ -97,7 +101,8 @@ async def theatre(folder: Path) -> AsyncIterator[Theatre]:
             chaos = Chaos(wall, services, client, random.Random(1), lambda _: None)
             for name in wall.places:
                 wall.start(name)
-            show = Show(chaos, customers, client, services, folder)
+            waits = Waits(client, customers, chaos.places)
+            show = Show(chaos, customers, client, services, folder, waits=waits)
             stage = show.staged(seed=1, store="sqlite", prefix="o-", console="")
             async with serving(stage, 0) as address:
                 yield Theatre(stage, show, chaos, wall, address)
@@ -134,6 +139,66 @@ async def test_a_heal_is_seen_however_late_the_store_is_looked_at(tmp_path: Path
         assert here.chaos.score.heals == [], "it is gone at once: it was answered"
         await here.chaos.recover(replace(wound, at=wound.at - 3.0), None)
         assert len(here.chaos.score.heals) == 1
+
+
+async def test_a_process_that_still_starts_is_not_struck(tmp_path: Path) -> None:
+    """On a busy machine starting takes half a minute: else nobody would be left to do the work."""
+    async with theatre(tmp_path) as here:
+        pid = here.chaos.places["payments-2"].pid
+        async with Client(f"sqlite:///{tmp_path / 'store.db'}") as client:
+            await client.store.nodes.register(NodeInfo("payments-2", ("agent",), "here", pid, 60.0))
+        await here.chaos.strike(Blow(0.0, "agent", 0.0))
+        assert [place.name for place in here.chaos.places.values() if place.kills] == ["payments-2"]
+
+
+async def test_two_blows_of_one_moment_do_not_hit_one_process_twice(tmp_path: Path) -> None:
+    async with theatre(tmp_path) as here:
+        async with Client(f"sqlite:///{tmp_path / 'store.db'}") as client:
+            for name in ("payments-1", "payments-2"):
+                pid = here.chaos.places[name].pid
+                await client.store.nodes.register(NodeInfo(name, ("agent",), "here", pid, 60.0))
+        first, second = (here.chaos.places[name] for name in ("payments-1", "payments-2"))
+        victims = iter([first, first, second])  # chosen before the other blow has fallen
+
+        async def victim(role: str) -> tuple[Place, str]:
+            return next(victims), role
+
+        here.chaos._victim = victim  # type: ignore[method-assign]
+        await asyncio.gather(*(here.chaos.strike(Blow(0.0, "agent", 0.0)) for _ in range(2)))
+        assert (first.kills, second.kills) == (1, 1)
+
+
+async def test_the_page_says_what_open_orders_wait_for(tmp_path: Path) -> None:
+    async with theatre(tmp_path) as here:
+        assert "wait" not in json.loads((await here.ask("/fragments")).text)["score"]
+        agent = AgentInfo("shop/payments", 20, circuit="open", reset=2.0)
+        async with Client(f"sqlite:///{tmp_path / 'store.db'}") as client:
+            await client.store.nodes.register(NodeInfo("payments-1", ("agent",), "here", 1, 60.0, (agent,)))
+        customers = here.show.customers
+        customers.orders["o-1"] = Said(Order("o-1", "pen", 300), 0.0, "accepted", told=Told("o-1"))
+        said = "1 order waits in the queue, and no submission process is alive"
+        while said not in json.loads((await here.ask("/fragments")).text)["score"]:
+            await moment()
+
+
+async def test_the_page_opens_for_the_token_of_the_printed_address(tmp_path: Path) -> None:
+    """Which becomes a cookie and leaves the address. Whoever else has an account here sees nothing, and no way to the console."""
+    async with theatre(tmp_path) as here:
+        for path in ("/", "/fragments", "/events", "/?token=", f"/?token={here.stage.token}x"):
+            for strange in (
+                {"Authorization": ""},
+                {"Authorization": "Bearer x"},
+                {"Authorization": "", "Cookie": "makegood_stage=x"},
+            ):
+                refused = await here.ask(path, headers=strange)
+                assert (refused.status, here.stage.token in refused.text) == (401, False), path
+        opened = await here.ask(f"/?order=o-1&token={here.stage.token}", headers={"Authorization": ""})
+        assert (opened.status, opened.headers["location"]) == (303, "/?order=o-1")
+        assert opened.headers["referrer-policy"] == "no-referrer"
+        cookie = opened.headers["set-cookie"]
+        assert {"httponly", "samesite=strict"} <= {part.strip().lower() for part in cookie.split(";")}
+        own = {"Authorization": "", "Cookie": cookie.partition(";")[0]}
+        assert (await here.ask("/", headers=own)).status == 200
 
 
 async def test_every_button_needs_the_pages_token(tmp_path: Path) -> None:

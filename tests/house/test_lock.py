@@ -1,12 +1,16 @@
 """What the lock file must have in it, beyond what the Python that made it needs."""
 
 import re
+import tomllib
 from importlib import metadata
 from pathlib import Path
 
 import pytest
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
+from packaging.version import Version
+
+from scripts.constraints import FILE, constraints, needed, pinned
 
 LOCK = Path(__file__).parents[2] / "requirements.lock"
 _PINNED = re.compile(r"^([A-Za-z0-9_.-]+)==", re.MULTILINE)
@@ -38,3 +42,54 @@ def test_the_lock_serves_every_python_that_we_support(python: str) -> None:
             if canonicalize_name(requirement.name) not in pinned:
                 missing.append(f"{name} wants {text}")
     assert missing == []
+
+
+def test_the_constraints_for_users_are_those_of_the_lock() -> None:
+    """`make lock` writes both; a version that was raised in one alone would be none that was tested."""
+    assert FILE.read_text(encoding="utf-8") == constraints()
+    assert {
+        "msgspec",
+        "click",
+        "rich",
+        "starlette",
+        "h11",
+        "jinja2",
+        "uvicorn",
+        "asyncpg",
+    } <= needed() & pinned().keys()
+    assert "pytest" not in needed()
+
+
+FLOORS = {
+    "starlette": "1.3.1",  # CVE-2025-54121, CVE-2025-62727, and the Host header in request.url
+    "jinja2": "3.1.6",  # CVE-2025-27516
+    "h11": "0.16",  # CVE-2025-43859; uvicorn asks for any
+    "azure-core": "1.38",  # CVE-2026-21226
+    "aiohttp": "3.13.3",  # eight of December 2025
+}
+"""The first version of each package without an advisory."""
+
+
+@pytest.mark.parametrize("name", FLOORS)
+def test_no_version_with_a_known_advisory_is_admitted(name: str) -> None:
+    """Whoever installs with the lowest versions that we admit gets none of these."""
+    project = tomllib.loads((LOCK.parent / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    found = [
+        wanted
+        for texts in (project["dependencies"], *project["optional-dependencies"].values())
+        for wanted in map(Requirement, texts)
+        if canonicalize_name(wanted.name) == name
+    ]
+    assert found
+    for wanted in found:
+        floor = min(Version(one.version) for one in wanted.specifier if one.operator == ">=")
+        assert floor >= Version(FLOORS[name]), wanted
+
+
+def test_the_licence_covers_what_is_vendored() -> None:
+    """The metadata names the licence of each file that is not ours, and its text is in every package."""
+    project = tomllib.loads((LOCK.parent / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    folder = LOCK.parent / "src/makegood/console/static/vendor"
+    for entry in tomllib.loads((folder / "vendor.toml").read_text(encoding="utf-8")).values():
+        assert entry["licence"] in project["license"].split(" AND ")
+        assert str((folder / entry["licence_file"]).relative_to(LOCK.parent)) in project["license-files"]

@@ -151,7 +151,7 @@ def test_every_module_has_a_test() -> None:
 
 def test_nothing_tells_where_it_was_made() -> None:
     """No file names a machine's path, a package host or the making of the project."""
-    refuse((path, found) for path, text in files().items() for found in tidy.workplace(text))
+    refuse((path, finding) for path, text in files().items() for finding in tidy.workplace(text, path))
 
 
 def test_changelog_is_well_formed() -> None:

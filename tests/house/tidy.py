@@ -341,13 +341,17 @@ NOT_OURS = re.compile(
     r"|\b(cl[a]ude|anthr[o]pic|ll[m]s?(?!(-full)?[.]txt))\b",
     re.IGNORECASE,
 )
+# A page that has to name a service whose name is barred everywhere else, and that name.
+SERVICES = {"docs/build/your-services-sdk.md": re.compile("anthr[o]pic", re.IGNORECASE)}
 
 
-def workplace(text: str) -> Iterator[Finding]:
+def workplace(text: str, path: str = "") -> Iterator[Finding]:
     """The project says nothing of the machine or the people it was made with, and holds no absolute path."""
     for number, line in enumerate(text.splitlines(), 1):
-        if found := NOT_OURS.search(line):
-            yield number, f"says {found.group()!r}"
+        for match in NOT_OURS.finditer(line):
+            service = SERVICES.get(path)
+            if service is None or not service.fullmatch(match.group()):
+                yield number, f"says {match.group()!r}"
 
 
 SECTIONS = {"Added", "Changed", "Deprecated", "Removed", "Fixed", "Security"}

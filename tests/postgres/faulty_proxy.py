@@ -31,6 +31,8 @@ class Proxy:
     port: int = 0
     losses: int = 0
     refusing: bool = False
+    silent: bool = False
+    """Whether nothing is carried any more, in either direction, as behind a machine without power."""
     _server: asyncio.Server | None = None
     _pairs: set[_Pair] = field(default_factory=set)
     _all: list[_Pair] = field(default_factory=list)
@@ -86,6 +88,10 @@ class Proxy:
         if self.refusing:
             writer.transport.abort()
             return
+        if self.silent:
+            await reader.read()
+            writer.close()
+            return
         back, forth = await asyncio.open_connection("127.0.0.1", self.target)
         pair = _Pair(writer, forth)
         self._pairs.add(pair)
@@ -98,6 +104,8 @@ class Proxy:
     async def _up(self, pair: _Pair, reader: asyncio.StreamReader) -> None:
         with contextlib.suppress(OSError):
             while chunk := await reader.read(1 << 20):
+                if self.silent:
+                    continue
                 if self._mark and self._mark in chunk:
                     self._times -= 1
                     if not self._times:
@@ -120,6 +128,8 @@ class Proxy:
     async def _down(self, pair: _Pair, back: asyncio.StreamReader) -> None:
         with contextlib.suppress(OSError):
             while chunk := await back.read(1 << 20):
+                if self.silent:
+                    continue
                 if pair.lost == "answer":
                     pair.client.transport.abort()
                     pair.server.transport.abort()

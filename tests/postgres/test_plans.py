@@ -47,9 +47,9 @@ def nodes(plan: dict[str, Any]) -> list[dict[str, Any]]:
 STATEMENTS = {
     "commit": commit_statement.statement(tuple(commit_statement.PARTS), looks=False),
     "commit that looks": commit_statement.statement(tuple(commit_statement.PARTS), looks=True),
-    "submit, few shapes": submit.statement((True, True, True), by_shape=True, begun=True),
-    "submit, many shapes": submit.statement((True, True, True), by_shape=False, begun=True),
-    "submit, telling": submit.statement((True, True, True), by_shape=True, begun=True, told=True),
+    "submit, few shapes": submit.statement((True, True, True), by_shape=True, begins=True),
+    "submit, many shapes": submit.statement((True, True, True), by_shape=False, begins=True),
+    "submit, telling": submit.statement((True, True, True), by_shape=True, begins=True, tells=True),
     "by key": submit._BY_KEY,
     "claim": claim.PENDING,
     "claim by age": claim.PENDING_AGED,
@@ -167,8 +167,16 @@ def scanned(plan: list[dict[str, Any]]) -> set[str]:
 
 
 LOOKS: dict[str, tuple[str, tuple[Any, ...], set[str]]] = {
-    "claim": (claim.PENDING, (claim.PRIORITIES, [-1] * 10, 100), {"task by task_claim"}),
-    "claim by age": (claim.PENDING_AGED, (claim.PRIORITIES, [-1] * 10, 100, 6e7), {"task by task_claim"}),
+    "claim": (
+        claim.PENDING,
+        (claim.PRIORITIES, [-1] * 10, 100, 1),
+        {"node by node_pkey", "task by task_claim"},
+    ),
+    "claim by age": (
+        claim.PENDING_AGED,
+        (claim.PRIORITIES, [-1] * 10, 100, 6e7, 1),
+        {"node by node_pkey", "task by task_claim"},
+    ),
     "inbox": (requests.INBOX, (1, -1, 100, 1 << 40), {"inbox by inbox_pkey", "task by task_pkey"}),
     "judge": (supervision.OVERDUE, (-1000.0, 100, -1.0), {"request by request_judge"}),
     "holders": (supervision.HOLDERS, (), {"task by task_held", "node by node_pkey"}),
@@ -263,8 +271,8 @@ async def test_ended_tasks_cost_a_look_nothing(store: PostgresStore, db: Any, lo
         claims = store.tasks.claims
         floors = [int(claims.floor(("pending", p)) + 0.9 * claims.slack) for p in claim.PRIORITIES]
         sql, values = {
-            "claim": (claim.PENDING, (claim.PRIORITIES, floors, 10)),
-            "claim by age": (claim.PENDING_AGED, (claim.PRIORITIES, floors, 10, 6e7)),
+            "claim": (claim.PENDING, (claim.PRIORITIES, floors, 10, 1)),
+            "claim by age": (claim.PENDING_AGED, (claim.PRIORITIES, floors, 10, 6e7, 1)),
             "judge": (supervision.OVERDUE, (-1000.0, 100, begun)),
             "horizon": (supervision.HORIZON, (0.0, 1000.0, begun, due)),
             "inbox": (requests.INBOX, (1, -1, 100, 1 << 40)),

@@ -1,7 +1,9 @@
 """A real PgBouncer in front of the server: with pool_mode=transaction it is found out, with pool_mode=session it will do."""
 
+import asyncio
 import contextlib
 import os
+import re
 import shutil
 import socket
 import subprocess
@@ -10,41 +12,45 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from urllib.parse import urlsplit
 
+import asyncpg
 import pytest
 
+import makegood as mg
+from makegood.election import open_leases
+from makegood.errors import ConfigError, StoreUnavailableError
+from makegood.options import Options
 from makegood.store.postgres import PostgresStore
 from proofs.private_server import PrivateServer
 from tests.doors.conftest import Shop
+from tests.waiting import until
 
-Pooled = Callable[[str], str]
+Pooled = Callable[..., str]
 
 
 @pytest.fixture
-def pooled(tmp_path: Path, server: PrivateServer) -> Iterator[Pooled]:
+def pooled(open_folder: Path, url: str) -> Iterator[Pooled]:
     """Starts a PgBouncer with a pool_mode; returns the URL through it."""
     program = shutil.which("pgbouncer") or shutil.which("pgbouncer", path="/usr/sbin")
     if program is None:
         pytest.skip("pgbouncer is not installed: `make` installs it where apt-get may")
-    found = urlsplit(server.url)
+    found = urlsplit(url)
     with contextlib.ExitStack() as stack:
 
-        def start(mode: str) -> str:
+        def start(mode: str, **settings: object) -> str:
             with socket.socket() as free:
                 free.bind(("127.0.0.1", 0))
                 port = free.getsockname()[1]
-            ini = tmp_path / f"{mode}.ini"
-            log = tmp_path / f"{mode}.log"
+            ini, log = open_folder / "pooler.ini", open_folder / "pooler.log"
+            known = {"default_pool_size": 2, "ignore_startup_parameters": "extra_float_digits", **settings}
+            lines = "".join(f"{name}={value}\n" for name, value in known.items())
             ini.write_text(
                 f"[databases]\n* = host={found.hostname} port={found.port} user={found.username} password={found.password}\n"
                 f"[pgbouncer]\nlisten_addr=127.0.0.1\nlisten_port={port}\nauth_type=any\nunix_socket_dir=\n"
-                f"pool_mode={mode}\ndefault_pool_size=2\nignore_startup_parameters=extra_float_digits\n",
+                f"pool_mode={mode}\n{lines}",
                 encoding="utf-8",
             )
             command = [program, str(ini)]
-            if os.geteuid() == 0:  # it refuses to be root; the settings must be readable for whom it becomes
-                for folder in (ini, *ini.parents):
-                    if folder.is_relative_to(tmp_path.parent.parent):
-                        folder.chmod(folder.stat().st_mode | 0o055)
+            if os.geteuid() == 0:  # it refuses to be root
                 command[1:1] = ["-u", "nobody"]
             with log.open("wb") as out:
                 process = subprocess.Popen(command, stdout=out, stderr=out, stdin=subprocess.DEVNULL)
@@ -66,12 +72,153 @@ def _listening(port: int, process: "subprocess.Popen[bytes]", log: Path) -> None
         assert time.monotonic() < end, log.read_text()
 
 
-async def test_transaction_pooling_is_an_error_with_the_remedy(pooled: Pooled) -> None:
-    """Nothing else is asked over it: what one transaction sets, another one does not find."""
-    (found,) = await PostgresStore(pooled("transaction")).admin.examine()
+Traces = list[tuple[object, ...]]
+
+TRACES = """
+select current_setting('search_path'), current_setting('application_name') like 'makegood%',
+    (select string_agg(name || '=' || setting, ' ' order by name) from pg_settings where source in ('session', 'client')
+        and name not in ('application_name', 'client_encoding', 'DateStyle', 'TimeZone', 'extra_float_digits')),
+    (select count(*) from pg_prepared_statements where name <> ''), current_setting('makegood.session', true) is null,
+    (select count(*) from pg_listening_channels())
+"""
+
+
+async def traces(url: str) -> Traces:
+    """Return what another program finds in the sessions that the pooler hands out."""
+    connections = [await asyncpg.connect(url, statement_cache_size=0, timeout=5) for _ in range(3)]
+    found = [tuple(await connection.fetchrow(TRACES) or ()) for connection in connections * 2]
+    for connection in connections:
+        await connection.close()
+    return found
+
+
+async def through_client(url: str) -> None:
+    """A client's first command."""
+    async with mg.Client(url) as client:
+        await client.find(mg.Filter(limit=1))
+
+
+async def through_sync_client(url: str) -> None:
+    """The blocking client's."""
+
+    def call() -> None:
+        with mg.SyncClient(url) as client:
+            client.find(mg.Filter(limit=1))
+
+    await asyncio.to_thread(call)
+
+
+async def through_node(url: str) -> None:
+    """A node's start."""
+    async with mg.Node(mg.App("shop"), url) as node:
+        await node.client.find(mg.Filter(limit=1))
+
+
+async def through_leases(url: str) -> None:
+    """A candidate's first try."""
+    async with open_leases(url, timeout="5s") as leases:
+        await leases.acquire("reports", "host-1", "nonce-1", 15.0)
+
+
+async def through_check(url: str) -> None:
+    """`makegood store check`."""
+    await PostgresStore(url).admin.check()
+
+
+async def through_migration(url: str) -> None:
+    """`makegood store migrate`."""
+    await PostgresStore(url).admin.migrate()
+
+
+@pytest.mark.parametrize("mode", ["transaction", "statement"])
+@pytest.mark.parametrize("size", [1, 4])
+async def test_everything_refuses_shared_sessions_by_name_and_leaves_no_trace(
+    pooled: Pooled, mode: str, size: int
+) -> None:
+    """Also with extra settings that let an election's parameters through."""
+    passing = "extra_float_digits,lock_timeout,statement_timeout"
+    url = pooled(mode, default_pool_size=size, ignore_startup_parameters=passing)
+    before = await traces(url)
+    for attempt in (
+        through_client, through_sync_client, through_node, through_leases, through_check, through_migration,
+    ):  # fmt: skip
+        with pytest.raises(ConfigError, match=r"pool_mode=transaction.*pool_mode=session"):
+            await attempt(url)
+        assert set(await traces(url)) == set(before), attempt.__name__
+    (found,) = await PostgresStore(url).admin.examine()
     assert (found.check, found.severity) == ("pooling", "error")
     assert "pool_mode=transaction" in found.what
     assert "pool_mode=session" in found.remedy
+    assert set(await traces(url)) == set(before)
+
+
+async def test_shared_sessions_are_found_whatever_else_uses_the_pool(pooled: Pooled) -> None:
+    """Other programs take sessions from it all the time, and it hands out the one that has rested longest."""
+    url = pooled("transaction", default_pool_size=4, server_round_robin=1)
+    stopping = asyncio.Event()
+
+    async def load() -> None:
+        connection = await asyncpg.connect(url, statement_cache_size=0)
+        while not stopping.is_set():
+            await connection.fetchval("select pg_sleep(0.001)")
+        await connection.close()
+
+    loads = [asyncio.create_task(load()) for _ in range(3)]
+    for _ in range(5):
+        with pytest.raises(ConfigError, match="pool_mode=transaction"):
+            await through_client(url)
+    stopping.set()
+    await asyncio.gather(*loads)
+
+
+async def test_a_node_works_through_session_pooling_with_five_connections(pooled: Pooled) -> None:
+    url = pooled("session", default_pool_size=5, query_wait_timeout=3)
+    app = mg.App("shop")
+    agent = app.agent("counter")
+
+    @agent.action(complete_within="20s", undo=mg.NOTHING)
+    async def double(n: int) -> int:
+        return 2 * n
+
+    @app.workflow(complete_within="10m")
+    def flow(n: int) -> int:
+        return double(n)
+
+    async with mg.Node(app, url) as node:
+        assert await (await node.client.submit(flow, 21)).result(timeout=60) == 42
+
+
+FEW = r"proxy is in between.*default_pool_size"
+
+
+@pytest.mark.parametrize(
+    "limits",
+    [
+        {"default_pool_size": 1}, {"default_pool_size": 2}, {"default_pool_size": 9, "max_db_connections": 2},
+        {"default_pool_size": 1, "query_wait_timeout": 1}, {"default_pool_size": 9, "max_client_conn": 1},
+    ],
+)  # fmt: skip
+async def test_a_pooler_with_too_few_connections_is_named(pooled: Pooled, limits: dict[str, int]) -> None:
+    """Whether its queue lets a connection wait, ends the wait, or takes no more of them: the error says where connections are lacking."""
+    url = pooled("session", **limits)
+    with pytest.raises(StoreUnavailableError, match=FEW):
+        await through_node(f"{url}?connect_timeout=2")
+
+
+@pytest.mark.parametrize(
+    "limits",
+    [{"default_pool_size": 2, "query_wait_timeout": 1}, {"default_pool_size": 9, "max_client_conn": 2}],
+)
+async def test_a_node_that_lacks_connections_once_it_runs_says_so(
+    pooled: Pooled, limits: dict[str, int], caplog: pytest.LogCaptureFixture
+) -> None:
+    """Two were enough to start."""
+
+    async def said() -> object:
+        return re.search(FEW, caplog.text)
+
+    async with mg.Node(mg.App("shop"), pooled("session", **limits), options=Options(drain="0s")):
+        await until(said, "the reason in the log")
 
 
 async def test_session_pooling_will_do(pooled: Pooled) -> None:
@@ -84,7 +231,10 @@ def test_doctor_says_so(pooled: Pooled, server: PrivateServer, tmp_path: Path) -
     """Exit 1 and what to do; beside the proxy the same server is sound but for the durability that it was told to forgo."""
     shop = Shop(tmp_path, pooled("transaction"))
     seen = shop.json("doctor", code=1)
-    assert [(one["check"], one["severity"]) for one in seen["findings"]] == [("pooling", "error")]
+    assert [(one["check"], one["severity"]) for one in seen["findings"]] == [
+        ("database", "ok"),
+        ("pooling", "error"),
+    ]
     straight = shop.json("doctor", "--store", server.url, code=1)
     errors = [one["what"].partition(":")[0] for one in straight["findings"] if one["severity"] == "error"]
     assert errors == ["fsync is off", "full_page_writes is off"]

@@ -33,7 +33,7 @@ async def test_a_nul_in_a_decision_is_found_among_many_and_named(store: Postgres
         assert found.task.state == ("error" if n == 17 else "processing")
         assert found.steps[0].error == (None if n == 17 else "fine")
         assert found.steps[0].state == ("in_doubt" if n == 17 else "running")
-        assert [a.kind for a in await store.alerts.views(task=n)] == (["guilty"] if n == 17 else [])
+        assert [a.kind for a in await store.alerts.views(task=n)] == (["unreadable"] if n == 17 else [])
 
 
 async def test_a_nul_in_the_reason_itself_does_not_stop_the_verdict(store: PostgresStore, db: Any) -> None:

@@ -204,7 +204,7 @@ def pour_away(order: Order, *, result: str | None) -> None:
     take_back(order)
 
 
-@moon.action(complete_within="1s", retry=ONCE, recover=BRIEF)
+@moon.action(complete_within="20s", retry=ONCE, recover=BRIEF)
 def land(order: Order, held: str) -> str:
     return bring_about(order)
 

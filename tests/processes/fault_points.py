@@ -257,9 +257,11 @@ class Seen(Doubled):
             end_now()
         return ours
 
-    async def transact(self, work: Callable[[Caller], Coroutine[Any, Any, T]], *, waits: bool) -> T:
+    async def transact(
+        self, work: Callable[[Caller], Coroutine[Any, Any, T]], *, waits: bool, idle: float = 60.0
+    ) -> T:
         """Point: accepted, after it."""
-        done = await self._store.transact(work, waits=waits)
+        done = await self._store.transact(work, waits=waits, idle=idle)
         await self._at("accepted")
         return done
 

@@ -22,7 +22,7 @@ def note(what: str, order: int) -> None:
 @stock.action(complete_within="3s", retry=mg.Retry(tries=2, wait="50ms"))
 def reserve(order: int) -> str:
     """Set something aside; takes a while, so that kills meet it."""
-    time.sleep(0.1)
+    time.sleep(0.3)
     note("reserve", order)
     return f"hold-{order}"
 

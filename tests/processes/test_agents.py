@@ -113,7 +113,7 @@ async def test_reply_after_complete_by(world: World) -> None:
         assert [(e["replies"], e["accepted"]) for e in said] == [
             ([[task.number, "done", 1, "do", 1]], [False])
         ]
-        assert "done came too late for the do of step 1, attempt 1" in await world.notes(task)
+        assert "done came too late for step 1, attempt 1" in await world.notes(task)
         assert (await world.view(task), await world.steps(task)) == before
         assert await world.left_over() == []
         world.audit({"a": ALL_STAND})
@@ -181,7 +181,7 @@ async def test_agent_stopped_past_complete_by_and_resumed(world: World) -> None:
         await woken_in_vain(world, sleeper)
         assert world.service.calls("charge") == ["done", "stale"]
         assert await world.steps(task) == CHARGED_AGAIN
-        assert "too late for the do of step 1, attempt 1" in await world.notes(task)
+        assert "too late for step 1, attempt 1" in await world.notes(task)
         world.audit({"a": ALL_STAND})
         other = await world.submit(fault_app.fill, "b")
         await world.ended(other, "processed")
@@ -202,7 +202,7 @@ async def test_agent_stopped_until_its_step_was_undone(world: World) -> None:
         steps = {"hold": ("undone", 2, 1, 0), "bet": ("undone", 3, 1, 0)}
         assert await world.steps(task) == steps
         assert world.service.calls("bet", "undo") == ["nothing stood"]
-        assert await world.alerts(task) == ["step_failed"]
+        assert await world.alerts(task) == ["step_gave_up"]
         await woken_in_vain(world, sleeper)
         assert world.service.calls("bet") == ["tombstone"]
         assert await world.steps(task) == steps

@@ -87,4 +87,4 @@ async def test_sigterm_ends_a_process_whose_function_does_not_heed_its_cancellat
             (row,) = await world.rows("task")
             assert row["state"] == "pending"
         if how == "refusing":
-            assert "the do of mule/cart.refuse for step refuse of task" in run.log()
+            assert "mule/cart/refuse for step refuse of task" in run.log()

@@ -1,18 +1,17 @@
-"""Processes of an earlier version and of this one work on one store, and are killed: every task ends as it must.
+"""Processes of this version and of the next one work on one store, and are killed: every task ends as it must.
 
-The earlier version comes from the repository's history. It sets the store up and goes on running while this version migrates
-it: an upgrade as `docs/operate/upgrade.md` describes it. (Once migrated, the store lets no further process of it start.)
+There is no next version yet, so the test makes one: this version with one more migration, and with a field more in each
+record that is stored. This version sets the store up and goes on running while the next one migrates it: an upgrade as
+`docs/operate/upgrade.md` describes it. (Once migrated, the store lets no further process of this version start.)
 """
 
 import asyncio
 import collections
-import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
-import tarfile
-from io import BytesIO
 from pathlib import Path
 
 import pytest
@@ -20,71 +19,61 @@ import pytest
 import makegood as mg
 from proofs.private_server import PrivateServer
 from tests.processes.conftest import STORES, another_database
-from tests.processes.public_names import names
 from tests.processes.shop_of_versions import place
+from tests.processes.store_rows import rows
 
 ROOT = Path(__file__).parents[2]
-EARLIER = "52f4bc4"
+APP = "tests.processes.shop_of_versions:shop"
 ORDERS = 120
+"""Half of them are submitted by each version."""
+
+EXPAND = {
+    "sqlite": """
+alter table makegood_task add column next text;
+alter table makegood_step add column next integer not null default 0;
+alter table makegood_request add column next integer not null default 0;
+alter table makegood_event add column next text;
+create table makegood_next (id integer primary key);
+""",
+    "postgres": """
+alter table makegood.task add column next text;
+alter table makegood.step add column next integer not null default 0;
+alter table makegood.request add column next integer not null default 0;
+alter table makegood.event add column next text;
+create table makegood.next (id bigint primary key);
+""",
+}
+"""The migration of the next version: it adds, and removes nothing."""
+
+RECORDS = {
+    "model/policy.py": "    keeps: float = 0.0\n",
+    "model/plan.py": "    payload_limit: int = PAYLOAD_LIMIT\n",
+    "model/attempt_end.py": "    traceback: str | None = None\n",
+    "model/messages.py": "    taken_at: float = 0.0\n",
+    "store/rows.py": "    names: tuple[str, ...] = ()\n",
+    "store/views.py": "    tally: SchedulerTally | None = None\n",
+}
+"""The last field of records that are stored, by their file; the next version has one more behind each, and writes it."""
+FIELD = '    next: str = msgspec.field(default_factory=lambda: "next")\n'
 
 
 @pytest.fixture(scope="session")
-def earlier(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The sources of the earlier version."""
-    packed = subprocess.run(["git", "archive", EARLIER, "src"], cwd=ROOT, capture_output=True, check=False)
-    if packed.returncode != 0:
-        pytest.skip(
-            f"two versions on one store were NOT tested: the history has no {EARLIER} ({packed.stderr.decode()})"
-        )
-    folder = tmp_path_factory.mktemp("earlier")
-    with tarfile.open(fileobj=BytesIO(packed.stdout)) as archive:
-        archive.extractall(folder, filter="data")
-    return folder / "src"
-
-
-INTERNAL = {
-    "makegood.App": {"addresses", "find_action", "find_workflow"},
-    "makegood.Call": {"traced"},
-    "makegood.Client": {
-        "act", "act_on", "ask", "beside", "ended", "handle", "may_tell", "means", "new_act", "only_to", "ready", "rested",
-        "submit_plans", "waits_for",
-    },
-    "makegood.Inbox": {"checked", "pause", "prepare", "read"},
-    "makegood.Node": {"infos"},
-    "makegood.Options": {"poll_seconds"},
-    "makegood.TaskHandle": {"look"},
-    "makegood.testing.FakeService": {
-        "ask_now", "calls", "carried_out", "carry_out", "kind", "spell", "spell_ends", "take_back", "under_way", "undone_by",
-    },
-}  # fmt: skip
-"""What that version showed, and no page named: parts of makegood called it."""
-
-
-def test_each_public_name_of_that_version_works(earlier: Path) -> None:
-    """Under its old form, if it has another one now; and functions take the parameters that they took."""
-    environ = {**os.environ, "PYTHONPATH": f"{earlier}{os.pathsep}{ROOT}"}
-    told = subprocess.run(
-        [sys.executable, "-m", "tests.processes.public_names"],
-        cwd="/",
-        env=environ,
-        capture_output=True,
-        check=True,
-    )
-    had: dict[str, list[str]] = json.loads(told.stdout)
-    internal = {f"{name}.{member}" for name, members in INTERNAL.items() for member in members}
-    assert internal <= set(had)
-    now = names()
-    assert not had.keys() - now.keys() - internal
-    fewer = {
-        name: {*taken} - {*now[name]}
-        for name, taken in had.items()
-        if name in now and {*taken} - {*now[name]}
-    }
-    assert not {name: lost for name, lost in fewer.items() if not name.startswith(PASSED_ON)}, fewer
-
-
-PASSED_ON = ("makegood.SyncClient.submit_many", "makegood.SyncTaskHandle.settle")
-"""They hand ``**options`` on to the asynchronous ones."""
+def following(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The sources of the next version."""
+    source = tmp_path_factory.mktemp("next") / "src"
+    shutil.copytree(ROOT / "src", source, ignore=shutil.ignore_patterns("__pycache__"))
+    for dialect, sql in EXPAND.items():
+        folder = source / "makegood/store/migrations" / dialect
+        (folder / f"{len([*folder.glob('*.sql')]) + 1:04}_next.sql").write_text(sql, encoding="utf-8")
+    for name, field in RECORDS.items():
+        file = source / "makegood" / name
+        text = file.read_text(encoding="utf-8")
+        assert text.count(field) == 1, f"{name} has another last field: name it in RECORDS"
+        with_field = text.replace(field, field + FIELD)
+        if "import msgspec\n" not in with_field:
+            with_field = with_field.replace("\nfrom ", "\nimport msgspec\nfrom ", 1)
+        file.write_text(with_field, encoding="utf-8")
+    return source
 
 
 class Fleet:
@@ -98,17 +87,28 @@ class Fleet:
 
     def start(self, name: str) -> None:
         """Start a process, named after its version."""
-        version = name.partition("-")[0]
-        environment = {name: value for name, value in os.environ.items() if not name.startswith("MAKEGOOD_")}
-        environment |= {
-            "PYTHONPATH": f"{self.sources[version]}{os.pathsep}{ROOT}", "VERSION": version,
-            "EFFECTS": str(self.folder / "effects"), "MAKEGOOD_LIFE": "3s", "MAKEGOOD_EVERY": "0.5s",
-        }  # fmt: skip
         with (self.folder / f"{name}.log").open("ab") as log:
             self.running[name] = subprocess.Popen(
-                [sys.executable, "-m", "makegood", "--store", self.url, "run", "tests.processes.shop_of_versions:shop"],
-                cwd=self.folder, env=environment, stdin=subprocess.DEVNULL, stdout=log, stderr=subprocess.STDOUT,
+                [sys.executable, "-m", "makegood", "run", APP],
+                cwd=self.folder, env=self._environment(name.partition("-")[0]), stdin=subprocess.DEVNULL, stdout=log,
+                stderr=subprocess.STDOUT,
             )  # fmt: skip
+
+    def call(self, version: str, *words: str, code: int = 0) -> str:
+        """Run Python to its end; return what it wrote."""
+        done = subprocess.run(
+            [sys.executable, *words], cwd=self.folder, env=self._environment(version), stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False,
+        )  # fmt: skip
+        assert done.returncode == code, done.stdout
+        return done.stdout
+
+    def _environment(self, version: str) -> dict[str, str]:
+        bare = {name: value for name, value in os.environ.items() if not name.startswith("MAKEGOOD_")}
+        return bare | {
+            "PYTHONPATH": f"{self.sources[version]}{os.pathsep}{ROOT}", "VERSION": version, "MAKEGOOD_STORE": self.url,
+            "EFFECTS": str(self.folder / "effects"), "MAKEGOOD_DEAD_AFTER": "3s", "MAKEGOOD_SUPERVISE_EVERY": "0.5s",
+        }  # fmt: skip
 
     def kill(self, name: str) -> None:
         """Kill a process with SIGKILL."""
@@ -145,28 +145,45 @@ def url(request: pytest.FixtureRequest, folder: Path) -> str:
     return another_database(shared)
 
 
+SUBMIT = f"""
+import sys
+import makegood as mg
+from tests.processes.shop_of_versions import place
+with mg.SyncClient(sys.argv[1]) as client:
+    list(client.submit_many([place.plan(order).with_(key=str(order)) for order in range(1, {ORDERS}, 2)]))
+"""
+"""What a customer of the next version does: submits the odd orders."""
+
+
 async def test_two_versions_share_a_store_and_each_other_s_tasks(
-    url: str, folder: Path, earlier: Path
+    url: str, folder: Path, following: Path
 ) -> None:
     """Processes of both are killed in the middle; what they held goes on in the others, whichever version that is."""
-    fleet = Fleet(url, folder, {"earlier": earlier, "this": ROOT / "src"})
+    fleet = Fleet(url, folder, {"this": ROOT / "src", "next": following})
     try:
-        for name in ("earlier-1", "earlier-2"):
+        for name in ("this-1", "this-2"):
             fleet.start(name)
             await _running(fleet, name)
-        async with mg.Client(url, migrate=True) as client:
-            fleet.start("this-1")
-            await _running(fleet, "this-1")
-            handles = [await client.submit(place, order, key=str(order)) for order in range(ORDERS)]
-            for name, effects in (("earlier-1", 20), ("this-1", 60)):  # of about 220
+        async with mg.Client(url) as client:
+            fleet.call("next", "-m", "makegood", "store", "migrate")
+            late = fleet.call("this", "-m", "makegood", "run", APP, code=9)
+            assert "install the newer makegood" in late
+            fleet.start("next-1")
+            await _running(fleet, "next-1")
+            fleet.call("next", "-c", SUBMIT, url)
+            handles = [client.task(view.id) for view in await client.find(mg.Filter(limit=ORDERS))]
+            handles += [await client.submit(place, order, key=str(order)) for order in range(0, ORDERS, 2)]
+            orders = {handle.number: int((await handle.status()).task.key or 0) for handle in handles}
+            assert sorted(orders.values()) == [*range(ORDERS)]
+            for name, effects in (("this-1", 20), ("next-1", 60)):  # of about 220
                 await fleet.until(effects)
                 fleet.kill(name)
-            fleet.start("this-2")
-            ends = [await _end(handle) for handle in handles]
+            fleet.start("next-2")
+            ends = {orders[handle.number]: await _end(handle) for handle in handles}
         assert all(process.poll() is None for process in fleet.running.values()), fleet.running
     finally:
         fleet.end()
-    assert ends == ["undone" if order % 5 == 0 else "processed" for order in range(ORDERS)]
+    assert ends == {order: "undone" if order % 5 == 0 else "processed" for order in range(ORDERS)}
     done = collections.defaultdict[str, set[int]](set)
     for _, what, order, _ in fleet.effects():
         done[what].add(int(order))
@@ -175,7 +192,9 @@ async def test_two_versions_share_a_store_and_each_other_s_tasks(
     assert done["refund"] <= refused  # of a charge that was in doubt when its process was killed
     assert refused <= done["release"] | (set(range(ORDERS)) - done["reserve"])
     assert done["release"] <= refused
-    assert {version for version, *_ in fleet.effects()} == {"earlier", "this"}
+    assert {version for version, *_ in fleet.effects()} == {"this", "next"}
+    by_next = [row for row in await rows(url, "step") if b'"next":"next"' in bytes(row["spec"])]
+    assert {orders[row["task"]] for row in by_next} == set(range(1, ORDERS, 2))
 
 
 async def _running(fleet: Fleet, name: str) -> None:

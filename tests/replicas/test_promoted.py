@@ -10,6 +10,7 @@ import makegood as mg
 from makegood.errors import StoreUnavailableError
 from makegood.store.postgres import PostgresStore
 from proofs.replicas import ReplicaPair
+from tests.postgres.faulty_proxy import Proxy
 from tests.replicas.load_and_audit import BRISK, Load, balanced, ended, gather
 from tests.replicas.remote_service import Order, Service, shop
 from tests.waiting import until
@@ -64,6 +65,42 @@ async def test_synchronous_nothing_acknowledged_is_lost(synchronous: ReplicaPair
         assert {view.state for view in found.values()} == {"processed", "undone"}
         assert [a.kind for a in await node.store.alerts.views() if a.task is None] == ["generation"]
         assert node.store.identity.generation == 2
+
+
+@pytest.mark.parametrize("how", ["frozen", "cut off"])
+async def test_a_primary_that_falls_silent_is_left(synchronous: ReplicaPair, how: str) -> None:
+    """Its machine has no power, or no packet passes: connections to it end in no error. The standby is promoted, and whatever
+    runs finds it, wake-ups included; so does a program that starts now, for which the silent host is still the first one.
+    """
+    pair, service = synchronous, Service()
+    orders = shop(service)
+    way = Proxy(pair.primary.port)
+    await way.start()
+    url = pair.url.replace(f":{pair.primary.port},", f":{way.port},")
+    async with AsyncExitStack() as stack:
+        stack.push_async_callback(way.stop)
+        node = await stack.enter_async_context(mg.Node(orders.app, url, options=BRISK))
+        loads = [Load(await stack.enter_async_context(mg.Client(url)), orders, f"load{n}") for n in range(3)]
+        going = await gather(*loads)
+        await loads[0].beyond(20)
+        if how == "frozen":
+            await asyncio.to_thread(pair.primary.freeze)
+        else:
+            way.silent = True
+        await asyncio.to_thread(pair.promote)
+        await asyncio.to_thread(pair.release)
+        for load in loads:
+            load.back.set()
+        starting = await stack.enter_async_context(mg.Client(url))
+        late = await starting.submit(orders.place_order, Order("late"), key="late")
+        await loads[0].beyond(20)
+        for load in loads:
+            load.stop()
+        await asyncio.gather(*going)
+        await late.result(timeout=60)
+        found = await ended(node.client)
+        assert found.keys() == {"late"} | {key for load in loads for key in load.acknowledged}
+        await balanced(node.client, service, found)
 
 
 async def test_asynchronous_what_is_lost_is_detected_and_the_rest_ends_whole(

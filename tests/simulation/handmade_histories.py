@@ -9,7 +9,7 @@ from typing import Any
 
 from makegood.model.plan import StepPlan
 from makegood.model.policy import Policy
-from makegood.model.states import StepState, TaskState
+from makegood.model.states import Move, StepState, TaskState
 from makegood.store.views import EventView, StepView, TaskDetail, TaskView
 from makegood.supervisor.supervisor import LEASE
 from makegood.testing.checker import Final
@@ -17,8 +17,10 @@ from makegood.testing.history import Event, History
 
 STEPS = ("reserve", "charge")
 THRESHOLD = 1
+KEEPS = 60.0
+"""For how many seconds services remember a key."""
 PLANS = tuple(
-    StepPlan(idx, name=name, agent="a", action=name, after=(0,) * idx, policy=Policy(within=10.0, threshold=THRESHOLD, undo_threshold=THRESHOLD))
+    StepPlan(idx, name=name, agent="a", action=name, after=(0,) * idx, policy=Policy(within=10.0, threshold=THRESHOLD, undo_threshold=THRESHOLD, keeps=KEEPS))
     for idx, name in enumerate(STEPS)
 )  # fmt: skip
 
@@ -288,10 +290,15 @@ def final(history: History, **changes: Any) -> Final:
             steps |= {(event.task, idx): ("waiting", 1) for idx in range(len(STEPS))}
         elif event.kind == "released":
             tasks[event.task] = "pending"
-            moved = [("task", "processing", "pending", "")]
+            moved = [Move("task", "processing", "pending", "")]
             rows.setdefault(event.task, []).append(EventView(0, event.task, event.at, 1, moved))
         elif event.kind == "moved":
-            named = [("task" if m[0] == "task" else STEPS[m[0]], m[1], m[2], "") for m in event["moves"]]
+            named = [
+                Move("task", m[1], m[2], "claimed")
+                if m[0] == "task"
+                else Move(STEPS[m[0]], m[1], m[2], "reply")
+                for m in event["moves"]
+            ]
             rows.setdefault(event.task, []).append(EventView(0, event.task, event.at, 1, named))
             for move in event["moves"]:
                 if move[0] == "task":

@@ -24,6 +24,7 @@ from proofs.storms.world import StormWorld
 from tests.simulation import (
     mutants_around,
     mutants_asked,
+    mutants_keeps,
     mutants_more,
     mutants_rewind,
     mutants_rules,
@@ -38,6 +39,7 @@ MUTANTS = (
     | named_in(mutants_asked)
     | named_in(mutants_rewind)
     | named_in(mutants_around)
+    | named_in(mutants_keeps)
 )
 """All of them, by name."""
 

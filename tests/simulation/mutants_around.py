@@ -9,13 +9,16 @@ from typing import Any
 import pytest
 from msgspec.structs import replace as changed
 
+from makegood.agent import circuit_watch
 from makegood.agent.circuit_watch import CircuitWatch
 from makegood.agent.slots import Slots
 from makegood.declare.inbox import Inbox
 from makegood.messaging.inbox import Acceptor
+from makegood.model.blame import Evidence
 from makegood.model.breaker import Circuit
 from makegood.model.notices import ENDS, Notice
 from makegood.model.queue_message import QueueMessage
+from makegood.saga import rules
 from makegood.store import upkeep
 from makegood.store.queue_records import Outgoing, Sent
 from makegood.store.sqlite import notices, slices
@@ -61,7 +64,7 @@ def notice_before_the_commit(m: pytest.MonkeyPatch) -> None:
     async def hasty(self: slices.TaskSlice, batch: Any) -> Any:
         made = [notice for decision in batch.decisions for notice in decision.notices]
         if made:
-            await self._db.write(partial(notices.write, made=made))
+            await self._db.write(partial(notices.write, batch=made))
             for decision in batch.decisions:
                 decision.notices.clear()
         return await true(self, batch)
@@ -176,6 +179,30 @@ def canary_counted(m: pytest.MonkeyPatch) -> None:
 def counted_without_an_answer(m: pytest.MonkeyPatch) -> None:
     """A repeated attempt counts for its step although the service has answered nobody since it failed last."""
     m.setattr(Slots, "failed_before", lambda _self, _request, _now: None)
+
+
+POISONED = replace(GUARDED, tasks=16, storm=10.0, services={})
+"""Agents with breakers, whose services answer all but one step, which they fail forever."""
+
+
+@mutant(replace(POISONED, tasks=1, calm_down=90.0), "poisoned_with_probe")
+def probe_says_nothing(m: pytest.MonkeyPatch) -> None:
+    """Neither the rules nor the circuit take the answer of a step's own probe for one, and nobody else calls."""
+    m.setattr(rules, "excuses", lambda step, message: message.excused and not step.again)
+    for kind in ("happened", "not_happened"):
+        m.setitem(circuit_watch._SAYS, kind, "neither")
+
+
+@mutant(POISONED, "poisoned")
+def nobody_is_to_blame(m: pytest.MonkeyPatch) -> None:
+    """A step that is left alone is asked again forever."""
+    m.setattr(Evidence, "blames", lambda _self, _caller: False)
+
+
+@mutant(GUARDED, "lone")
+def everybody_is_to_blame(m: pytest.MonkeyPatch) -> None:
+    """A repeated attempt counts although other steps fail as well."""
+    m.setattr(Evidence, "blames", lambda _self, caller: caller.failures > 0)
 
 
 @mutant(GUARDED, "lone")

@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 
 from makegood.agent import attempt_runner
+from makegood.model import states
 from makegood.model.messages import Alert, TaskMessage
 from makegood.model.task import Step
 from makegood.saga import acts, decisions, replies, rules, undo
@@ -48,7 +49,7 @@ def answer_after_the_turn(m: pytest.MonkeyPatch) -> None:
 
     def dropped(w: DecisionBuilder, step: Step, message: TaskMessage) -> None:
         if w.task.goal == "undo":
-            w.move(step, "failed", "mutant", doubt=False)
+            w.move(step, "failed", "refused", doubt=False)
         else:
             true(w, step, message)
 
@@ -61,10 +62,10 @@ def rest_in_flight(m: pytest.MonkeyPatch) -> None:
 
     def early(w: DecisionBuilder) -> None:
         if w.any(lambda step: step.state not in rules.SETTLED):
-            w.move_task("error", "mutant")
+            w.move_task("error", "undo_incomplete")
             w.alert(Alert("undo_incomplete", text="mutant"))
         else:
-            w.move_task("undone", "mutant")
+            w.move_task("undone", "reverted")
 
     m.setattr(decisions, "rest_when_undone", early)
 
@@ -93,8 +94,10 @@ def cancelled_in_flight(m: pytest.MonkeyPatch) -> None:
 
 @mutant(replace(UNDOING, services={"service refuses": 0.1}), "place_order", twist=too_late)
 def cancelled_after_the_end(m: pytest.MonkeyPatch) -> None:
-    """A cancel changes a task that has ended."""
+    """A cancel changes a task that has ended, and the table of moves allows it."""
     m.setattr(acts, "_ENDED", ())
+    table: Any = {**states.TASK_MOVES, "processed": {"undoing": ("cancelled", "operator_undo")}}
+    m.setattr(states, "TASK_MOVES", table)
 
 
 @mutant(replace(FAULTS_OF_ALL_KINDS, services={}, driven={"kill": 0.2}), "never", twist=distant)

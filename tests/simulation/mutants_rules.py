@@ -1,7 +1,7 @@
 """Mutants of keys, tokens and the rules."""
 
 from dataclasses import replace
-from typing import Any
+from typing import Any, get_args
 
 import pytest
 from msgspec.structs import replace as changed
@@ -9,7 +9,7 @@ from msgspec.structs import replace as changed
 from makegood.base import ids
 from makegood.declare.call import Call, Token
 from makegood.model import states
-from makegood.saga import decision_builder, replies, rules, undo
+from makegood.saga import replies, rules, undo
 from makegood.saga.decision_builder import DecisionBuilder
 from tests.simulation.mutants_making import mutant
 from tests.simulation.mutants_worlds import (
@@ -29,8 +29,8 @@ from tests.simulation.mutants_worlds import (
 def also_lawful(m: pytest.MonkeyPatch, before: str, after: str) -> None:
     """Open the rules' own table of moves, so that not it but the checker and the books find the mutant."""
     table: Any = {state: {**following} for state, following in states.STEP_MOVES.items()}
-    table[before][after] = "mutant"
-    m.setattr(decision_builder, "STEP_MOVES", table)
+    table[before][after] = (*table[before].get(after, ()), *get_args(states.StepReason))
+    m.setattr(states, "STEP_MOVES", table)
 
 
 # -- keys and tokens ---------------------------------------------------------------------------------------------------
@@ -45,10 +45,10 @@ def service_key(_: pytest.MonkeyPatch) -> None:
 def key_per_attempt(m: pytest.MonkeyPatch) -> None:
     """The agent sends a new idempotency key with every attempt."""
 
-    def per_attempt(call: Call, direction: str) -> str:
+    def per_attempt(call: Call, _form: str, *, undo: bool) -> str:
         request = call._request
-        attempt = f"{request.step}.{request.attempt}" if direction == "do" else request.step
-        return ids.key(call._store_id, request.task, attempt, request.round, direction)
+        attempt = request.step if undo else f"{request.step}.{request.attempt}"
+        return ids.key(call._store_id, request.task, attempt, request.round, "undo" if undo else "do")
 
     m.setattr(Call, "_key", per_attempt)
 
@@ -121,7 +121,7 @@ def undo_running(m: pytest.MonkeyPatch) -> None:
     def impatient(w: DecisionBuilder) -> None:
         for step in w.steps():
             if step.doing == "do":
-                w.move(changed(step, doing=None), "in_doubt", "mutant", doubt=True)
+                w.move(changed(step, doing=None), "in_doubt", "withdrawn", doubt=True)
         clear(w)
 
     m.setattr(undo, "clear", impatient)

@@ -2,8 +2,10 @@
 
 import logging
 import random
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import replace
+from itertools import pairwise
 
 import pytest
 
@@ -146,6 +148,19 @@ def test_a_circuit_opens_half_opens_and_closes_in_a_storm() -> None:
     assert states == {"closed", "open", "half-open", "release"}
 
 
+@pytest.mark.parametrize("layout", LAYOUTS)
+@pytest.mark.parametrize("only", ["poisoned", "poisoned_with_probe"])
+@pytest.mark.usefixtures("storms")
+def test_a_step_that_its_service_always_fails_comes_to_its_verdict(
+    only: str, layout: tuple[tuple[str, ...], ...]
+) -> None:
+    """While the service answers others, or its probe alone, and when nobody else calls any more."""
+    swarm = replace(calm(tasks=16, layout=layout), storm=10.0, around=Around(guarded=True))
+    outcomes = [Storms(only).run(seed, swarm) for seed in range(2)]
+    assert [outcome.findings for outcome in outcomes] == [[]] * 2
+    assert [outcome.ends for outcome in outcomes] == [{"processed": 15, "undone": 1}] * 2
+
+
 def test_the_processes_of_an_agent_keep_its_rate_together(storms: Storms) -> None:
     """Two agents' processes, two calls a second in all: in ten seconds at most 5 % more than twenty of them begin."""
     swarm = replace(calm(tasks=40, layout=LAYOUTS[3]), storm=2.0, around=Around(guarded=True))
@@ -156,6 +171,24 @@ def test_the_processes_of_an_agent_keep_its_rate_together(storms: Storms) -> Non
     assert len(began) == 40
     most = max(sum(at <= other < at + 10.0 for other in began) for at in began)
     assert 15 <= most <= 21
+
+
+def test_the_tries_of_all_processes_keep_the_rate_too(storms: Storms) -> None:
+    """Two agents' processes whose calls mostly fail and are tried again: no two of them are closer than half a second."""
+    swarm = replace(
+        calm(tasks=30, layout=LAYOUTS[3]),
+        storm=20.0,
+        services={"service fails": 0.8},
+        around=Around(guarded=True),
+    )
+    outcome = storms.run(2, swarm)
+    assert outcome.findings == []
+    calls = [event for event in outcome.history.of("call") if event["service"] == "payments"]
+    tries = Counter((event.task, event["key"], event["attempt"]) for event in calls)
+    assert sum(count - 1 for count in tries.values()) >= 5
+    assert len({event.node for event in calls}) == 2
+    gaps = [later.at - sooner.at for sooner, later in pairwise(calls)]
+    assert min(gaps) > 0.45
 
 
 def test_one_world_of_five_has_something_around_it_and_nothing_is_drawn_in_the_others(storms: Storms) -> None:

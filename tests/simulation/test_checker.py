@@ -12,6 +12,7 @@ from makegood.testing.checker import Final
 from makegood.testing.history import Event, History
 from proofs.storms.rules import RULES, check
 from tests.simulation.handmade_histories import (
+    KEEPS,
     PLANS,
     STEPS,
     Story,
@@ -60,6 +61,16 @@ def two_canaries(history: History) -> History:
     history = dropped(history, picks("reply", 5, attempt=2))
     at = find(history, picks("circuit", state="half-open"))
     return History(events=[e for n, e in enumerate(history.events) if n <= at or e.kind != "circuit"])
+
+
+def given_up_for_no_reason(history: History) -> History:
+    """A step is given up when its key is too old, and its alert has another reason."""
+    at = find(history, moving(5, 0, "running", "in_doubt"))
+    now = history.events[at].at + KEEPS + 1
+    alert = Event(
+        now, "alert", "s1", 5, {"alert": "step_gave_up", "step": "reserve", "text": "reserve: no answer"}
+    )
+    return History(events=[*history.events[: at + 1], alert, *history.events[at + 1 :]])
 
 
 def excused_and_counted(history: History) -> History:
@@ -279,6 +290,9 @@ FALSE: list[tuple[str, str, Falsify]] = [
     ("I17", "the circuit of a is open since", lambda h: changed(h, picks("circuit", state="half-open"), state="open")),
     ("I17", "half-open, and a second call began", two_canaries),
     ("I17", "a failure of reserve was counted", excused_and_counted),
+    ("I18", "the do of reserve was sent again", lambda h: repeated(h, picks("call", 5, attempt=2), later=KEEPS + 1)),
+    ("I18", "the undo of charge was sent again", lambda h: repeated(h, picks("call", 2, doing="undo"), later=KEEPS + 1)),
+    ("I18", "does not say that its key is too old", given_up_for_no_reason),
     ("L2", "is undone, and its effect is in place 1 times", late_effect),
     ("L2", "is done, and its effect is in place 0 times", lambda h: changed(h, picks("effect", 1, key="t1/charge/1/do"), net=0)),
     ("L2", "no alert was raised", lambda h: dropped(h, picks("alert", 4))),
@@ -400,6 +414,23 @@ def test_what_a_world_lacks_is_said_not_to_apply(name: str, part: tuple[str, str
     assert check(history, final(history)).excused == {}
 
 
+def test_what_an_operator_has_twice_counts_as_a_first_request() -> None:
+    """In a history in which nobody acts, the same call is one too many."""
+    twice = repeated(good(), picks("call", 2, doing="undo"), later=KEEPS + 1)
+    at = find(twice, picks("call", 2, doing="undo"))
+    before = twice.events[at + 1].at - 0.5
+    end = Event(before, "moved", "s1", 2, {"moves": [("task", "undoing", "error")], "cause": "", "note": ""})
+    act = Event(before + 0.1, "act", "s1", 2, {"what": "undo", "verdict": "applied", "reason": ""})
+    events = [*twice.events[: at + 1], end, act, *twice.events[at + 1 :]]
+    assert check(twice, final(twice)).of("I18")
+    assert not check(History(events=events), final(twice)).of("I18")
+
+
+def test_without_keys_that_are_forgotten_i18_does_not_apply() -> None:
+    report = check(good())
+    assert report.excused["I18"] == "no step was sent whose service forgets its key"
+
+
 def test_acts_are_found_wherever_their_commit_notes_them() -> None:
     """The order of events within one commit does not matter: here the act stands before the moves."""
     history = good()
@@ -409,7 +440,7 @@ def test_acts_are_found_wherever_their_commit_notes_them() -> None:
     assert check(History(events=events), final(history)).ok
 
 
-@pytest.mark.parametrize(("kind", "step"), [("undo_stuck", "charge"), ("poison", ""), ("guilty", "")])
+@pytest.mark.parametrize(("kind", "step"), [("undo_stuck", "charge"), ("poison", ""), ("unreadable", "")])
 def test_an_undo_may_end_in_error_when_an_alert_says_why(kind: str, step: str) -> None:
     """The step before is barred by the one that is stuck, so that one needs no alert of its own."""
     history = given_up_in_silence(good())

@@ -34,6 +34,10 @@ def eventful(without: str = "") -> History:
     ):
         if without not in (f"{what} {point}", what):
             story.note("fault", "s1", what=what, point=point)
+    for kind, text in (("step_gave_up", "charge"), ("undo_stuck", "the undo of charge")):
+        if without != kind:
+            old = "its key is older than the 1m that the service keeps it"
+            story.note("alert", "s1", 2, alert=kind, step="charge", text=f"{text}: {old}")
     for outcome in ("ambiguous committed", "ambiguous not committed"):
         if without != outcome:
             story.note("store", "s1", outcome=outcome, verbs=["commit"])
@@ -72,6 +76,8 @@ LACKING: list[tuple[str, History]] = [
     ("refused stale write", never("refused")(eventful())),
     ("change of leader", eventful("change of leader")),
     ("undo in doubt", without_doubt(eventful())),
+    ("key too old", eventful("step_gave_up")),
+    ("undo too old", eventful("undo_stuck")),
     ("ambiguous committed", eventful("ambiguous committed")),
     ("ambiguous not committed", eventful("ambiguous not committed")),
 ]

@@ -253,7 +253,7 @@ def test_what_a_simulated_world_has_not_is_named_with_what_to_do(
     assert "1 failed" in told
     assert re.search(
         rf"^- your test said: NotSimulatedError: loop\.{method}\(\) was called, and a simulated world has no {lacks}: let your code call "
-        rf"a fake in its place, such as world\.service\(\.\.\.\) returns, test_it\.py:\d+: {re.escape(call)}$",
+        rf"a fake in its place, such as world\.service\(\.\.\.\) returns, test_it\.py:\d+: {re.escape(call)} \(step book\)$",
         told,
         re.MULTILINE,
     )

@@ -348,7 +348,7 @@ def test_plan():
     told = run(pytester, text)
     assert "2 failed" in told
     assert re.search(
-        r"DefinitionError: shop\.place_order\(.*too many positional.*, test_it\.py:\d+: await world\.submit",
+        r"DefinitionError: shop\.place_order\(.*it takes 1 parameter by position.*, test_it\.py:\d+: await world\.submit",
         told,
     )
     shown = told.split("_ test_plan _")[1]

@@ -115,7 +115,7 @@ def test_a_second_cut_is_found_out_when_what_was_written_after_the_first_is_lost
 def test_a_store_that_skips_what_the_log_holds_is_found_out(
     world: RecordedWorld, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Without its write-ahead log the file alone is sound, and old."""
+    """Without its write-ahead log the file alone is old; in the middle of a merge it is unusable."""
     without = dict.fromkeys(world.tape.base, b"")
 
     def drop_log(point: object, style: str, rng: random.Random) -> dict[str, bytes]:
@@ -125,7 +125,7 @@ def test_a_store_that_skips_what_the_log_holds_is_found_out(
     monkeypatch.setattr(cutting, "record", lambda *_: world)
     monkeypatch.setattr("proofs.powercut.disk.image", drop_log)
     tally = Cut(SEED, Thoroughness(every=20, each=1, resume=0, enough=3)).run()
-    assert {failure.findings[0].partition(":")[0] for failure in tally.failed} <= {"lost"}
+    assert {failure.findings[0].partition(":")[0] for failure in tally.failed} <= {"lost", "unusable"}
     assert len(tally.failed) == 3
 
 
@@ -238,6 +238,17 @@ def test_recorded_worlds_differ_in_how_often_the_log_is_brought_into_the_file() 
     pages, template = set(), empty_store(page=PAGE)
     for seed in range(6):
         with closing(RecordedWorld(seed, template=template)) as world:
-            pages.add(world.pages)
+            pages.add(world.log_pages)
     assert min(pages) < 100
     assert len(pages) > 2
+
+
+def test_merges_of_the_log_are_on_the_tape() -> None:
+    """Those of the engine itself, on a connection of their own: the power is cut between their writes as well."""
+    with closing(RecordedWorld(3, template=empty_store(page=PAGE))) as world:
+        assert world.log_pages == 4
+        world.record()
+        merged = [
+            entry for entry in world.tape.entries if entry.kind == "wrote" and entry.name == world.path.name
+        ]
+    assert len(merged) > 200

@@ -161,8 +161,8 @@ def test_processes_share_connections_and_nobody_finds_what_another_left_open(tmp
     first.close()
     second = files.open(uri)
     assert second.execute("select count(*) from t").fetchone() == (0,)
-    files.reading = True
-    assert files.open(uri) is not second
+    with files.opening("reader"):
+        assert files.open(uri) is not second
     files.close()
     with pytest.raises(sqlite3.ProgrammingError, match="closed"):
         second.execute("select 1")

@@ -61,6 +61,12 @@ def test_another_file(sqlite: SQLiteWorld, tmp_path: Path) -> None:
     assert sqlite.counts() == (0, 1, 3)
 
 
+def test_a_connection_without_an_encoding(postgres: PostgresWorld) -> None:
+    """What psycopg opens in a database with the encoding SQL_ASCII; the same connection in UTF-8 works there."""
+    with psycopg.connect(postgres.url, client_encoding="SQL_ASCII") as connection:
+        refused(postgres, connection, "speaks SQL_ASCII.*open it with client_encoding=utf8")
+
+
 def test_another_kind_of_database(sqlite: SQLiteWorld, postgres: PostgresWorld) -> None:
     with psycopg.connect(postgres.url) as to_postgres:
         refused(sqlite, to_postgres, "psycopg.Connection to PostgreSQL, and the store is .*shop.db")
@@ -166,11 +172,13 @@ def test_a_role_without_rights_is_told_which(postgres: PostgresWorld) -> None:
             for statement in statements:
                 owner.execute(statement.encode())
 
-    run("drop role if exists makegood_clerk", "create role makegood_clerk login")
+    run("drop role if exists makegood_clerk", "create role makegood_clerk login password 'secret'")
     try:
         with (
             mg.SyncClient(postgres.url) as client,
-            psycopg.connect(make_conninfo(postgres.url, user="makegood_clerk")) as connection,
+            psycopg.connect(
+                make_conninfo(postgres.url, user="makegood_clerk", password="secret")
+            ) as connection,
         ):
             with pytest.raises(mg.TransactionError, match="grant usage on schema makegood") as told:
                 client.submit(CHAIN, "a", connection=connection)

@@ -3,6 +3,7 @@
 import asyncio
 import gc
 from collections.abc import AsyncIterator, Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -197,3 +198,44 @@ def test_a_url_with_a_place_of_its_own(tmp_path: Path) -> None:
         client.submit_many(CHAIN, ["a"])
         gc.collect()
     assert list(tmp_path.iterdir()) == []
+
+
+@dataclass
+class Order:
+    """As it was."""
+
+    id: str
+
+
+@dataclass
+class GrownOrder:
+    """With one more field."""
+
+    id: str
+    gift: bool = False
+
+
+def taking(kind: type) -> Any:
+    """Return the workflow for one kind of order."""
+    app = mg.App("shop")
+
+    def buy(order: Any) -> None: ...
+
+    buy.__annotations__ = {"order": kind, "return": None}
+    return app.workflow()(buy)
+
+
+async def test_a_field_that_came_with_a_deploy_makes_no_other_inputs(world: World) -> None:
+    """A caller that repeats its call across the deploy gets its task, from old code and new; another value of the field is a conflict."""
+    old, new = taking(Order), taking(GrownOrder)
+    async with mg.Client(world.url) as client:
+        first = await client.submit(old, Order("1"), key="k")
+        (again,) = await client.submit_many(new, [GrownOrder("1")], key=lambda _: "k")
+        assert (again.id, again.created) == (first.id, False)
+        with pytest.raises(
+            mg.KeyConflict, match=r"with other inputs \(order.gift: False was submitted, now True\)"
+        ):
+            await client.submit(new, GrownOrder("1", gift=True), key="k")
+        later = await client.submit(new, GrownOrder("2"), key="l")
+        again = await client.submit(old, Order("2"), key="l")
+        assert (again.id, again.created) == (later.id, False)

@@ -80,6 +80,7 @@ def test_the_same_key_leaves_the_transaction_alone(door: Door) -> None:
             with pytest.raises(mg.KeyConflict) as refused:
                 await shop.submit(CHAIN, "b", key="k", connection=connection)
             assert refused.value.task_id == before.id
+            assert "with other inputs (order: another text): use another key" in str(refused.value)
             new = await shop.submit(CHAIN, "b", key="l", connection=connection)
             twice = await shop.submit(CHAIN, "b", key="l", connection=connection)
             assert (new.created, twice.created, twice.id) == (True, False, new.id)

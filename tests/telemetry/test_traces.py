@@ -7,8 +7,10 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from opentelemetry import trace
-from opentelemetry.sdk.trace import ReadableSpan, TracerProvider
+from opentelemetry import baggage, trace
+from opentelemetry import context as otel
+from opentelemetry.context import Context
+from opentelemetry.sdk.trace import ReadableSpan, Span, SpanProcessor, TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
@@ -274,3 +276,59 @@ def test_a_program_that_has_set_no_provider_makes_no_spans_and_stores_no_trace()
     traces = Traces(trace.NoOpTracerProvider(), SystemClock(), lambda: "s")
     assert traces.sent(None) is None
     assert traces.sent({"a": "b"}) == {"a": "b"}
+
+
+class Carried(SpanProcessor):
+    """Notes the baggage with which spans begin: processors copy it into attributes, exporters send it."""
+
+    def __init__(self) -> None:
+        self.by_name: dict[str, dict[str, object]] = {}
+
+    def on_start(self, span: Span, parent_context: Context | None = None) -> None:
+        """Note it."""
+        self.by_name[span.name] = dict(baggage.get_all(parent_context))
+
+
+async def test_an_attempt_has_the_trace_of_its_task_and_nobodys_baggage(
+    store: Store, recorder: Recorder
+) -> None:
+    """Of two customers' requests at the same moment, on a node that was started in a span with baggage of its own."""
+    app, carried = mg.App("shop"), Carried()
+    recorder.provider.add_span_processor(carried)
+    desk = app.agent("desk")
+    seen: dict[str, list[tuple[int, dict[str, object]]]] = {"ann": [], "bob": []}
+
+    def note(customer: str) -> str:
+        found = trace.get_current_span().get_span_context()
+        seen[customer].append((found.trace_id, dict(baggage.get_all())))
+        otel.attach(baggage.set_baggage("from", "another attempt"))
+        return customer
+
+    @desk.action(complete_within="20s", undo=mg.NOTHING)
+    async def one(customer: str) -> str:
+        return note(customer)
+
+    @desk.action(complete_within="20s", undo=mg.NOTHING)
+    def two(customer: str) -> str:
+        return note(customer)
+
+    @app.workflow()
+    def buy(customer: str) -> str:
+        return two(one(customer))
+
+    otel.attach(baggage.set_baggage("started by", "deploy 7"))
+    with recorder.tracer.start_as_current_span("start"):
+        async with Node(app, store, options=QUICK, telemetry=recorder.telemetry()) as node:
+
+            async def request(customer: str) -> int:
+                with recorder.tracer.start_as_current_span("request") as span:
+                    otel.attach(baggage.set_baggage("customer", customer))
+                    task = await node.client.submit(buy, customer)
+                    await task.result("60s")
+                    return span.get_span_context().trace_id
+
+            ann, bob = await asyncio.gather(*map(asyncio.create_task, map(request, seen)))
+    assert seen == {"ann": [(ann, {})] * 2, "bob": [(bob, {})] * 2}
+    assert {name: carried.by_name[name] for name in ("do one", "do two", "task buy")} == {
+        "do one": {}, "do two": {}, "task buy": {},
+    }  # fmt: skip

@@ -84,8 +84,14 @@ async def find_parcel(order: Order, hold: str) -> mg.Happened[Parcel] | mg.NotHa
 async def recall(*, result: Parcel | None) -> None: ...
 
 
-@carrier.action(complete_within=60, undo=mg.NOTHING, name="mail", formerly=("post",))
-def email(order: Order, payment: str, *, copy: bool = False) -> None: ...
+@carrier.action(
+    complete_within=60, undo=mg.NOTHING, name="mail", formerly=("post",), key=mg.keys.RESEND, keeps="1d"
+)
+def email(order: Order, payment: str, *, copy: bool = False) -> None:
+    call = mg.current_call()
+    key: str = call.key_as("uuid") + call.key_as(length=28)
+    undoes: str | None = call.undoes_as("uuid")
+    print(key, undoes, call.first_sent.isoformat(), mg.keys.Preset("own", form="uuid"))
 
 
 @carrier.action(complete_within="1m", no_return=True, retry=mg.NEVER)
@@ -151,7 +157,10 @@ def place_gift(order: Order, wrapped: bool = False, *, note: str = "") -> list[s
     assert_type(taken, int | str)
     maybe = mg.when(hand_over(two), then=lambda: reserve(order))
     assert_type(maybe, str | None)
-    mg.when(mg.all_of(one == "a", mg.any_of(two.weight != 3, mg.not_(two.fragile))), then=lambda: email(order, "p"))
+    mg.when(
+        mg.all_of(one == "a", mg.any_of(two.weight != 3, mg.not_(two.fragile))),
+        then=lambda: email(order, "p"),
+    )
     assert_type(measure(order)["box"][0], int)
     held = mg.each(split(order), lambda parcel: reserve(Order(parcel.no, "sku", 1)), limit=100, at_once=5)
     assert_type(held, list[str])

@@ -39,12 +39,22 @@ def mypy(cache: Path) -> Errors:
 def pyright() -> Errors:
     """Return what pyright finds; skips aloud where it cannot be had (it fetches itself once from the npm registry)."""
     files = [HERE / "api.py", HERE / "wrong.py", ROOT / "examples" / "orders" / "shop.py"]
-    command = [sys.executable, "-m", "pyright", "--outputjson", "--pythonpath", sys.executable, *map(str, files)]
+    command = [
+        sys.executable,
+        "-m",
+        "pyright",
+        "--outputjson",
+        "--pythonpath",
+        sys.executable,
+        *map(str, files),
+    ]
     run = subprocess.run(command, cwd=HERE, capture_output=True, text=True, check=False)
     try:
         told = json.loads(run.stdout)
     except json.JSONDecodeError:
-        pytest.skip(f"pyright cannot be had here, types were not checked by it: {(run.stderr or run.stdout)[-300:]}")
+        pytest.skip(
+            f"pyright cannot be had here, types were not checked by it: {(run.stderr or run.stdout)[-300:]}"
+        )
     assert told["summary"]["filesAnalyzed"] == len(files), told
     found: Errors = {file.name: {} for file in files}
     for one in told["generalDiagnostics"]:

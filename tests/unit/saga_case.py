@@ -55,13 +55,14 @@ class Case:
         record = TaskRecord(**{"id": 7, "app": "shop", "workflow": "order", "within": 3600.0, **task})
         self.held: HeldTask = saga.hold(record, [Step(plan) for plan in plans])
         self.last = Decision(record, record)
+        self.now = 0.0
         if claim:
             self.say(TaskMessage("claim"))
 
     def say(self, *messages: TaskMessage) -> Decision:
         """Decide and commit."""
         before = (list(self.held.steps), list(self.held.open), self.held.left, self.held.task)
-        self.last = decision = saga.decide(self.held, messages)
+        self.last = decision = saga.decide(self.held, messages, self.now)
         assert before == (self.held.steps, self.held.open, self.held.left, self.held.task)
         saga.apply(self.held, decision)
         again = saga.hold(self.held.task, self.held.steps)

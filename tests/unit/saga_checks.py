@@ -62,13 +62,12 @@ class Checked(Rows):
 
     def _check_moves(self, decision: Decision) -> None:
         """Every move is in the table and has a reason."""
-        for what, before, after, why in decision.moves:
-            assert why
-            if what == "task":
-                check_task(before, after)  # type: ignore[arg-type]
+        for move in decision.moves:
+            assert move.why
+            if move.of_task:
+                check_task(move)
             else:
-                control = not what.startswith("action")
-                check_step(before, after, control=control)  # type: ignore[arg-type]
+                check_step(move, control=not move.name.startswith("action"))
 
     def _past_return(self, idx: int) -> bool:
         step = self.steps[idx]
@@ -81,6 +80,8 @@ class Checked(Rows):
         assert policy is not None, "a control step was asked of an agent"
         assert request.attempt > self.attempts[idx], "an attempt that is not above all before"
         self.attempts[idx] = request.attempt
+        if policy.keeps and request.doing != "probe" and request.first_sent:
+            assert self.now < request.first_sent + policy.keeps, "sent again under a key that is too old"
         if request.doing == "undo":
             self._check_order(idx)
             mine = self.values.get(self.key(idx, request.round))
@@ -134,7 +135,7 @@ class Checked(Rows):
             assert not self.timers, "a timer at rest"
             assert all(s.doing is None and not s.waiting for s in self.load()), "in flight at rest"
             assert decision.release
-            entered = any(what == "task" and after == "error" for what, _, after, _ in decision.moves)
+            entered = any(move.of_task and move.after == "error" for move in decision.moves)
             assert bool(decision.alerts) or not entered, "error without an alert"
         if self.task.state == "undone":
             left = [s.name for s in self.steps if s.state not in SETTLED]

@@ -36,6 +36,7 @@ def declared(r: random.Random) -> tuple[str, Policy]:
         undo_within=5.0,
         then="hold" if r.random() < 0.05 else "undo",
         undoable=r.random() < 0.85,
+        key_form=r.choice(["", "", "uuid"]),
     )
 
     def also(**fields: bool) -> Policy:

@@ -24,20 +24,24 @@ MOST_DECISIONS = 4000
 
 @dataclass
 class Row:
-    """A request row. ``silent``: nobody will answer; ``acted``: an agent has run it; ``answered``: its reply is in the inbox."""
+    """A request row. ``silent``: nobody will answer; ``acted``: an agent has run it; ``answered``: its reply is in the inbox.
+
+    ``first_sent``: when a request under its key first came to an agent, if this one has.
+    """
 
     request: Request
     taken: bool = False
     acted: bool = False
     silent: bool = False
     answered: bool = False
+    first_sent: float = 0.0
 
 
 @dataclass
 class Record:
     """What a run has met, over many runs: moves, ends, acts and rarities, so that a run that proves nothing shows."""
 
-    moves: collections.Counter[tuple[str, str, str]] = field(default_factory=collections.Counter)
+    moves: collections.Counter[tuple[str, str, str, str]] = field(default_factory=collections.Counter)
     ends: collections.Counter[tuple[str, str]] = field(default_factory=collections.Counter)
     acts: collections.Counter[tuple[str, str]] = field(default_factory=collections.Counter)
     seen: collections.Counter[str] = field(default_factory=collections.Counter)
@@ -69,6 +73,7 @@ class Rows:
         self.counts: collections.Counter[int] = collections.Counter()
         self.held: HeldTask | None = None
         self.seq = self.decisions = 0
+        self.now = 1_000_000.0
 
     # -- the store -----------------------------------------------------------------------------------------------------
 
@@ -148,7 +153,7 @@ class Rows:
         held = self.held
         assert held is not None
         before = (list(held.steps), list(held.followers), list(held.open), held.left, held.task)
-        decision = saga.decide(held, messages)
+        decision = saga.decide(held, messages, self.now)
         assert before == (held.steps, held.followers, held.open, held.left, held.task), "the held was changed"
         # Between deciding and committing the Supervisor may judge what the Decision uses up.
         judged = [i for i, row in self.rows.items() if row.acted and not row.answered]
@@ -178,13 +183,15 @@ class Rows:
                 row.silent = True
 
     def _note(self, decision: Decision) -> None:
-        for what, before, after, _ in decision.moves:
-            self.record.moves["task" if what == "task" else self._kind(what), before, after] += 1
+        for move in decision.moves:
+            kind = "task" if move.of_task else self._kind(move.name)
+            self.record.moves[kind, move.before, move.after, move.reason] += 1
         for answer in decision.answers:
             self.record.acts[answer.kind, answer.verdict] += 1
             assert answer.outcome
         for alert in decision.alerts:
             self.record.seen[f"alert {alert.kind}"] += 1
+            self.record.seen["key too old"] += "that the service keeps it" in alert.text
             assert alert.text
         for step in [*decision.steps.values(), *decision.added]:
             self.record.seen["late value"] += step.late is not None
@@ -211,5 +218,6 @@ class Rows:
                 request.attempt,
                 failures=self.counts[idx],
                 died=self.r.random() < 0.3,
+                first_sent=row.first_sent,
             )
         )

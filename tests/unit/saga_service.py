@@ -17,6 +17,13 @@ class Service:
         self.high = 0
         self.answers: dict[str, str] = {}
         self.stands: collections.Counter[str] = collections.Counter()
+        self.keeps = 0.0
+        """How long it remembers a key; 0: forever."""
+        self.first: dict[str, float] = {}
+
+    def arrives(self, key: str, now: float) -> bool:
+        """Note that a request arrives; returns whether it still remembers the key, or never had it."""
+        return not self.keeps or now < self.first.setdefault(key, now) + self.keeps
 
     def _superseded(self, token: int) -> bool:
         if self.kind not in "Kf":

@@ -8,7 +8,9 @@ they do what a request says when it reaches them, late or twice if the run wants
 
 import json
 import random
+from collections import Counter
 from collections.abc import Callable
+from functools import partial
 
 from msgspec.structs import replace
 
@@ -17,12 +19,17 @@ from makegood.model.states import AT_REST
 from makegood.model.task import Step, standing
 from tests.unit.saga_checks import Checked
 from tests.unit.saga_plans import ITEMS
-from tests.unit.saga_rows import Record
+from tests.unit.saga_rows import Record, Row
 from tests.unit.saga_service import Service
+
+KEEPS = 8.0
+"""How long forgetful services remember a key, in moments of a run."""
 
 
 class World(Checked):
-    """One task from its submission until nobody has anything more to do. ``forgets``, ``certain``, ``hasty``: broken promises."""
+    """One task from its submission until nobody has anything more to do. ``forgets``, ``certain``, ``hasty``, ``careless``: broken
+    promises. ``poisoned``: no action that has a probe is ever answered, its agent excuses all its failures, and no deadline ends the task.
+    """
 
     def __init__(
         self,
@@ -33,8 +40,15 @@ class World(Checked):
         forgets: bool = False,
         certain: bool = False,
         hasty: bool = False,
+        careless: bool = False,
+        poisoned: bool = False,
     ) -> None:
         super().__init__(r, record)
+        if not hostile and not poisoned:
+            self._forgetful()
+        self.careless = careless
+        self.poisoned = poisoned
+        self.in_vain: Counter[int] = Counter()
         self.hostile = hostile
         self.forgets, self.certain, self.hasty = forgets, certain, hasty
         self.duplicates = r.random() < 0.3
@@ -42,6 +56,20 @@ class World(Checked):
         self.arrives = r.choice([0.01, 0.05, 0.2])
         self.zombies: list[Callable[[], object]] = []
         self.operated = 0
+        self.sent: dict[str, float] = {}
+        """When a request under each key first came to an agent."""
+
+    def _forgetful(self) -> None:
+        """Let the services of two steps in three, if they know keys, forget them after a while.
+
+        No operator acts in such a world: one who had a request sent again under an old key would do twice what was done.
+        """
+        for n, step in enumerate(self.steps):
+            policy = step.plan.policy
+            if n % 3 < 2 and policy is not None and not policy.never:
+                waits = {"wait": 1.0, "extended": 2.0, "undo_wait": 1.0, "undo_extended": 2.0}
+                plan = replace(step.plan, policy=replace(policy, keeps=KEEPS, **waits))
+                self.steps[n] = replace(step, plan=plan)
 
     # -- agents --------------------------------------------------------------------------------------------------------
 
@@ -50,14 +78,19 @@ class World(Checked):
         plan = self.steps[idx].plan
         if idx not in self.services:
             harmless = plan.policy is not None and not plan.policy.undoable
-            self.services[idx] = Service(plan.action, harmless=harmless, forgets=self.forgets)
+            service = self.services[idx] = Service(plan.action, harmless=harmless, forgets=self.forgets)
+            service.keeps = 0.0 if plan.policy is None else plan.policy.keeps
         return self.services[idx]
 
     def act(self, idx: int) -> None:
         """An agent runs a request, with tries of its own, and answers; or falls silent; or answers too late."""
         r, row = self.r, self.rows[idx]
         row.taken = row.acted = True
-        outcome, unclear = self._tries(idx, row.request)
+        row.first_sent = self._first_sent(row.request)
+        if self.poisoned and row.request.doing == "do" and self._probed(idx):
+            self._in_vain(idx, row.request)
+            return
+        outcome, unclear = self._too_old(row) or self._tries(idx, row.request)
         if outcome is None:
             if r.random() < 0.5:
                 row.silent = True  # dead, or past complete-by: the Supervisor will judge it
@@ -74,6 +107,33 @@ class World(Checked):
         else:
             row.answered = True
             self.post(message)
+
+    def _too_old(self, row: Row) -> tuple[str, bool] | None:
+        """The agent does not send a request again whose key is too old by now."""
+        request = row.request
+        repeats = request.keeps and request.doing != "probe" and request.first_sent
+        if not repeats or self.careless or self.now < request.first_sent + request.keeps:
+            return None
+        self.record.seen["not sent"] += 1
+        return "later", False
+
+    def _first_sent(self, request: Request) -> float:
+        """Return when a request under this key first came to an agent; check that the Scheduler knew, if it ever did."""
+        key = self.key(request.idx, request.round, "undo" if request.doing == "undo" else "do")
+        assert request.first_sent == self.sent.get(key, 0.0), "the time of the first request is another one"
+        if request.doing == "probe":
+            return request.first_sent
+        return self.sent.setdefault(key, self.now)
+
+    def _probed(self, idx: int) -> bool:
+        policy = self.steps[idx].plan.policy
+        return policy is not None and policy.probe and not policy.never
+
+    def _in_vain(self, idx: int, request: Request) -> None:
+        """Nobody answers the action, and its agent takes that for an outage."""
+        self.in_vain[idx] += 1
+        assert self.in_vain[idx] < 9, "asked on and on, although its probe is answered"
+        self.memory.append(replace(self._reply(request, "gave_up", unclear=True), excused=True, final=False))
 
     def _too_late(self, message: TaskMessage) -> None:
         row = self.rows.get(message.idx)
@@ -96,6 +156,7 @@ class World(Checked):
             unclear=unclear and request.doing == "do" and outcome != "done",
             final=final,
             wait=wait,
+            first_sent=0.0 if outcome == "done" else self.rows[request.idx].first_sent,
         )
 
     def _value(self, request: Request) -> bytes:
@@ -113,6 +174,9 @@ class World(Checked):
         key, doing, token = self.key(idx, request.round), request.doing, request.attempt
 
         def call(how: str = "") -> str:
+            if doing != "probe":
+                own = key if doing == "do" else self.key(idx, request.round, "undo")
+                assert service.arrives(own, self.now), f"{doing} under a key that the service has forgotten"
             if doing == "do":
                 return service.do(key, token, how)
             if doing == "undo":
@@ -120,8 +184,9 @@ class World(Checked):
             return service.probe(key, token, fences=policy.fences)
 
         # Requests arrive twice only where the declaration promises to bear it.
+        late = partial(self._in_time, service, key, call)
         if self.duplicates and service.kind in "Kk" and r.random() < 0.3:
-            self.zombies.append(call)
+            self.zombies.append(late)
         unclear = self.duplicates and not self.certain
         for _ in range(1 if policy.never else r.randint(1, 2)):
             if r.random() < self.trouble:  # unanswered: it arrives now, later, or never
@@ -129,13 +194,19 @@ class World(Checked):
                 if x < 0.4:
                     call()
                 elif x < 0.7 and service.kind in "Kkf":
-                    self.zombies.append(call)
+                    self.zombies.append(late)
                 unclear = not self.certain
                 continue
             said = self._answer(doing, service, call)
             assert said != "superseded", "a live attempt was refused by its token"
             return said, unclear
         return None, unclear
+
+    def _in_time(self, service: Service, key: str, call: Callable[[], str]) -> None:
+        """Let a request arrive late; none is under way for longer than a service remembers its key."""
+        first = [service.first[k] for k in service.first if k.rpartition("/")[0] == key.rpartition("/")[0]]
+        if not service.keeps or not first or self.now < min(first) + service.keeps:
+            call()
 
     def _answer(self, doing: str, service: Service, call: Callable[..., str]) -> str:
         x, trouble = self.r.random(), self.trouble
@@ -159,7 +230,7 @@ class World(Checked):
         self.held = None
         self.memory.clear()
         self._silence()
-        self.record.moves["task", self.task.state, "pending"] += 1
+        self.record.moves["task", self.task.state, "pending", "scheduler_dead"] += 1
         failures = self.task.failure_count + 1
         self.task = replace(self.task, state="pending", lost=self.task.lost + 1, failure_count=failures)
 
@@ -207,6 +278,7 @@ class World(Checked):
 
     def land(self) -> None:
         """Let everything that is still under way arrive."""
+        self.now += 1.0
         zombies, self.zombies = self.zombies, []
         for arrive in zombies:
             arrive()
@@ -225,11 +297,17 @@ class World(Checked):
     def _turn(self) -> bool:
         """Let one thing happen; returns False when nothing more will."""
         r, x = self.r, self.r.random()
+        self.now += 1.0
         if self.zombies and r.random() < self.arrives:
             self.zombies.pop(r.randrange(len(self.zombies)))()
         if self.hostile and self.operated < 12 and x < 0.06:
             self.operate()
-        elif x < 0.075 and self.task.timed and self.task.state in ("pending", "processing"):
+        elif (
+            x < 0.075
+            and not self.poisoned
+            and self.task.timed
+            and self.task.state in ("pending", "processing")
+        ):
             self.post(TaskMessage("task_expired"))
         elif self.held is not None and x < (0.3 if self._unheard() else 0.12):
             self.die()
@@ -271,10 +349,16 @@ class World(Checked):
                 todo.append(lambda idx=idx: self.judge(idx))  # type: ignore[misc]
         if self.held is not None:
             due = [i for i in self.timers if not any(m.kind == "retry" and m.idx == i for m in self.memory)]
-            todo += [lambda idx=idx: self.memory.append(TaskMessage("retry", idx)) for idx in due]  # type: ignore[misc]
+            todo += [lambda idx=idx: self._fire(idx) for idx in due]  # type: ignore[misc]
         if todo:
             self.r.choice(todo)()
         return bool(todo)
+
+    def _fire(self, idx: int) -> None:
+        """A timer fires, sooner or later."""
+        if self.steps[idx].state == "ready" or self.decisions % 2:
+            self.now += 7.0
+        self.memory.append(TaskMessage("retry", idx))
 
     def _nothing_to_do(self) -> bool:
         if self.held is not None and not self.memory and not self.inbox:

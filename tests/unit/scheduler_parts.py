@@ -39,6 +39,10 @@ class Answers:
         """Ring for nothing."""
         return lambda: None
 
+    def clock(self) -> float:
+        """Return the store's time."""
+        return 1_800_000_000.0
+
     async def commit(self, batch: Batch) -> Committed:
         """Answer a commit."""
         self.commits.append(batch)

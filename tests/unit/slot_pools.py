@@ -18,9 +18,9 @@ class Pool:
     queued: list[str] = field(default_factory=list)
     resent: list[tuple[int, int, str]] = field(default_factory=list)
 
-    def reserve(self) -> Reservation:
+    def reserve(self, now: float) -> Reservation:
         """Return an empty reservation."""
-        return Reservation(self, 0.0)
+        return Reservation(self, 0.0, now)
 
     @property
     def actions(self) -> Mapping[str, Container[str]]:
@@ -44,7 +44,7 @@ class Pool:
         for address, n in lent.items():
             self.free[address] += n
 
-    def hand(self, request: Request, began: float) -> None:
+    def hand(self, request: Request, began: float, handed_at: float) -> None:
         """Begin a request."""
         self.handed.append(request)
 

@@ -35,6 +35,10 @@ class Store:
         self.go.set()
         self.answer: Callable[[Submission], Submitted] = lambda draft: Submitted(draft.id, created=True)
 
+    def clock(self) -> float:
+        """Return the store's time."""
+        return 1_800_000_000.0
+
     async def submit(self, drafts: Sequence[Submission]) -> list[Submitted]:
         """Write submissions."""
         self.written.append([*drafts])

@@ -163,7 +163,7 @@ def test_an_answer_elsewhere_releases_one_that_waits_for_a_canary() -> None:
     assert not made.answered_elsewhere(31.0)
     made.ended(canary, "neither", 32.0)
     assert made.answered_elsewhere(33.0)
-    assert (made.state, made.most, made.heard) == ("release", 2, None)
+    assert (made.state, made.most, made.evidence.answer_at) == ("release", 2, None)
     call(made, "failed", 34.0)
     call(made, "failed", 34.0)
     assert made.state == "open"

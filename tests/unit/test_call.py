@@ -4,12 +4,15 @@ import asyncio
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from contextvars import copy_context
+from datetime import UTC, datetime
 from typing import Any
 
 import pytest
 
+from makegood import keys
 from makegood.base import ids
 from makegood.base.clock import Clock
+from makegood.base.service_keys import KeyedRequest, length_of, request_of
 from makegood.declare.call import Call, Token, current_call, enter
 from makegood.errors import CompleteByPassed, ConfigError, DefinitionError
 from makegood.model.messages import Request
@@ -28,10 +31,19 @@ def running_loop() -> asyncio.AbstractEventLoop | None:
 class Attempt:
     """An attempt with 30 seconds left, which the store lets extend or not."""
 
-    def __init__(self, doing: Any = "do", *, grants: bool = True, **more: Any) -> None:
+    def __init__(
+        self,
+        doing: Any = "do",
+        *,
+        grants: bool = True,
+        keys: keys.Preset = keys.PLAIN,
+        tries: int = 1,
+        **more: Any,
+    ) -> None:
         self.clock = HandClock(100.0)
         self.deadline = 130.0
         self.retries = 0
+        self.first_sent = 1_800_000_000.25
         self.grants = grants
         self.asked: list[float] = []
         request = Request(
@@ -39,7 +51,7 @@ class Attempt:
             within=30.0, args=b"{}", **more,
         )  # fmt: skip
         clock: Clock = self.clock
-        self.call = Call(request, "s1", 4, self, clock, running_loop(), self.decoded)
+        self.call = Call(request, "s1", 4, self, clock, running_loop(), self.decoded, keys, tries)
 
     async def extend(self, seconds: float) -> bool:
         self.asked.append(seconds)
@@ -58,6 +70,55 @@ def test_the_key_is_the_steps_own_and_rises_with_the_round() -> None:
     assert (probe.key, probe.undoes) == (action.key, action.key)
     assert (undo.key, undo.undoes) == (f"s1-{shown}/charge-2/3/undo", action.key)
     assert action.scope == probe.scope == undo.scope == f"s1-{shown}/charge-2"
+
+
+@pytest.mark.parametrize("form", ["uuid", "uuid4", "quoted", "length=28"])
+def test_with_a_form_all_keys_have_it_and_undo_and_probe_name_the_same_action(form: str) -> None:
+    action, probe, undo = (Attempt(doing, key_form=form).call for doing in ("do", "probe", "undo"))
+    assert (action.key, action.undoes) == (action.key_as(form), None)
+    assert (probe.key, probe.undoes) == (action.key, action.key)
+    assert undo.undoes == action.key != undo.key
+    assert len(undo.key) == len(action.key) == length_of(form)
+    assert undo.headers["Idempotency-Key"] == undo.key
+    assert undo.headers["Makegood-Undoes"] == probe.headers["Makegood-Undoes"] == action.key
+    readable = f"s1-{ids.show(TASK)}/charge-2/3"
+    assert (undo.key_as("plain"), undo.undoes_as("plain")) == (f"{readable}/undo", f"{readable}/do")
+    assert repr(action) == f"<call {readable}/do attempt 5>"
+    assert request_of("s1", undo.key) == KeyedRequest(TASK, 2, 3, undo=True)
+
+
+def test_any_form_may_be_had_of_a_key_that_is_declared_without_one() -> None:
+    action, undo = Attempt("do").call, Attempt("undo").call
+    assert undo.undoes_as(length=28) == action.key_as(length=28) == action.key_as("length=28")
+    assert undo.undoes_as("uuid4") == action.key_as("uuid4")
+    assert action.undoes_as("uuid") is None
+
+
+@pytest.mark.parametrize(
+    ("given", "words"),
+    [((), "either a form"), (("uuid", 28), "either a form"), (("guid",), "not the form"), ((None, 19), "at least 20"),
+     ((None, 65), "at most 64")],
+)  # fmt: skip
+def test_a_form_that_does_not_exist_is_refused(given: tuple[Any, ...], words: str) -> None:
+    form, length = (*given, None, None)[:2]
+    for ask in (Attempt("undo").call.key_as, Attempt("undo").call.undoes_as):
+        with pytest.raises(ConfigError, match=words):
+            ask(form, length=length)
+
+
+def test_a_preset_puts_the_key_where_its_service_looks_for_it() -> None:
+    klarna = Attempt("undo", keys=keys.KLARNA, key_form="uuid").call
+    assert klarna.headers["Klarna-Idempotency-Key"] == klarna.key
+    assert "Idempotency-Key" not in klarna.headers
+    square = Attempt(keys=keys.SQUARE, key_form="uuid").call
+    assert square.headers["Idempotency-Key"] == square.key
+
+
+def test_the_first_request_has_a_time_in_utc_and_azure_gets_it() -> None:
+    call = Attempt(keys=keys.AZURE, key_form="uuid").call
+    assert call.first_sent == datetime(2027, 1, 15, 8, 0, 0, 250_000, UTC)
+    assert call.headers["Repeatability-First-Sent"] == "Fri, 15 Jan 2027 08:00:00 GMT"
+    assert call.headers["Repeatability-Request-ID"] == call.key
 
 
 def test_tokens_compare_by_generation_then_attempt() -> None:
@@ -115,15 +176,25 @@ def test_remaining_seconds_are_never_negative_and_check_raises_then() -> None:
         attempt.call.check()
 
 
-def test_what_remains_is_shared_among_the_tries_that_are_left() -> None:
-    attempt = Attempt()
-    assert attempt.call.remaining(tries=3) == pytest.approx(29.0 / 3)
+@pytest.mark.parametrize("doing", ["do", "undo", "probe"])
+def test_what_remains_is_shared_among_the_tries_that_are_left(doing: str) -> None:
+    """The action's own ``Retry`` is known."""
+    attempt = Attempt(doing, tries=3)
+    assert attempt.call.remaining() == pytest.approx(29.0 / 3)
     attempt.clock.seconds, attempt.retries = 110.0, 1
-    assert attempt.call.remaining(tries=3) == pytest.approx(19.0 / 2)
+    assert attempt.call.remaining() == pytest.approx(19.0 / 2)
     attempt.clock.seconds, attempt.retries = 120.0, 2
-    assert attempt.call.remaining(tries=3) == attempt.call.remaining() == pytest.approx(9.0)
-    attempt.retries = 7  # more than was said
-    assert attempt.call.remaining(tries=3) == pytest.approx(9.0)
+    assert attempt.call.remaining() == pytest.approx(9.0)
+    attempt.retries = 7  # more than was declared
+    assert attempt.call.remaining() == pytest.approx(9.0)
+
+
+def test_a_client_that_repeats_by_itself_has_a_share_for_each_of_its_requests() -> None:
+    assert Attempt().call.remaining(tries=3) == pytest.approx(29.0 / 3)
+    attempt = Attempt(tries=2)
+    assert attempt.call.remaining(tries=3) == pytest.approx(29.0 / 6)
+    attempt.retries = 1
+    assert attempt.call.remaining(tries=3) == pytest.approx(29.0 / 3)
 
 
 @pytest.mark.parametrize("tries", [0, -1, 1.5, True, "3"])

@@ -4,6 +4,7 @@ import random
 from typing import Any, cast
 
 import pytest
+from msgspec.structs import replace
 
 from makegood.agent.circuit_watch import CircuitWatch
 from makegood.agent.intake import Intake
@@ -35,12 +36,17 @@ class World:
 
     def __init__(self) -> None:
         self.clock, self.channel, self.changes = HandClock(), Heard(), list[str]()
+        self.informed = list[str]()
         self.slots = Slots("shop/bank", {}, 2, Circuit(Breaker(failures=1, reset=10), 2))
         self.intake = Intake(beside_scheduler=False)
         self.watch = CircuitWatch(
             cast("Channel", self.channel), self.intake,
-            node=lambda: 1, changed=lambda: self.changes.append(self.state), clock=self.clock, rng=random.Random(1),
+            node=lambda: 1, changed=lambda: self.changes.append(self.state), inform=self.inform, clock=self.clock, rng=random.Random(1),
         )  # fmt: skip
+
+    async def inform(self, address: str) -> None:
+        """Note that what other processes know is read."""
+        self.informed.append(address)
 
     @property
     def state(self) -> str:
@@ -87,6 +93,18 @@ def test_silence_is_a_failure_of_what_was_called(phase: Phase, state: str) -> No
     world.clock.seconds += 60.0
     world.watch.judge(world.slots, one, None, [])
     assert world.state == state
+
+
+async def test_what_others_know_is_read_only_before_a_step_that_has_failed() -> None:
+    """A step that polls with ``Later`` has not."""
+    world = World()
+    one = world.attempt(1)
+    await world.watch.inform(world.slots, one.request)
+    assert world.informed == []
+    await world.watch.inform(world.slots, replace(one.request, failures=1))
+    world.watch.judge(world.slots, one, TaskMessage("gave_up"), [])
+    await world.watch.inform(world.slots, one.request)
+    assert world.informed == ["shop/bank", "shop/bank"]
 
 
 async def test_what_runs_when_its_circuit_opens_is_excused_and_the_store_hears_of_it_until_it_did() -> None:

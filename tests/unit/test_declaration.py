@@ -8,6 +8,7 @@ from typing import Any
 import msgspec
 import pytest
 
+from makegood import keys
 from makegood.declare.action import Action, Agent, AsyncAction, Shared
 from makegood.declare.outcomes import NOT_HAPPENED, NOTHING, Happened, NotHappened
 from makegood.declare.terms import Declared
@@ -130,6 +131,31 @@ def test_a_policy_looked_at_too_early_is_not_the_last_word() -> None:
     assert action._policy.probe is True
 
 
+def test_what_a_service_says_of_keys_is_in_the_policy_and_what_is_passed_comes_first() -> None:
+    policy = declared(key=keys.STRIPE)._policy
+    assert (policy.key_form, policy.key_limit, policy.keeps, policy.remembers) == ("", 255, 86400.0, True)
+    policy = declared(key=keys.AZURE, keeps="4m", key_limit=40)._policy
+    assert (policy.key_form, policy.key_limit, policy.keeps, policy.remembers) == ("uuid", 40, 240.0, False)
+    assert not declared(key=keys.STRIPE, remembers=False)._policy.remembers
+    assert declared(key="length=28")._policy.key_form == "length=28"
+    policy = declared(key="plain")._policy
+    assert (policy.key_form, policy.key_limit, policy.keeps) == ("", 0, 0.0)
+
+
+def test_the_longest_key_that_a_service_takes_is_taken_and_one_longer_is_refused() -> None:
+    """The key of an undo is two characters longer than that of its action: 38 and the name."""
+    declared(key_limit=42)
+    with pytest.raises(
+        DefinitionError, match=r'the idempotency key for step charge has 42 .* takes 41: pass key="uuid"'
+    ):
+        declared(key_limit=41)
+    declared(key_limit=44).undo(refund)
+    with pytest.raises(DefinitionError, match=r'the undo of .* has 44 .* takes 43: pass key="uuid"'):
+        declared(key_limit=43).undo(refund)
+    declared(key_limit=42, undo=NOTHING)
+    declared(key="uuid", key_limit=36).undo(refund)
+
+
 # -- misuse ----------------------------------------------------------------------------------------------------------------
 
 
@@ -160,6 +186,15 @@ def test_a_policy_looked_at_too_early_is_not_the_last_word() -> None:
         ({"name": "9 lives"}, r"action name '9 lives' is not allowed"),
         ({"formerly": "bill"}, r"pass a tuple of names, formerly=\('bill',\)"),
         ({"formerly": ("b ill",)}, "former action name 'b ill'"),
+        ({"key": 28}, r'key=28: pass a form, such as "uuid", or .* mg\.keys\.SQUARE'),
+        ({"key": "uuid5"}, "'uuid5' is not the form of a key"),
+        ({"key": "length=19"}, "length=19: at least 20; with fewer characters two steps would share a key"),
+        ({"key": "uuid", "key_limit": 35}, "36 characters, more than the limit of 35"),
+        ({"key_limit": 0}, "limit=0: a whole number of characters"),
+        ({"key_limit": True}, "limit=True: a whole number of characters"),
+        ({"keeps": "a day"}, "keeps='a day' is not a duration"),
+        ({"keeps": 0}, "keeps=0 must be"),
+        ({"key": "uuid", "retry": NEVER}, r"key='uuid' .*retry=mg\.NEVER .*drop one"),
         ({"timeout": 3}, "there is no option 'timeout'; there are complete_within, undo, no_return, retry"),
     ],
 )

@@ -56,6 +56,6 @@ def test_a_task_that_cannot_be_decided_goes_to_error_with_an_alert() -> None:
     decision = guilty(case.held, [], ValueError("x" * 5000))
     assert (decision.task.state, decision.release) == ("error", True)
     (alert,) = decision.alerts
-    assert alert.kind == "guilty"
+    assert alert.kind == "unreadable"
     assert alert.text.startswith("the rules could not decide: ValueError: xxx")
     assert len(alert.text) < 1100

@@ -69,6 +69,15 @@ def test_a_retry_after_header_is_understood_as_seconds_or_date(value: Duration, 
 
 
 @pytest.mark.parametrize(
+    "value",
+    ["99999999999", 1e12, "30d", timedelta.max, "Fri, 31 Dec 9999 23:59:59 GMT", "9" * 300],
+)
+def test_no_wait_is_longer_than_a_week(value: Duration) -> None:
+    """Else a service that asks for too much, or says a wrong year, would be asked by nobody who lives now."""
+    assert retry_after(value, now=0.0) == 604_800.0
+
+
+@pytest.mark.parametrize(
     "value", ["soon", "9" * 400, "Thu, 01 Jan 2020 00:00:00 +9999999999999999", object(), math.inf]
 )
 def test_a_retry_after_that_says_nothing_waits_a_second_instead_of_failing(value: Any) -> None:

@@ -82,6 +82,7 @@ def test_belief_is_shorter_than_the_lease_by_twice_the_drift() -> None:
     assert 14.6 < belief(15) < 14.75
 
 
+@virtual  # in true time a busy machine may be late
 async def test_the_work_is_cancelled_at_the_deadline_when_the_store_is_gone_and_awaited_before_release() -> (
     None
 ):
@@ -98,7 +99,7 @@ async def test_the_work_is_cancelled_at_the_deadline_when_the_store_is_gone_and_
                 leases.away = False
                 leases.log.append("work ended")
         break
-    assert 0.1 < ended[0] < 0.3
+    assert 0.1 < ended[0] < belief(0.15)
     assert leases.log == ["a took 1", "work ended", "a released 1"]
     assert term.lost.is_set()
     assert term.remaining() == 0.0

@@ -1,5 +1,7 @@
 """The filter language: what each term means, and what is refused with which words."""
 
+from typing import Any
+
 import pytest
 
 from makegood.errors import ConfigError
@@ -61,3 +63,33 @@ def test_what_is_not_understood_names_what_is_known(text: str, told: str) -> Non
     with pytest.raises(ConfigError) as refused:
         wanted(text)
     assert told in str(refused.value)
+
+
+def test_a_filter_of_states_that_do_not_exist_is_refused() -> None:
+    wrong: Any = ("eror",)
+    with pytest.raises(ConfigError, match="a tuple of states, which are pending, processing"):
+        Filter(states=wrong)
+
+
+@pytest.mark.parametrize(
+    ("field", "said"),
+    [
+        ({"states": "error"}, r"Filter\(\): states='error': pass a tuple"),
+        (
+            {"state": "error"},
+            r"there is no option 'state' \(did you mean 'states'\?\); there are ids, states",
+        ),
+        ({"workflow": 3}, r"workflow=3: pass a text or None"),
+        ({"limit": "3"}, r"limit='3': pass a whole number"),
+        ({"limit": -1}, r"Filter\(limit\)=-1: a whole number from 0"),
+        ({"limit": True}, r"limit=True: pass a whole number"),
+        ({"older": "1h"}, r"older='1h': pass a number or None"),
+        ({"older": float("nan")}, r"Filter\(older\)=nan must be a finite"),
+        ({"failures": (3,)}, r"the lowest and the highest"),
+        ({"ids": ("0000000000007",)}, r"numbers of tasks"),
+        ({"failing": "yes"}, r"failing='yes': pass True or False or None"),
+    ],
+)
+def test_what_makes_no_sense_in_a_filter_is_refused(field: dict[str, Any], said: str) -> None:
+    with pytest.raises(ConfigError, match=said):
+        Filter(**field)

@@ -19,9 +19,9 @@ def test_what_is_missing_or_no_folder_is_the_affair_of_whoever_opens_it(tmp_path
         entered(tmp_path / path)
 
 
-def test_the_first_folder_that_bars_the_way_is_named(tmp_path: Path) -> None:
+def test_the_first_folder_that_bars_the_way_is_named(open_folder: Path) -> None:
     """The system says no more than that it is not permitted."""
-    shut = tmp_path / "shut"
+    shut = open_folder / "shut"
     (shut / "deep").mkdir(parents=True)
     with barred(shut), pytest.raises(ConfigError, match=f"may not enter the folder {shut}: run as"):
         entered(shut / "deep" / "store.db")

@@ -16,7 +16,7 @@ def test_the_plan_lists_what_a_store_lacks() -> None:
     assert [m.version for m in everything] == list(range(1, len(everything) + 1))
     assert migrations.plan("sqlite", 0) == everything
     assert migrations.plan("sqlite", everything[-1].version) == []
-    assert everything[0].name == "0001_initial"
+    assert everything[0].name == "0001_tables"
 
 
 def test_the_script_makes_a_store_that_is_up_to_date() -> None:
@@ -45,7 +45,7 @@ def test_a_missing_file_of_the_installation_is_noticed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "sqlite").mkdir()
-    for name in ("0001_initial.sql", "0003_later.sql", "notes.txt"):
+    for name in ("0001_tables.sql", "0003_later.sql", "notes.txt"):
         (tmp_path / "sqlite" / name).write_text("select 1;")
     monkeypatch.setattr(migrations, "files", lambda _: tmp_path)
     with pytest.raises(StoreError, match="without gaps"):

@@ -108,7 +108,9 @@ def test_a_resubmission_counts_on() -> None:
 
 def test_a_task_that_cannot_be_decided_tells_so() -> None:
     case = telling(action(0))
-    decision = saga.put_to_error(case.held, [TaskMessage("claim")], Alert("guilty", 7, "", "no such value"))
+    decision = saga.put_to_error(
+        case.held, [TaskMessage("claim")], Alert("unreadable", 7, "", "no such value")
+    )
     assert [(n.sequence, n.state) for n in decision.notices] == [(2, "processing"), (3, "error")]
     assert decision.notices[-1].cause == "no such value"
 

@@ -120,14 +120,15 @@ def test_tasks_of_one_shape_share_steps_and_trail() -> None:
     shop = Shop()
     program: tuple[Line, ...] = (("ship", 0, 0), ("pack", 2, 1), ("parallel", 2, 3), ("named", 3, 4))
     first = shop.plan(*program)
-    trail = shop.workflow._trail
+    (trail,) = shop.workflow._trails.values()
     assert [type(call) for call in trail.calls] == [Called, Called, Called, Called, ParallelGroup, Called]
     again = shop.plan(*program, inputs=("o8", 4))
     assert isinstance(first, Plan)
     assert isinstance(again, Plan)
     assert again.steps is first.steps
     assert again.returns is first.returns
-    assert shop.workflow._trail is trail
+    assert len(shop.workflow._trails) == 1
+    assert next(iter(shop.workflow._trails.values())) is trail
     assert again.inputs != first.inputs
     assert again.fingerprint != first.fingerprint
 
@@ -145,8 +146,8 @@ def test_a_trail_keeps_no_inputs_and_no_promises() -> None:
     """It lives as long as the workflow: what one task was submitted with must not."""
     shop = Shop()
     shop.plan(("ship", 0, 0), ("pack", 2, 1), inputs=("a secret", 3))
-    assert "secret" not in repr(shop.workflow._trail)
-    assert "promise of" not in repr(shop.workflow._trail)
+    assert "secret" not in repr(shop.workflow._trails)
+    assert "promise of" not in repr(shop.workflow._trails)
 
 
 def test_an_input_that_was_changed_is_found_on_a_trail_too() -> None:

@@ -117,7 +117,7 @@ def test_what_was_taken_out_of_an_input_or_found_elsewhere_makes_no_trail() -> N
         fresh.rates |= shop.rates
         assert lived(plan) == lived(fresh.derived.plan({"id": f"a secret {n}"}, 30))
         shop.rates["now"] += 300
-    assert shop.derived._trail.calls == ()
+    assert [trail.calls for trail in shop.derived._trails.values()] == [()]
 
 
 def test_a_default_is_no_input_even_if_it_is_the_same_object() -> None:

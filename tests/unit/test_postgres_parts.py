@@ -29,8 +29,8 @@ SERVER = "PostgreSQL at db:5432, database x, user me"
         ("postgresql://me@a:1,b:2/x", "PostgreSQL at a:1,b:2, database x, user me"),
         ("postgresql:///x?host=/run/pg&user=me", "PostgreSQL at /run/pg, database x, user me"),
         (
-            "postgresql://",
-            "PostgreSQL at localhost (or PGHOST), database (PGDATABASE), user (PGUSER)",
+            "postgresql://me@/x",
+            "PostgreSQL at the local socket or localhost:5432, database x, user me",
         ),
         ("postgresql://me:p%40ss@[::1]:7000/x", "PostgreSQL at [::1]:7000, database x, user me"),
     ],
@@ -77,6 +77,7 @@ def test_faults_are_sorted(fault: Exception, lost: bool, data: bool, error: type
     assert cause(fault) is (None if isinstance(fault, PayloadError) else fault)
     if error in (StoreUnavailableError, SchemaMismatchError, ConfigError):
         assert SERVER in str(made)
+    assert ("docs/operate/security.md" in str(made)) == isinstance(fault, pg.LockNotAvailableError)
 
 
 @pytest.mark.parametrize(
@@ -85,6 +86,11 @@ def test_faults_are_sorted(fault: Exception, lost: bool, data: bool, error: type
         (pg.InvalidPasswordError("no"), ConfigError, "user or password"),
         (pg.InvalidCatalogNameError("no"), ConfigError, "createdb"),
         (ValueError("dsn"), ConfigError, "correct the URL"),
+        (
+            asyncpg.ClientConfigurationError('root certificate file "x" does not exist'),
+            ConfigError,
+            "name its file with sslrootcert",
+        ),
         (pg.ProtocolViolationError("startup parameter"), ConfigError, "pool_mode"),
         (TimeoutError(), StoreUnavailableError, "does not answer"),
         (ConnectionRefusedError(), StoreUnavailableError, "is PostgreSQL running"),
@@ -130,7 +136,7 @@ def test_a_place_holds_index_and_attempt(idx: int, attempt: int) -> None:
 def test_a_statement_has_the_parameters_that_it_says(looks: bool) -> None:
     """Every parameter from the first to the last appears (the moves of events are one); a part that is absent adds none."""
     all_parts = statement(tuple(PARTS), looks=looks)
-    count = 8 + 2 + 2 + 6 + 1 + sum(parameters(part.columns) for part in PARTS.values())
+    count = 8 + 2 + 2 + 7 + 1 + sum(parameters(part.columns) for part in PARTS.values())
     assert all(f"${n}" in all_parts for n in range(1, count + 1))
     assert f"${count + 1}" not in all_parts
     assert "@" not in all_parts

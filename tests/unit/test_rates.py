@@ -50,8 +50,22 @@ def test_after_a_rest_the_first_second_has_no_more_calls_than_the_rate_says(next
     assert sum(at < 200.9999 for at in begun) == 10
 
 
-def test_calls_made_beside_it_are_paid_back() -> None:
-    assert pace(100.0, 100.0, 10.0, spent=5).first == 100.5
+def test_a_further_try_gets_the_next_turn_or_none() -> None:
+    stand = pace(100.0, 99.5, 10.0)
+    assert [stand.turn(most) for most in (0.4, 0.5, 60.0)] == [None, 0.5, 0.5]
+
+
+def test_turns_of_tries_reserve_no_more_than_a_minute() -> None:
+    """What is reserved further ahead would look like a clock that has gone back."""
+    next_: float | None = None
+    stand = pace(next_, 100.0, 0.1)
+    for _ in range(100):
+        if stand.turn(1000.0) is None:
+            break
+        next_ = stand.after(1)
+        stand = pace(next_, 100.0, 0.1)
+    assert stand.first == 170.0
+    assert pace(next_, 100.0, 0.1).first == stand.first
 
 
 def test_a_clock_that_went_far_back_does_not_stop_everything() -> None:

@@ -197,9 +197,13 @@ def test_parallel_within_parallel_needs_branches() -> None:
         (lambda o, a, b: each([1], lambda n: n, at_once=0), "at_once=0"),
         (lambda o, a, b: email(o, a == "x"), "a comparison of promises is not a value.*then=lambda: True"),
         (lambda o, a, b: email(o, [object()]), r"text in step email of shop\.order cannot be kept as JSON"),
-        (lambda o, a, b: email(o), r"shop/desk/email\(order: .*: missing a required argument: 'text'"),
-        (lambda o, a, b: email(o, 1, 2), "too many positional"),
-        (lambda o, a, b: email(o, text=1, x=3), "unexpected keyword argument 'x'"),
+        (lambda o, a, b: email(o), r"shop/desk/email\(order: .*: text is missing; there are order, text"),
+        (lambda o, a, b: email(o, 1, 2), "it takes 2 parameters by position, not 3"),
+        (lambda o, a, b: email(o, text=1, x=3), "there is no parameter 'x'; there are order, text"),
+        (
+            lambda o, a, b: email(o, txt=1),  # neither hides the other
+            r"there is no parameter 'txt' \(did you mean 'text'\?\); text is missing",
+        ),
         (
             lambda o, a, b: careless(o),
             r"shop/desk/careless does not declare how it is undone: add @careless\.undo, or undo=mg\.NOTHING",

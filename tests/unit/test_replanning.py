@@ -8,11 +8,12 @@ import pytest
 from msgspec.structs import replace
 
 import makegood as mg
-from makegood.client.replanning import held, replanned, tried
+from makegood.client.replanning import replanned, tried
 from makegood.errors import ConfigError, DefinitionError, PayloadError, StoreError
 from makegood.model.messages import TaskMessage
 from makegood.saga import Replanned
 from makegood.store.views import StepView, TaskDetail, TaskView
+from makegood.story.held_tasks import held
 
 
 def shop(name: str = "charge", **renamed: Any) -> Any:

@@ -1,10 +1,13 @@
 """Operators' acts: when they are lawful, what they change, and what they are answered."""
 
 from collections.abc import Callable
+from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from makegood import saga
+from makegood.base.service_keys import MOST_ROUNDS, longest_key
 from makegood.model.messages import MOST_EXTENSION, Act, TaskMessage
 from makegood.model.plan import Condition, StepPlan
 from makegood.model.task import standing
@@ -126,7 +129,7 @@ def test_the_first_cause_stays() -> None:
     assert case.task.cause == "s1: card refused"
     case = processed()
     case.act("undo")
-    assert case.task.cause == "undone by ada: wrong address"
+    assert case.task.cause == "undo requested by ada: wrong address"
 
 
 def test_undo_tries_a_failed_undo_again() -> None:
@@ -323,7 +326,7 @@ def test_the_lawful_acts_are_those_that_are_applied_when_asked_for(made: object)
 
     case = fresh()
     before = (case.task, list(case.held.steps))
-    named = {(message.kind, message.idx, message.settled) for message in saga.lawful(case.held)}
+    named = {(message.kind, message.idx, message.settled) for message in saga.allowed(case.held)}
     assert (case.task, case.held.steps) == before
     asked = [(kind, -1, "") for kind in ("cancel", "undo", "resubmit")]
     asked += [
@@ -391,3 +394,45 @@ def test_an_extension_comes_too_late_for_a_task_whose_deadline_was_judged() -> N
     case = processing()
     decision = case.say(TaskMessage("task_expired"), TaskMessage("extend", wait=60.0, act=Act("a", "ada")))
     assert (decision.answers[0].verdict, decision.extends) == ("refused", 0.0)
+
+
+def undone_in_round(round_: int, **policy: Any) -> Case:
+    """Return a task whose one step was undone in this round."""
+    case = failing(action(0, **policy), action(1, 0))
+    case.answer(0)
+    case.held.steps[0] = replace(case.step(0), round=round_)
+    return case
+
+
+def test_a_round_whose_key_would_be_too_long_for_the_service_is_refused() -> None:
+    """Round 10 needs a character more than round 9."""
+    limit = longest_key("s0", "undo")
+    assert undone_in_round(8, key_limit=limit).act("resubmit")[0] == "applied"
+    verdict, why = undone_in_round(9, key_limit=limit).act("resubmit")
+    assert (verdict, why) == (
+        "refused",
+        f"in round 10 a key of s0 has {limit + 1} characters, and its service takes {limit}",
+    )
+    assert undone_in_round(9, key_limit=limit, key_form="uuid").act("resubmit")[0] == "applied"
+    assert undone_in_round(9).act("resubmit")[0] == "applied"
+
+
+def test_a_form_has_room_for_so_many_rounds() -> None:
+    assert undone_in_round(MOST_ROUNDS - 1, key_form="uuid").act("resubmit")[0] == "applied"
+    verdict, why = undone_in_round(MOST_ROUNDS, key_form="uuid").act("resubmit")
+    assert (verdict, why) == ("refused", "s0 has had 65,535 rounds, as many as its keys can tell")
+
+
+def test_a_resubmission_of_an_undone_task_asks_under_keys_that_nobody_has_seen() -> None:
+    case = Case(action(0), action(1, 0))
+    case.answer(0, "gave_up", error="no answer", first_sent=7.0)
+    assert case.step(0).first_sent == 7.0
+    case.due(0)
+    assert case.last.requests[0].first_sent == 7.0
+    case.done(0)
+    case.answer(1, "permanent", error="no")
+    assert case.last.requests[0].first_sent == 0.0
+    case.answer(0)
+    assert case.act("resubmit")[0] == "applied"
+    case.say(TaskMessage("claim"))
+    assert [request.first_sent for request in case.last.requests] == [0.0]

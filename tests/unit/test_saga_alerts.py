@@ -50,7 +50,7 @@ def test_a_task_that_was_undone_has_no_alerts_any_more() -> None:
     case.silence(1)
     case.due(1)
     case.silence(1, failures=2)
-    assert case.alerts == ["step_failed"]
+    assert case.alerts == ["step_gave_up"]
     case.answer(1)
     assert case.last.eased == []
     case.answer(0)

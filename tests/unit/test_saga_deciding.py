@@ -42,7 +42,7 @@ def test_what_is_late_superseded_or_unknown_changes_nothing(message: TaskMessage
     assert not decision.steps
     assert not decision.moves
     assert not decision.consumed
-    assert bool(decision.stale) == (message.kind in ("done", "happened"))
+    assert any(end.late for end in decision.attempts) == (message.kind in ("done", "happened"))
 
 
 def test_a_task_without_a_limit_is_never_overdue() -> None:
@@ -61,7 +61,7 @@ def test_a_reply_counts_once() -> None:
     reply = case.reply(0, "done")
     decision = case.say(reply, reply)
     assert decision.consumed == [(0, 1)]
-    assert decision.stale == [reply]
+    assert [(end.kind, end.late) for end in decision.attempts] == [(reply.kind, True)]
 
 
 def test_a_verdict_makes_the_reply_in_the_same_batch_late() -> None:
@@ -89,7 +89,7 @@ def test_a_cancel_of_a_pending_task_needs_no_claim() -> None:
     """Nothing was begun: it ends undone without having been processed."""
     case = Case(action(0), claim=False)
     case.say(TaskMessage("claim"), TaskMessage("cancel", act=ADA))
-    assert case.last.moves[0][:3] == ("task", "pending", "undone")
+    assert [*case.last.moves[0]][:3] == ["task", "pending", "undone"]
     assert case.last.release
 
 
@@ -97,7 +97,7 @@ def test_complete_by_may_have_passed_before_the_claim() -> None:
     """A take-over finds the task overdue: claimed and turned in one Decision, nothing is sent."""
     case = Case(action(0), claim=False, timed=True)
     case.say(TaskMessage("claim"), TaskMessage("task_expired"))
-    assert [m[:3] for m in case.last.moves] == [
+    assert [tuple(move)[:3] for move in case.last.moves] == [
         ("task", "pending", "processing"),
         ("task", "processing", "undoing"),
         ("task", "undoing", "undone"),
@@ -248,7 +248,7 @@ def test_a_scheduler_that_lives_has_lost_none_in_a_row() -> None:
 # -- what the rules cannot decide ------------------------------------------------------------------------------------------
 
 
-GUILTY = Alert("guilty", text="the rules could not decide: a defect")
+GUILTY = Alert("unreadable", text="the rules could not decide: a defect")
 
 
 def test_put_to_error_uses_up_every_message_and_takes_it_for_silence() -> None:
@@ -265,7 +265,7 @@ def test_put_to_error_uses_up_every_message_and_takes_it_for_silence() -> None:
     assert decision.consumed == [(0, 1)]
     assert decision.withdraw == [(1, 1)]
     assert decision.answers[0].verdict == "refused"
-    assert [a.kind for a in decision.alerts] == ["guilty"]
+    assert [a.kind for a in decision.alerts] == ["unreadable"]
     assert case.states == "in_doubt running waiting"
     assert (case.task.state, case.task.goal) == ("processing", "hold")
     case.done(1)
@@ -276,7 +276,7 @@ def test_put_to_error_of_a_pending_task() -> None:
     """Claimed, stopped, in error: lawful moves all the way."""
     case = Case(action(0), claim=False)
     decision = saga.put_to_error(case.held, [TaskMessage("claim")], GUILTY)
-    assert [m[2] for m in decision.moves] == ["processing", "error"]
+    assert [move.after for move in decision.moves] == ["processing", "error"]
     assert decision.release
     assert decision.task.cause == GUILTY.text
 

@@ -6,6 +6,7 @@ import pytest
 
 from makegood.model.messages import TaskMessage
 from makegood.model.plan import Ref
+from makegood.model.states import Move
 from tests.unit.saga_case import Case, action, result_of, template
 
 ONE = action(0)
@@ -19,7 +20,7 @@ def test_claim_and_first_dispatch_are_one_decision() -> None:
     case = Case(action(0), action(1), action(2, 0, 1))
     assert case.asked == [(0, "do"), (1, "do")]
     assert case.states == "running running waiting"
-    assert case.last.moves[0] == ("task", "pending", "processing", "claimed")
+    assert case.last.moves[0] == Move("task", "pending", "processing", "claimed")
     assert case.task.timed
     assert not case.last.release
 
@@ -100,7 +101,7 @@ def test_a_step_whose_arguments_are_missing_fails_with_an_alert() -> None:
     """Part of a result that is not there fails the step, for certain and with words; it kills no Scheduler."""
     case = Case(action(0), action(1, 0, args=template('{"h":', result_of(0, "id"), "}")))
     case.done(0)
-    assert case.alerts == ["step_failed"]
+    assert case.alerts == ["step_gave_up"]
     assert case.states == "undoing failed"
     assert "no 'id'" in case.task.cause
     assert "s1" in case.last.alerts[0].text
@@ -121,7 +122,7 @@ def test_a_result_that_cannot_be_put_together_fails_the_task() -> None:
     case = Case(ONE, returns=template("", result_of(0, "missing"), ""))
     case.done(0)
     assert case.task.state == "undoing"
-    assert case.alerts == ["step_failed"]
+    assert case.alerts == ["step_gave_up"]
     assert "the result cannot be put together" in case.task.cause
 
 
@@ -204,8 +205,8 @@ def test_recover_waits_then_waits_longer_then_gives_the_verdict() -> None:
     case.silence(0)
     assert case.task.cause == "s0: no answer by its deadline (4 failures)"
     assert case.task.state == "undoing"
-    assert case.alerts == ["step_failed"]
-    assert [m[2] for m in case.last.moves] == ["in_doubt", "undoing", "undoing"]
+    assert case.alerts == ["step_gave_up"]
+    assert [move.after for move in case.last.moves] == ["in_doubt", "undoing", "undoing"]
 
 
 @pytest.mark.parametrize("policy", [{"then": "hold"}, {}])
@@ -216,7 +217,7 @@ def test_hold_wins_if_either_says_so(policy: dict[str, Any]) -> None:
     case.due(0)
     case.silence(0)
     assert (case.task.state, case.task.goal) == ("error", "hold")
-    assert case.alerts == ["step_failed", "held"]
+    assert case.alerts == ["step_gave_up", "held"]
     assert "s0 (in doubt)" in case.last.alerts[1].text
 
 
@@ -391,7 +392,7 @@ def test_the_tasks_complete_by_turns_it() -> None:
     case = Case(action(0), action(1, 0))
     case.done(0)
     case.say(TaskMessage("task_expired"))
-    assert (case.task.state, case.task.cause) == ("undoing", "complete-by passed")
+    assert (case.task.state, case.task.cause) == ("undoing", "the deadline passed")
     assert case.last.withdraw == [(1, 1)]
     case = Case(ONE, on_failure="hold")
     case.say(TaskMessage("task_expired"))

@@ -6,7 +6,7 @@ made) and must die within a bounded number of seeds. ``test_the_true_rules_live`
 
 import random
 from collections.abc import Callable, Iterable
-from typing import Any
+from typing import Any, get_args
 
 import pytest
 from msgspec.structs import replace
@@ -18,7 +18,7 @@ from makegood.model.decision import Decision
 from makegood.model.messages import TaskMessage
 from makegood.model.shape import HeldTask, ShapeStep
 from makegood.model.task import Step
-from makegood.saga import acts, control, decision_builder, decisions, fast_path, forward, replies, rules, undo
+from makegood.saga import acts, control, decisions, fast_path, forward, replies, rules, undo
 from makegood.saga.decision_builder import DecisionBuilder
 from tests.unit.saga_rows import Record
 from tests.unit.saga_world import World
@@ -32,7 +32,8 @@ def first_violation(seeds: Iterable[int], **broken: bool) -> tuple[int, str] | N
     """Return the first seed that finds a violation, and which; None: none of ``seeds`` does."""
     for seed in seeds:
         try:
-            World(random.Random(seed), Record(), hostile=seed % 2 == 1, **broken).run()
+            poisoned = seed % 20 == 0
+            World(random.Random(seed), Record(), hostile=seed % 2 == 1, poisoned=poisoned, **broken).run()
         except (AssertionError, MakegoodError) as found:
             return seed, f"{type(found).__name__}: {found}"
     return None
@@ -50,8 +51,7 @@ def mutant(patch: Patch) -> Patch:
 def also_lawful(m: pytest.MonkeyPatch, before: str, after: str) -> None:
     """Open the table of moves, so that not the table but the services' books find the mutant."""
     table: Any = {state: {**following} for state, following in states.STEP_MOVES.items()}
-    table[before][after] = "mutant"
-    m.setattr(decision_builder, "STEP_MOVES", table)
+    table[before][after] = (*table[before].get(after, ()), *get_args(states.StepReason))
     m.setattr(states, "STEP_MOVES", table)
 
 
@@ -100,6 +100,12 @@ def silence_counted_twice(m: pytest.MonkeyPatch) -> None:
         return replace(step, failures=step.failures + 1) if message.kind == "expired" else step
 
     m.setattr(replies, "_count_failure", twice)
+
+
+@mutant
+def probe_says_nothing(m: pytest.MonkeyPatch) -> None:
+    """A failure that an agent's circuit has excused does not count, although the step's own probe was answered."""
+    m.setattr(rules, "excuses", lambda step, message: message.excused and not step.again)
 
 
 # -- forward and verdict -----------------------------------------------------------------------------------------------
@@ -204,7 +210,7 @@ def undo_running(m: pytest.MonkeyPatch) -> None:
     def impatient(w: DecisionBuilder) -> None:
         for step in w.steps():
             if step.doing == "do":
-                w.move(replace(step, doing=None), "in_doubt", "mutant", doubt=True)
+                w.move(replace(step, doing=None), "in_doubt", "withdrawn", doubt=True)
         clear(w)
 
     clear = undo.clear
@@ -253,9 +259,9 @@ def counts_go_on(m: pytest.MonkeyPatch) -> None:
     """The undo inherits the failures of the action."""
     begin = undo.begin_undo
 
-    def inherit(w: DecisionBuilder, cause: str, why: str) -> None:
+    def inherit(w: DecisionBuilder, reason: states.Reason, **details: str) -> None:
         counted = {step.plan.idx: step.failures for step in w.steps()}
-        begin(w, cause, why)
+        begin(w, reason, **details)
         for step in w.steps():
             if step.failures != counted[step.plan.idx]:
                 w.put(replace(step, failures=counted[step.plan.idx]))
@@ -286,6 +292,43 @@ def same_round(m: pytest.MonkeyPatch) -> None:
 def reset_token(m: pytest.MonkeyPatch) -> None:
     """The attempt begins at 0 with each round."""
     m.setattr(rules, "token_of_new_round", lambda _step: 0)
+
+
+@mutant
+def first_time_forgotten(m: pytest.MonkeyPatch) -> None:
+    """A retry goes out as if nobody had had its key."""
+    m.setattr(rules, "first_sent", lambda step, _message: step.first_sent)
+
+
+@mutant
+def time_of_the_action_for_its_undo(m: pytest.MonkeyPatch) -> None:
+    """The key of the undo counts as sent when the action was."""
+    m.setattr(rules, "first_sent_of_undo", lambda step, _now: step.first_sent)
+
+
+@mutant
+def new_time_for_a_stuck_undo(m: pytest.MonkeyPatch) -> None:
+    """An undo that is tried again counts as sent for the first time."""
+    m.setattr(rules, "first_sent_of_undo", lambda _step, _now: 0.0)
+
+
+@mutant
+def new_round_with_the_old_time(m: pytest.MonkeyPatch) -> None:
+    """The new key of a round counts as sent when the old one was."""
+    begin = acts._begin_round
+
+    def keep(w: DecisionBuilder, step: Step) -> None:
+        begin(w, step)
+        w.put(replace(w.step(step.plan.idx), first_sent=step.first_sent))
+
+    m.setattr(acts, "_begin_round", keep)
+
+
+@mutant
+def first_time_lost_on_the_fast_path(m: pytest.MonkeyPatch) -> None:
+    """A step that was asked for "later", and begins again, goes out as if nobody had had its key."""
+    plain = fast_path._plain
+    m.setattr(fast_path, "_plain", lambda step: plain(replace(step, first_sent=0.0)))
 
 
 @mutant
@@ -334,6 +377,34 @@ def claims_forget_what_waits(m: pytest.MonkeyPatch) -> None:
     m.setattr(decisions, "look_at_all", lambda _work: None)
 
 
+# -- keys that are forgotten -------------------------------------------------------------------------------------------
+
+
+@mutant
+def keys_last_forever(m: pytest.MonkeyPatch) -> None:
+    """A request is sent again under a key that its service has forgotten."""
+    m.setattr(rules, "forgotten", lambda _step, _moment: False)
+
+
+@mutant
+def old_key_is_certain(m: pytest.MonkeyPatch) -> None:
+    """A step whose key is too old to be sent again counts as not done."""
+    given_up = forward._give_up
+
+    def wrong(work: DecisionBuilder, step: Step, wait: float = 0.0) -> None:
+        if rules.forgotten(step, work.now + wait):
+            step = work.put(replace(step, doubt=False))
+        given_up(work, step, wait)
+
+    m.setattr(forward, "_give_up", wrong)
+
+
+@mutant
+def agent_sends_late(_: pytest.MonkeyPatch) -> dict[str, bool]:
+    """An agent sends whatever the queue holds, however long it was there."""
+    return {"careless": True}
+
+
 # -- promises of others ------------------------------------------------------------------------------------------------
 
 
@@ -366,7 +437,7 @@ def test_mutant_dies(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_there_are_enough_mutants() -> None:
     """Nobody has taken mutants away without saying so here."""
-    assert len(MUTANTS) == 35
+    assert len(MUTANTS) == 44
 
 
 def test_the_true_rules_live() -> None:

@@ -25,8 +25,8 @@ from tests.unit.saga_world import World
 def test_every_decision_of_many_worlds_is_the_same_by_either_road(monkeypatch: pytest.MonkeyPatch) -> None:
     taken = {"straight": 0, "long": 0, "ended": 0, "shared": 0}
 
-    def both(held: HeldTask, messages: list[TaskMessage]) -> Decision:
-        long = folded(held, messages)
+    def both(held: HeldTask, messages: list[TaskMessage], now: float) -> Decision:
+        long = folded(held, messages, now)
         short = straight(held, messages[0]) if len(messages) == 1 else None
         taken["long" if short is None else "straight"] += 1
         if short is not None:

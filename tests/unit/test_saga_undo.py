@@ -7,6 +7,7 @@ from msgspec.structs import replace
 
 from makegood import saga
 from makegood.model.messages import TaskMessage
+from makegood.model.states import Move
 from tests.unit.saga_case import Case, action, failing, result_of, template
 
 
@@ -121,7 +122,7 @@ def test_in_doubt_is_undone_like_done_with_result_none() -> None:
     case.silence(0)
     case.due(0)
     case.say(TaskMessage("late", 0, "do", 1, value=b'"c-1"'))
-    assert case.last.stale == []  # the store has noted it when it came
+    assert not case.last.attempts  # the store has noted it when it came
     assert case.step(0).late == b'"c-1"'
     case.silence(0, failures=2)
     request = case.request
@@ -174,7 +175,7 @@ def test_later_in_an_undo_waits_without_a_failure() -> None:
     assert case.last.timers == {0: 7.0}
     assert case.step(0).failures == 0
     case.due(0)
-    assert case.last.moves == [("s0", "undoing", "undoing", "asked again")]
+    assert case.last.moves == [Move("s0", "undoing", "undoing", "undo_again")]
 
 
 def test_an_undo_whose_arguments_are_missing_fails_with_an_alert() -> None:

@@ -14,9 +14,9 @@ def test_every_move_is_looked_up_in_the_table() -> None:
     """A move outside it raises and leaves no trace."""
     made = DecisionBuilder(Case(action(0)).held)
     with pytest.raises(IllegalTransitionError, match="a step cannot go from running to undone"):
-        made.move(made.step(0), "undone", "nonsense")
+        made.move(made.step(0), "undone", "reply")
     with pytest.raises(IllegalTransitionError, match="a task cannot go from processing to undone"):
-        made.move_task("undone", "nonsense")
+        made.move_task("undone", "reverted")
     assert made.out.moves == []
     assert made.out.steps == {}
 
@@ -24,9 +24,9 @@ def test_every_move_is_looked_up_in_the_table() -> None:
 def test_control_steps_have_a_table_of_their_own() -> None:
     """Nobody is ever asked to do one."""
     made = DecisionBuilder(Case(StepPlan(0, "merge", name="m", after=(1,)), action(1)).held)
-    step = made.move(made.step(0), "ready", "nonsense")
+    step = made.move(made.step(0), "ready", "preceded")
     with pytest.raises(IllegalTransitionError, match="a control step cannot go from ready to running"):
-        made.move(step, "running", "nonsense")
+        made.move(step, "running", "dispatched")
 
 
 def test_a_row_is_added_only_at_the_end() -> None:
@@ -87,7 +87,7 @@ def test_going_forward_it_is_the_verdict() -> None:
     """It may have happened, so it stays in doubt and is undone, or stuck."""
     case = doubtful()
     case.due(1)
-    assert case.alerts[0] == "step_failed"
+    assert case.alerts[0] == "step_gave_up"
     assert case.task.goal == "undo"
     assert case.states == "done undo_failed"
     assert "no 'id'" in case.task.cause

@@ -39,13 +39,13 @@ def fails(*, took: bool) -> None:
 def test_what_runs_keeps_its_slot_and_the_rest_goes_back_on_every_way_out() -> None:
     pool = Pool({BANK: 2, DESK: 1})
     written, lost = request(0), request(1, "desk")
-    with pool.reserve() as slots:
+    with pool.reserve(7.0) as slots:
         assert slots.take([written])
         assert slots.take([lost])
         assert pool.free == {BANK: 1, DESK: 0}
         slots.run([decided([written], [written])])
     assert (pool.handed, pool.queued, pool.free) == ([written], [], {BANK: 1, DESK: 1})
-    with pytest.raises(ZeroDivisionError), pool.reserve() as slots:
+    with pytest.raises(ZeroDivisionError), pool.reserve(7.0) as slots:
         fails(took=bool(slots.take([request(2)])))
     assert pool.free == {BANK: 1, DESK: 1}
 
@@ -60,7 +60,7 @@ def test_what_cannot_be_handed_over_waits_in_the_store_and_takes_no_slot(
     other: Request, *, aside: bool
 ) -> None:
     pool, first = Pool({BANK: 1, DESK: 3}), request(0)
-    with pool.reserve() as slots:
+    with pool.reserve(7.0) as slots:
         if aside:
             slots.set_aside()
         taken = placed(slots, first, other) if aside else slots.take([first, other])
@@ -73,7 +73,7 @@ def test_what_cannot_be_handed_over_waits_in_the_store_and_takes_no_slot(
 def test_what_is_set_aside_is_nobody_elses_until_it_is_given_back() -> None:
     """A claim is decided in the store's thread, where the agents must not be asked."""
     pool = Pool({BANK: 3})
-    with pool.reserve() as slots:
+    with pool.reserve(7.0) as slots:
         assert slots.take([request(0)])
         slots.set_aside()
         assert pool.free == {BANK: 0}
@@ -84,7 +84,7 @@ def test_what_is_set_aside_is_nobody_elses_until_it_is_given_back() -> None:
 
 def test_what_is_set_aside_and_not_promised_can_be_given_back_early() -> None:
     pool = Pool({BANK: 3})
-    with pool.reserve() as slots:
+    with pool.reserve(7.0) as slots:
         slots.set_aside()
         (kept,) = placed(slots, request(0))
         slots.give_back_spare()
@@ -96,7 +96,7 @@ def test_what_is_set_aside_and_not_promised_can_be_given_back_early() -> None:
 def test_a_claim_that_the_store_tries_again_promises_its_slots_once() -> None:
     """What was decided before it keeps its own."""
     pool = Pool({BANK: 3})
-    with pool.reserve() as slots:
+    with pool.reserve(7.0) as slots:
         held = request(0)
         assert slots.take([held])
         slots.set_aside()
@@ -111,7 +111,7 @@ def test_a_claim_that_the_store_tries_again_promises_its_slots_once() -> None:
 
 def test_what_is_released_before_it_is_written_is_free_at_once() -> None:
     pool = Pool({BANK: 2})
-    with pool.reserve() as slots:
+    with pool.reserve(7.0) as slots:
         (kept,) = slots.take([request(0)])
         slots.release(slots.take([request(1), request(2)]))
         assert pool.free == {BANK: 1}
@@ -122,7 +122,7 @@ def test_what_is_released_before_it_is_written_is_free_at_once() -> None:
 @pytest.mark.parametrize("aside", [False, True])
 def test_a_process_without_agents_has_no_slot(*, aside: bool) -> None:
     pool = NoAgents()
-    with pool.reserve() as slots:
+    with pool.reserve(7.0) as slots:
         if aside:
             slots.set_aside()
         assert not (placed(slots, request(0)) if aside else slots.take([request(0)]))

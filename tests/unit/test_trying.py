@@ -194,7 +194,7 @@ def trip() -> None:
             "Mute (its text could not be made: AttributeError: 'Mute' object has no attribute 'response')",
         ),
         (Halt("no"), "Halt: no"),
-        (BaseExceptionGroup("both", [Halt()]), "BaseExceptionGroup: both (1 sub-exception)"),
+        (BaseExceptionGroup("both", [Halt()]), "BaseExceptionGroup: both (1 sub-exception), from Halt"),
     ],
 )
 @pytest.mark.parametrize("doing", ["do", "undo", "probe"])

@@ -50,8 +50,9 @@ def test_what_is_shown_is_shown_again_as_it_is(text: str) -> None:
 
 
 def test_letters_of_every_language_stay() -> None:
-    text = "naïve → 漢字 नमस्ते 😀 é e\u0301"
+    text = "naïve → 漢字 नमस्ते 😀 é ไทย עִבְרִית"
     assert visible(text) == text
+    assert visible("é e\u0301 e\u0316\u0301 \u1100\u1161") == "é e\\u0301 e\u0316\\u0301 \u1100\\u1161"
 
 
 @pytest.mark.parametrize("text", ["a\nb", "a\x1b[2J", "a`id`", "a\u200b", "a\u202eb", "", "a\u00a0b"])

@@ -205,7 +205,7 @@ def test_inputs_by_name_defaults_and_keyword_only() -> None:
     plan = workflow(order).plan(ORDER, 1, 2, gift=True, to="you")
     assert plan.inputs[1:] == (b"1", b"2", b"true", b'"you"')
     assert plan.steps[0].args is not None
-    assert plan.steps[0].args.refs == (Ref("input", 0), Ref("input", 3))
+    assert plan.steps[0].args.refs == (Ref("input", 0), Ref("value", 3))
 
 
 def test_a_workflow_without_a_step_is_a_plan_too() -> None:
@@ -272,11 +272,16 @@ def test_a_coroutine_that_is_returned_is_refused() -> None:
 
 def test_calls_that_do_not_fit_are_refused() -> None:
     with pytest.raises(
-        DefinitionError, match=r"shop\.place_order\(order: .*missing a required argument: 'order'"
+        DefinitionError, match=r"shop\.place_order\(order: .*: order is missing; there are order"
     ):
         place_order.plan()
-    with pytest.raises(DefinitionError, match="too many positional"):
+    with pytest.raises(DefinitionError, match="it takes 2 parameters by position, not 3"):
         place_order.plan(ORDER, "a", "b")
+    wrong: Any = {"ordr": ORDER}
+    with pytest.raises(
+        DefinitionError, match=r"no parameter 'ordr' \(did you mean 'order'\?\); order is missing"
+    ):
+        place_order.plan(**wrong)
 
 
 def test_a_plan_inside_a_plan_is_a_plan_of_its_own() -> None:

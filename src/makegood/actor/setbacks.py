@@ -13,7 +13,7 @@ from collections.abc import Awaitable, Callable
 from typing import Final, Protocol
 
 from makegood.base.pacing import Pauses
-from makegood.base.text import words
+from makegood.base.text import without_backticks, words
 from makegood.errors import ClosedError, ConfigError, SchemaMismatchError, StoreUnavailableError
 from makegood.model.messages import Alert
 
@@ -56,7 +56,7 @@ class Setbacks:
         self._alerted = False
 
     async def turn(
-        self, once: Callable[[], Awaitable[float | None]], log: logging.Logger, away: str, *named: object
+        self, once: Callable[[], Awaitable[float | None]], log: logging.Logger, away: str, *arguments: object
     ) -> float | None:
         """Do a turn, and return the seconds to rest, as ``once`` returns them.
 
@@ -68,8 +68,8 @@ class Setbacks:
             self._away.reset()
             if self.count:
                 await self.over()
-        except StoreUnavailableError as gone:
-            log.warning(away, *named, gone)
+        except StoreUnavailableError as fault:
+            log.warning(away, *arguments, fault)
             return self._away.draw()
         except Exception as defect:  # noqa: BLE001 - the role continues
             await asyncio.sleep(await self.met(defect))
@@ -85,14 +85,14 @@ class Setbacks:
         if isinstance(defect, ENDING) or self.count == self._most:
             raise defect
         pause = self._pauses.draw()
-        said = words(defect, named=True)
+        text = words(defect, named=True)
         log.error(
-            "%s: this is a defect, please report it; the role continues in %.1f s: %s", self._role, pause, said,
-            exc_info=None if said == self._last else defect,
+            "%s: this is a defect, please report it; the role continues in %.1f s: %s", self._role, pause, text,
+            exc_info=None if text == self._last else defect,
         )  # fmt: skip
-        self._last = said
+        self._last = text
         if self.count >= IN_A_ROW and not self._alerted:
-            self._alerted = await self._tell(said)
+            self._alerted = await self._tell(text)
         return pause
 
     async def over(self) -> None:
@@ -111,10 +111,10 @@ class Setbacks:
         self.count, self._last = 0, ""
         self._pauses.reset()
 
-    async def _tell(self, said: str) -> bool:
+    async def _tell(self, cause: str) -> bool:
         if self._store is None:
             return False
-        text = f"{self._role} meets an exception at each turn, and does nothing else: {said}; see its log"
+        text = f"{self._role} meets an exception at each turn, and does nothing else: {cause}; see its log"
         try:
             await self._store.alert([self._alert(text)])
         except Exception as fault:  # noqa: BLE001 - a role that continues after any exception does so after this one
@@ -123,4 +123,4 @@ class Setbacks:
         return True
 
     def _alert(self, text: str) -> Alert:
-        return Alert("guilty", step=self._role, text=text[:1000])
+        return Alert("role_failing", step=self._role, text=without_backticks(text)[:1000])

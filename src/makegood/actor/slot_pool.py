@@ -23,8 +23,8 @@ from makegood.model.messages import REPLIES, Request, TaskMessage
 class SlotPool(Protocol):
     """The agents of a process, as far as a Scheduler beside them hands requests over in memory."""
 
-    def reserve(self) -> "Reservation":
-        """Return a reservation that has no slots yet."""
+    def reserve(self, now: float) -> "Reservation":
+        """Return a reservation that has no slots yet. ``now``: on the store's clock."""
 
     @property
     def actions(self) -> Mapping[str, Container[str]]:
@@ -36,11 +36,13 @@ class SlotPool(Protocol):
     def lend_all(self) -> dict[str, int]:
         """Set aside all slots that may be had now; returns how many, by agent address."""
 
-    def give_back(self, lent: Mapping[str, int]) -> None:
+    def give_back(self, slots: Mapping[str, int]) -> None:
         """Take back slots that were set aside and not used."""
 
-    def hand(self, request: Request, began: float) -> None:
-        """Begin a request in a slot that was set aside. ``began``: local clock before its row was written."""
+    def hand(self, request: Request, began: float, handed_at: float) -> None:
+        """Begin a request in a slot that was set aside. ``began``: local clock before its row was written;
+        ``handed_at``: that moment on the store's clock, as its row has it.
+        """
 
     def backlogged(self, address: str) -> None:
         """Note that a request for this agent went to the store."""
@@ -55,9 +57,11 @@ class SlotPool(Protocol):
 class Reservation:
     """The slots set aside for one commit: ``with pool.reserve() as slots: ...``."""
 
-    __slots__ = ("_asked", "_before", "_began", "_pool", "_ran", "_spare")
+    __slots__ = ("_asked", "_before", "_began", "_pool", "_ran", "_spare", "now")
 
-    def __init__(self, pool: SlotPool, began: float) -> None:
+    def __init__(self, pool: SlotPool, began: float, now: float) -> None:
+        self.now = now
+        """The store's clock at that moment: the ``handed_at`` of its Decisions."""
         self._pool = pool
         self._began = began  # local clock, before any row of the commit is written
         self._asked: list[Request] = []  # those to which a slot is promised
@@ -82,9 +86,9 @@ class Reservation:
     def take(self, requests: Sequence[Request]) -> list[Request]:
         """Promise slots to requests that are about to be written; returns those that have one."""
         lend = self._pool.lend
-        found = [r for r in requests if not r.isolate and lend(address(r.app, r.agent), r.action)]
-        self._asked += found
-        return found
+        accepted_requests = [r for r in requests if not r.isolate and lend(address(r.app, r.agent), r.action)]
+        self._asked += accepted_requests
+        return accepted_requests
 
     def set_aside(self) -> None:
         """Set aside all slots there are: ``place`` asks nobody then, so another thread may call it."""
@@ -97,42 +101,42 @@ class Reservation:
         for decision in decisions:
             if not decision.requests:
                 continue
-            handed = []
+            handovers = []
             for request in decision.requests:
                 where = address(request.app, request.agent)
                 if spare.get(where) and request.action in actions[where] and not request.isolate:
                     spare[where] -= 1
-                    handed.append(request)
-            decision.handed = handed
-            self._asked += handed
+                    handovers.append(request)
+            decision.handed, decision.handed_at = handovers, self.now
+            self._asked += handovers
 
     def rollback(self) -> None:
         """Promise nothing of what was promised since ``set_aside``: another try may promise it again."""
-        asked, spare = self._before
-        del self._asked[asked:]
+        requests, spare = self._before
+        del self._asked[requests:]
         self._spare = dict(spare)
 
     def give_back_spare(self) -> None:
         """Give back what is set aside and not promised: tasks that are submitted meanwhile may want it."""
-        unused, self._spare = self._spare, {}
-        self._pool.give_back(unused)
+        slots, self._spare = self._spare, {}
+        self._pool.give_back(slots)
 
-    def release(self, taken: Sequence[Request]) -> None:
+    def release(self, requests: Sequence[Request]) -> None:
         """Give back, before anything is set aside, the slots of the requests that were taken last."""
-        if taken:
-            del self._asked[-len(taken) :]
-            self._pool.give_back(Counter(map(_address, taken)))
+        if requests:
+            del self._asked[-len(requests) :]
+            self._pool.give_back(Counter(map(_address, requests)))
 
     def run(self, decisions: Iterable[Decision]) -> None:
         """Begin the requests that Decisions hand over, now that they are committed. The others queue."""
         hand, began, ran = self._pool.hand, self._began, self._ran
         for decision in decisions:
-            handed = decision.handed
-            for request in handed:
+            handovers = decision.handed
+            for request in handovers:
                 ran.append(request)
-                hand(request, began)
-            if len(handed) < len(decision.requests):
-                here = set(map(id, handed))
+                hand(request, began, decision.handed_at)
+            if len(handovers) < len(decision.requests):
+                here = set(map(id, handovers))
                 for request in decision.requests:
                     if id(request) not in here:
                         self._pool.backlogged(_address(request))
@@ -145,9 +149,9 @@ def _address(request: Request) -> str:
 class NoAgents:
     """The pool of a process that runs no agents: it never has a slot."""
 
-    def reserve(self) -> Reservation:
+    def reserve(self, now: float) -> Reservation:
         """Return a reservation that stays empty."""
-        return Reservation(self, 0.0)
+        return Reservation(self, 0.0, now)
 
     @property
     def actions(self) -> Mapping[str, Container[str]]:
@@ -162,10 +166,10 @@ class NoAgents:
         """Return nothing."""
         return {}
 
-    def give_back(self, lent: Mapping[str, int]) -> None:
+    def give_back(self, slots: Mapping[str, int]) -> None:
         """Take nothing: nothing was lent."""
 
-    def hand(self, request: Request, began: float) -> None:
+    def hand(self, request: Request, began: float, handed_at: float) -> None:
         """Begin nothing: no slot was taken."""
 
     def backlogged(self, address: str) -> None:
@@ -184,8 +188,8 @@ def in_memory(message: TaskMessage) -> bool:
     return message.seq == 0 and message.kind in REPLIES
 
 
-def resend(pool: SlotPool, node: int, taken: Mapping[int, Sequence[TaskMessage]]) -> None:
+def resend(pool: SlotPool, node: int, inbox: Mapping[int, Sequence[TaskMessage]]) -> None:
     """Leave replies from memory in the store, for the task's next owner, or to be recorded as late."""
-    for task, messages in taken.items():
+    for task, messages in inbox.items():
         for message in filter(in_memory, messages):
             pool.resend(node, task, message)

@@ -12,7 +12,7 @@ process that dies says nothing either.
 import asyncio
 import logging
 import random
-from collections.abc import Callable, Container, Mapping
+from collections.abc import Awaitable, Callable, Container, Mapping
 
 from msgspec.structs import replace
 
@@ -36,6 +36,10 @@ from makegood.store.views import AgentInfo
 from makegood.telemetry.hooks import Answering
 
 log = logging.getLogger("makegood.agent")
+
+
+async def _uninformed(_address: str) -> None:
+    """There are no other processes to ask."""
 
 
 class Agents(Actor):
@@ -67,11 +71,14 @@ class Agents(Actor):
         """Offered each reply in time first; True: a Scheduler of this process takes it in memory."""
         self.changed: Callable[[], None] = lambda: None
         """Told when a circuit opens, is released, or closes again."""
+        self.inform: Callable[[str], Awaitable[None]] = _uninformed
+        """Lets the circuit of an address know what other processes know of its service."""
         self.intake = Intake(beside_scheduler=beside_scheduler)
         self._clock = clock
         self._circuits = circuits = CircuitWatch(
             channel, self.intake,
-            node=lambda: self.node, changed=lambda: self.changed(), clock=clock, rng=rng,  # noqa: PLW0108 - it is set later
+            node=lambda: self.node, changed=lambda: self.changed(), inform=lambda where: self.inform(where),  # noqa: PLW0108 - they are set later
+            clock=clock, rng=rng,
         )  # fmt: skip
         self.attempts = Attempts(
             channel, slots, self.intake, circuits,
@@ -88,9 +95,9 @@ class Agents(Actor):
 
     # -- what a Scheduler of the same process uses -----------------------------------------------------------
 
-    def reserve(self) -> Reservation:
-        """Return a reservation of slots, for a commit that begins now."""
-        return Reservation(self, self._clock.monotonic())
+    def reserve(self, now: float) -> Reservation:
+        """Return a reservation of slots, for a commit that begins ``now`` on the store's clock."""
+        return Reservation(self, self._clock.monotonic(), now)
 
     def lend(self, address: str, action: str) -> bool:
         """Set a slot aside for an action that runs here.
@@ -108,16 +115,16 @@ class Agents(Actor):
         """Set aside all slots that may be lent now; returns how many, by agent address."""
         if not self.intake.open:
             return {}
-        lent = {}
+        counts = {}
         for address, slots in self.slots.items():
             if lendable := slots.lendable:
-                lent[address] = lendable
+                counts[address] = lendable
                 slots.free -= lendable
-        return lent
+        return counts
 
-    def give_back(self, lent: Mapping[str, int]) -> None:
+    def give_back(self, slots: Mapping[str, int]) -> None:
         """Take back slots that were set aside and not used."""
-        for address, n in lent.items():
+        for address, n in slots.items():
             self.slots[address].free += n
             self.intake.freed(self.slots[address])
 
@@ -133,9 +140,9 @@ class Agents(Actor):
         if (slots := self.slots.get(address)) is not None:
             slots.backlog = True
 
-    def hand(self, request: Request, began: float) -> None:
+    def hand(self, request: Request, began: float, handed_at: float) -> None:
         """Begin a request in a slot that was set aside. ``began``: local clock before its row was written."""
-        self.attempts.begin(request, self.node, began)
+        self.attempts.begin(request, self.node, began, handed_at)
 
     def resend(self, node: int, task: int, message: TaskMessage) -> None:
         """Send through the store a reply that a Scheduler of this process could not use."""

@@ -1,6 +1,7 @@
 """Runs the function that a request asks for, retries it within its complete-by, and makes its answer.
 
-What an action raises decides the answer: ``Permanent``, ``Refused``, ``Later`` say so at once; any other
+What an action raises decides the answer: ``Permanent``, ``Refused``, ``Later`` say so at once, alone or in a
+group of their kind (``declare/verdicts.py`` decides what counts); any other
 exception is transient *and may have happened*, so when the tries run out the answer is "gave up": in doubt,
 never failed. That holds for ``sys.exit()`` too, which would end the agent's process with all that runs in it.
 Only arguments that the function cannot take are certain: it was not begun.
@@ -10,39 +11,54 @@ import asyncio
 import inspect
 import logging
 import random
-from collections.abc import Callable, Iterator, Mapping
-from contextvars import copy_context
+from collections.abc import Awaitable, Callable, Iterator, Mapping
 from typing import Any
 
 from makegood.agent.own_frame import own_frame, traceback_of
 from makegood.base.clock import Clock
+from makegood.base.contexts import fresh, own_arithmetic, within
 from makegood.base.daemon_threads import DaemonThreads
-from makegood.base.durations import retry_after
+from makegood.base.durations import retry_after, shown
+from makegood.base.function_layers import is_async
 from makegood.base.ids import show
 from makegood.base.text import words
+from makegood.base.wrapped_errors import leaves, process_end
 from makegood.declare.action import Action
+from makegood.declare.around import Around
 from makegood.declare.call import margin
 from makegood.declare.outcomes import NOT_HAPPENED, Happened
-from makegood.errors import CompleteByPassed, Later, PayloadError, Permanent, Refused
+from makegood.declare.verdicts import verdict_in
+from makegood.errors import CompleteByPassed, Later, PayloadError, Refused
 from makegood.model.attempt import Attempt
 from makegood.model.messages import MessageKind, Request, TaskMessage
 
 log = logging.getLogger("makegood.agent")
 
+_CLOCKS = 1.0
+"""Seconds by which the clocks of an agent and a Scheduler may differ on whether a key is too old."""
+
 
 class AttemptRunner:
     """Runs the functions of attempts: ``async def`` on the event loop, ``def`` in ``threads``.
 
-    ``halting``: called with the deadline of each attempt before its function is called.
+    ``halting``: called with the deadline of each attempt before its function is called. ``turn``: awaited
+    before each further try; False: its agent's rate has no room for it in time. None: no agent has a rate.
     """
 
     def __init__(
-        self, clock: Clock, rng: random.Random, threads: DaemonThreads, halting: Callable[[float], None]
+        self,
+        clock: Clock,
+        rng: random.Random,
+        threads: DaemonThreads,
+        halting: Callable[[float], None],
+        *,
+        turn: Callable[[Attempt], Awaitable[bool]] | None = None,
     ) -> None:
         self._clock = clock
         self._rng = rng
         self._threads = threads
         self._halting = halting
+        self._turn = turn
         self._async: dict[Callable[..., object], bool] = {}
 
     async def answer(self, attempt: Attempt, action: Action[..., Any]) -> TaskMessage | None:
@@ -56,71 +72,121 @@ class AttemptRunner:
             if request.doing == "do":
                 return _message(request, "permanent", error=text)
             return _message(request, "gave_up", error=text, final=True)
-        is_async = self._async.get(fn)
-        if is_async is None:
-            is_async = self._async[fn] = inspect.iscoroutinefunction(fn)
+        awaits = self._async.get(fn)
+        if awaits is None:
+            awaits = self._async[fn] = is_async(fn)
         self._halting(attempt.deadline)
-        attempt.called(cancellable=is_async)
+        attempt.called(cancellable=awaits)
+        around = action.agent.shared.around
+        context = own_arithmetic() if awaits else None  # before a try sets anything
         pauses: Iterator[float] | None = None
         while True:
             message: TaskMessage | None
             try:
-                value = await fn(**kwargs) if is_async else await self._in_thread(fn, kwargs)
+                if context is None:
+                    value = await self._in_thread(attempt, around, fn, kwargs)
+                else:
+                    call = around.awaiting(fn, **kwargs) if around.awaited else fn(**kwargs)
+                    attempt.begins()
+                    value = await (within(fresh(context), call) if attempt.retries else call)
                 message = _answered(attempt, action, value)
-            except asyncio.CancelledError as cancelled:
+            except asyncio.CancelledError as cancellation:
                 if attempt.work is None or attempt.work.cancelling():
                     raise
-                message = gave_up(request, cancelled)  # nobody stopped it: the user's code raised it
+                message = gave_up(request, cancellation)  # nobody stopped it: the user's code raised it
             except (KeyboardInterrupt, GeneratorExit):  # somebody ends this very process, or this coroutine
                 raise
-            except BaseException as said:  # noqa: BLE001 - whatever it is
-                message = self._raised(attempt, said)
+            except BaseException as error:  # noqa: BLE001 - whatever it is
+                if attempt.cancellable:  # a thread ends neither this process nor this task
+                    raise_end(error, attempt.work)
+                message = self._raised(attempt, error)
             if message is None or message.kind != "gave_up" or message.final or action.retry.never:
                 return message
             pauses = pauses or iter(action.retry.pauses())
             pause = next(pauses, None)
             if pause is None:
                 return message
-            jittered = pause * self._rng.uniform(0.5, 1.5)
-            if self._clock.monotonic() + jittered >= attempt.deadline - margin(request.within):
-                return message  # the next one would have no time to ask
-            await asyncio.sleep(jittered)
-            attempt.retried()
+            wait, failed_at = pause * self._rng.uniform(0.5, 1.5), self._clock.monotonic()
+            if failed_at + wait >= attempt.tries_until(margin(request.within)):
+                return message  # the next one would have no time to ask, or the service has forgotten its key
+            await asyncio.sleep(wait)
+            if self._turn is not None and not await self._turn(attempt):
+                return message
+            attempt.retried(failed_at)
 
-    async def _in_thread(self, fn: Callable[..., Any], kwargs: Mapping[str, object]) -> Any:
-        """Run a ``def`` function once, with the context of the attempt."""
-        context = copy_context()
-        return await asyncio.get_running_loop().run_in_executor(
-            self._threads, lambda: context.run(fn, **kwargs)
-        )
+    async def _in_thread(
+        self, attempt: Attempt, around: Around, fn: Callable[..., Any], kwargs: Mapping[str, object]
+    ) -> Any:
+        """Run a ``def`` function once, in a fresh copy of the attempt's context.
 
-    def _raised(self, attempt: Attempt, said: BaseException) -> TaskMessage | None:
+        If it returns a coroutine, as a decorator around an ``async def`` may, that is awaited here.
+        """
+        attempt.cancellable = False
+        context = fresh()
+
+        def call() -> Any:
+            attempt.begins()
+            return context.run(around.call, fn, **kwargs)
+
+        value = await asyncio.get_running_loop().run_in_executor(self._threads, call)
+        if not hasattr(type(value), "__await__"):
+            return value
+        if not attempt.waits():
+            if inspect.iscoroutine(value):
+                value.close()
+            raise CompleteByPassed("the deadline passed before the function returned its coroutine")
+        return await within(context, around.awaiting(_outcome, value))
+
+    def _raised(self, attempt: Attempt, error: BaseException) -> TaskMessage | None:
         """Return the answer of a function that raised, None for silence."""
         request = attempt.request
-        if isinstance(said, CompleteByPassed):
+        answer = verdict_in(error, self._clock.wall())
+        if answer is None:
+            return gave_up(request, error)  # transient, and it may have happened
+        verdict, unclear = answer.verdict, answer.unclear or attempt.retries > 0
+        if isinstance(verdict, CompleteByPassed):
             return None
-        if isinstance(said, Permanent):
-            return _failed(request, "permanent", said, unclear=attempt.retries > 0)
-        if isinstance(said, Refused):
-            return _failed(request, "refused", said)
-        if isinstance(said, Later):
-            wait = retry_after(said.wait, self._clock.wall())
-            return _message(request, "later", error=words(said), wait=wait, unclear=attempt.retries > 0)
-        return gave_up(request, said)  # transient, and it may have happened
+        if isinstance(verdict, Later):
+            wait = retry_after(verdict.wait, self._clock.wall())
+            return _message(request, "later", error=words(error), wait=wait, unclear=unclear)
+        if isinstance(verdict, Refused):
+            return _failed(request, "refused", error)
+        return _failed(request, "permanent", error, unclear=unclear)
 
 
-def gave_up(request: Request, failed: BaseException) -> TaskMessage:
+async def _outcome(awaitable: Awaitable[Any]) -> Any:
+    return await awaitable
+
+
+def raise_end(error: BaseException, work: "asyncio.Task[None] | None") -> None:
+    """Raise the interrupt of this process that a group carries, or the cancellation of ``work``."""
+    end = process_end(error)
+    if end is not None:
+        raise end from error
+    if (work is None or work.cancelling()) and any(
+        isinstance(one, asyncio.CancelledError) for one, _ in leaves(error)
+    ):
+        raise asyncio.CancelledError from error
+
+
+def gave_up(request: Request, error: BaseException) -> TaskMessage:
     """Return the answer of an attempt that failed and may have happened, and log why."""
-    text = words(failed)
+    text = words(error)
     task, attempt = show(request.task), request.attempt
     about = {"task": task, "step": request.step, "attempt": attempt}
     log.info("step %s of task %s, attempt %d: %s", request.step, task, attempt, text, extra=about)
-    return _failed(request, "gave_up", failed)
+    return _failed(request, "gave_up", error)
 
 
-def _failed(request: Request, kind: str, said: BaseException, **fields: object) -> TaskMessage:
+def not_sent(request: Request) -> TaskMessage:
+    """Return the answer of an attempt that came too late to be sent again: the Scheduler decides on it."""
+    text = f"it was not sent: {shown(request.keeps)}, for which the service keeps its key, have passed"
+    return _message(request, "later", error=text, wait=_CLOCKS)
+
+
+def _failed(request: Request, kind: str, error: BaseException, **fields: object) -> TaskMessage:
     return _message(
-        request, kind, error=words(said), frame=own_frame(said), traceback=traceback_of(said), **fields
+        request, kind, error=words(error), frame=own_frame(error), traceback=traceback_of(error), **fields
     )
 
 
@@ -129,19 +195,22 @@ def _answered(attempt: Attempt, action: Action[..., Any], value: object) -> Task
     doing = request.doing
     kind: MessageKind = "done"
     if doing == "undo":
+        if inspect.isgenerator(value) or inspect.isasyncgen(value):
+            text = f"the undo of {request.action} returned a generator, so it did nothing: write it without yield"
+            return _message(request, "gave_up", error=text, final=True)
         return _message(request, "done")
     if doing == "probe":
         if value is NOT_HAPPENED:
             return _message(request, "not_happened")
         if not isinstance(value, Happened):
-            said = f"the probe of {request.action} returned {type(value).__name__}: return mg.Happened(result) or mg.NOT_HAPPENED"
-            return _message(request, "gave_up", error=said)
+            text = f"the probe of {request.action} returned {type(value).__name__}: return mg.Happened(result) or mg.NOT_HAPPENED"
+            return _message(request, "gave_up", error=text)
         value, kind = value.result, "happened"
     elif isinstance(value, Happened) or value is NOT_HAPPENED:
         # not the value: this is logged
-        named = "mg.NOT_HAPPENED" if value is NOT_HAPPENED else "mg.Happened(...)"
-        said = f"{request.action} returned {named}, which is what a probe answers: return the result itself"
-        return _message(request, "gave_up", error=said, final=True)
+        name = "mg.NOT_HAPPENED" if value is NOT_HAPPENED else "mg.Happened(...)"
+        text = f"{request.action} returned {name}, which is what a probe answers: return the result itself"
+        return _message(request, "gave_up", error=text, final=True)
     try:
         return TaskMessage(kind, request.idx, doing, request.attempt, action._encoded(value))
     except PayloadError as unfit:

@@ -1,24 +1,30 @@
 """The attempts under way in a process: they begin, get more time, are halted at its deadline, and end."""
 
 import asyncio
+import contextlib
 import logging
 import random
 from collections.abc import Callable, Mapping
+from functools import partial
 
 from msgspec.structs import replace
 
-from makegood.agent.attempt_runner import AttemptRunner, gave_up
+from makegood.agent.attempt_runner import AttemptRunner, gave_up, not_sent
+from makegood.agent.begin_spacing import BeginSpacing
 from makegood.agent.circuit_watch import CircuitWatch
 from makegood.agent.intake import Intake
 from makegood.agent.slots import Slots
 from makegood.base.clock import Clock
+from makegood.base.contexts import HomeLoop
 from makegood.base.daemon_threads import DaemonThreads
 from makegood.base.deadline_timer import Alarm
 from makegood.base.ids import address, show
 from makegood.channels.protocol import Channel
-from makegood.declare.call import Call, enter
+from makegood.declare.call import Call, enter, margin
+from makegood.errors import StoreUnavailableError
 from makegood.model.attempt import Attempt
 from makegood.model.messages import Request, TaskMessage
+from makegood.model.task import about
 from makegood.store.records import Identity
 from makegood.telemetry.hooks import Answering
 
@@ -55,14 +61,24 @@ class Attempts:
         self._clock = clock
         self._alarm = Alarm(clock, self.halt)
         self._threads = DaemonThreads(max(1, sum(s.size for s in slots.values())), "action")
-        self._loop: asyncio.AbstractEventLoop | None = None
-        runner = AttemptRunner(clock, rng, self._threads, self._alarm.set)
+        self._home = HomeLoop("these agents")
+        for each in slots.values():
+            each.spacing = None if each.rate is None else BeginSpacing(each.rate, clock)
+        runner = AttemptRunner(clock, rng, self._threads, self._alarm.set, turn=self._turn)
         self.runner: Answering = runner if watched is None else watched(runner)
 
-    def begin(self, request: Request, node: int, began: float) -> None:
-        """Begin a request whose slot is set aside. ``node`` took it, ``began`` is a moment before that."""
-        within = request.within
-        attempt = Attempt(request, node, began + within, began + within * EXTEND_MOST, began, self)
+    def begin(self, request: Request, node: int, began: float, handed_at: float = 0.0) -> None:
+        """Begin a request whose slot is set aside. ``node`` took it, ``began`` is a moment before that.
+
+        ``handed_at``: as in ``Decision``, unless it was taken from the store.
+        """
+        within, taken_at = request.within, handed_at or request.taken_at
+        attempt = Attempt(
+            request, node, began + within, began + within * EXTEND_MOST, began, self,
+            first_sent=request.first_sent or taken_at,
+        )  # fmt: skip
+        if request.keeps and request.doing != "probe":
+            attempt.keep_key(began + request.keeps, taken_at)
         self.running[attempt] = None
         slots = self._slots[address(request.app, request.agent)]
         slots.running += 1
@@ -70,26 +86,30 @@ class Attempts:
             now = self._clock.monotonic()
             attempt.ticket, attempt.since = slots.circuit.began(now), slots.failed_before(request, now)
             self._alarm.set(attempt.deadline)
-        loop = self._loop
-        if loop is None:  # to ask for it costs a call of the system each time
-            loop = self._loop = asyncio.get_running_loop()
-        attempt.work = loop.create_task(self._run(attempt, slots, loop))
+        loop = self._home.loop
+        attempt.work = loop.create_task(self._run(attempt, slots, loop), context=self._home.context.copy())
 
     async def _run(self, attempt: Attempt, slots: Slots, loop: asyncio.AbstractEventLoop) -> None:
         request = attempt.request
         message: TaskMessage | None = None
+        spacing = slots.spacing
         try:
-            if request.delay:
-                await asyncio.sleep(request.delay)
-                attempt.began = self._clock.monotonic()
-            if self._clock.monotonic() >= attempt.deadline:  # the process stood still, or the store was away
+            if request.delay or attempt.since is not None or spacing is not None:
+                await self._due(attempt, slots, spacing)
+            now = self._clock.monotonic()
+            if attempt.repeats and now >= attempt.key_until:  # the service has forgotten its key
+                message = not_sent(request)
+            elif now >= attempt.deadline:  # the process stood still, or the store was away
                 log.info("step %s of task %s is not begun any more", request.step, show(request.task))
-                return
-            action, store = slots.actions[request.action], self._identity()
-            enter(
-                Call(request, store.store_id, store.generation, attempt, self._clock, loop, action._decoded)
-            )
-            message = await self.runner.answer(attempt, action)
+            else:
+                action, store = slots.actions[request.action], self._identity()
+                enter(
+                    Call(
+                        request, store.store_id, store.generation, attempt, self._clock, loop, action._decoded,
+                        action.terms.keys, action.terms.tries,
+                    )
+                )  # fmt: skip
+                message = await self.runner.answer(attempt, action)
         except asyncio.CancelledError:
             log.debug(
                 "step %s of task %s: halted at its deadline",
@@ -100,12 +120,16 @@ class Attempts:
             log.exception("this is a defect, please report it")
         finally:
             now = self._clock.monotonic()
+            if spacing is not None:
+                spacing.leave(attempt)
             self.running.pop(attempt, None)
             slots.ended(attempt, message, now)
             if attempt.ticket is not None:
                 counts = self._circuits.judge(slots, attempt, message, self.running)
                 if not counts and message is not None:
                     message = replace(message, excused=True)
+            if message is not None and message.kind != "done":
+                message = replace(message, first_sent=attempt.first_sent)
             attempt.end()
             if not self.running:
                 self._intake.idle()
@@ -113,6 +137,48 @@ class Attempts:
                 self._intake.freed(slots)
         if message is not None:
             self._answered(attempt, message, now)
+
+    async def _due(self, attempt: Attempt, slots: Slots, spacing: BeginSpacing | None) -> None:
+        """Wait until the function of an attempt may begin."""
+        if attempt.request.delay:
+            await asyncio.sleep(attempt.request.delay)
+            attempt.began = self._clock.monotonic()
+        if attempt.since is not None:
+            await self._circuits.inform(slots, attempt.request)
+        if spacing is not None:
+            attempt.begins = partial(self._begun, spacing, attempt)
+            await spacing.wait(attempt)
+            attempt.began = self._clock.monotonic()
+
+    async def _turn(self, attempt: Attempt) -> bool:
+        """Wait until the rate of an attempt's agent lets it try again; False: not in time, or the store is
+        away.
+        """
+        request = attempt.request
+        slots = self._slots[address(request.app, request.agent)]
+        if slots.rate is None:
+            return True
+        left = attempt.tries_until(margin(request.within)) - self._clock.monotonic()
+        try:
+            wait = await self._channel.turn(slots.address, slots.rate, left)
+        except StoreUnavailableError as away:
+            log.info("step %s of task %s is not tried again: %s", request.step, show(request.task), away)
+            return False
+        if wait is None:
+            return False
+        await asyncio.sleep(wait)
+        if (spacing := slots.spacing) is None:
+            return True
+        await spacing.wait(attempt)
+        if self._clock.monotonic() < attempt.tries_until(margin(request.within)):
+            return True
+        spacing.leave(attempt)
+        return False
+
+    def _begun(self, spacing: BeginSpacing, attempt: Attempt) -> None:
+        """Note that a function begins, in whichever thread."""
+        with contextlib.suppress(RuntimeError):  # the event loop has ended: nothing else begins
+            self._home.loop.call_soon_threadsafe(spacing.begun, attempt, self._clock.monotonic())
 
     def halt(self) -> None:
         """Halt the attempts whose complete-by has passed, and log those that still run a while later."""
@@ -136,7 +202,8 @@ class Attempts:
         self._slots[address(request.app, request.agent)].overdue += 1
         log.warning(
             "%s still runs %.1f s after its deadline%s: it keeps its slot until it returns; "
-            "give what it waits for a timeout (mg.current_call().remaining())",
+            "give what it waits for a timeout (mg.current_call().remaining(), which is for one request: switch off an SDK's own "
+            "repetitions)",
             _named(request), now - attempt.deadline,
             ", and ignores its cancellation" if attempt.cancellable else "", extra=_about(request),
         )  # fmt: skip
@@ -144,13 +211,13 @@ class Attempts:
     async def extend(self, attempt: Attempt, more: float) -> bool:
         """Ask the store for this many seconds from now on; return whether it agreed."""
         request = attempt.request
-        wanted = min(self._clock.monotonic() + more, attempt.last)
-        left = wanted - self._clock.monotonic()
+        deadline = min(self._clock.monotonic() + more, attempt.last)
+        left = deadline - self._clock.monotonic()
         if left <= 0 or not await self._channel.extend(
             attempt.node, request.task, request.idx, request.attempt, left
         ):
             return False
-        attempt.deadline = max(attempt.deadline, wanted)
+        attempt.deadline = max(attempt.deadline, deadline)
         return True
 
     def name_what_runs(self, limit: float) -> None:
@@ -178,7 +245,8 @@ class Attempts:
 def _named(request: Request) -> str:
     """Return what an attempt does, for people."""
     where = address(request.app, request.agent)
-    return f"the {request.doing} of {where}.{request.action} for step {request.step} of task {show(request.task)}"
+    what = about(request.doing, f"{where}/{request.action}")
+    return f"{what} for step {request.step} of task {show(request.task)}"
 
 
 def _about(request: Request) -> dict[str, object]:

@@ -4,6 +4,12 @@ The processes themselves raise and end the alert. Each first publishes the state
 last one to hear an answer sees that it is the last. If a process died with an open circuit, the Supervisor
 ends its alert.
 
+If one step made all failures, the alert is about that step's task: a person is needed, since the step may be
+what is broken. If two or three did, its text names them.
+
+Before a step that has failed is asked again, the process reads what others know: whether the service has
+answered them, and who fails there. That decides which failures count (``blame``).
+
 A circuit that is half-open waits for a trial call, and there may be none for days. Meanwhile its
 process checks now and then whether the service has answered another process since, and takes that for the
 answer to its trial call. When nothing waits for the service, the alert ends after a while: nobody knows
@@ -16,12 +22,17 @@ import math
 import random
 from collections.abc import Awaitable, Callable, Sequence
 
+from msgspec.structs import replace
+
 from makegood.actor.actor import Actor
 from makegood.actor.setbacks import Setbacks
 from makegood.agent.slots import Slots
 from makegood.base.clock import Clock
+from makegood.base.durations import shown
+from makegood.base.ids import show
 from makegood.base.pacing import Pauses, rung
 from makegood.errors import StoreUnavailableError
+from makegood.model.blame import FailingStep
 from makegood.model.breaker import SHUT
 from makegood.model.messages import Alert
 from makegood.store.protocol import Store
@@ -31,6 +42,12 @@ log = logging.getLogger("makegood.agent")
 
 _LOOK, _SELDOM = 1.0, 15.0
 """Seconds between two looks at other processes while a circuit is half-open, at first and at most."""
+
+_FRESH = 0.5
+"""Seconds for which what was read of other processes counts as new: they publish it once a second."""
+
+_MOST_NAMED = 3
+"""Steps that an alert names: so few may be what is broken."""
 
 _UNASKED = 60.0
 """Seconds after which the alert of a half-open circuit ends if nothing waits for its service.
@@ -64,6 +81,7 @@ class Circuits(Actor):
         self._unasked = {each.address: _UNASKED + _rests(each) for each in slots}
         self._told: dict[str, float] = {}  # when that circuit had opened
         self._idle: dict[str, float] = {}  # since when nothing waits for a service
+        self._informed_at: dict[str, float] = {}
         self._ring = asyncio.Event()
 
     def changed(self) -> None:
@@ -74,10 +92,10 @@ class Circuits(Actor):
         """Keep the alerts current, until cancelled."""
         pauses, look, setbacks = Pauses(self._rng), _LOOK, Setbacks("circuits", self._store.alerts, self._rng)
         while True:
-            rung = await self._rung(look)
-            look = _LOOK if rung else min(_SELDOM, look * 1.5)
+            wake = await self._rung(look)
+            look = _LOOK if wake else min(_SELDOM, look * 1.5)
             try:
-                if not rung:
+                if not wake:
                     await self.look()
                 await self.tell()
                 pauses.reset()
@@ -106,16 +124,13 @@ class Circuits(Actor):
     async def tell(self) -> None:
         """Raise and end the alerts of circuits that have changed."""
         shut = {name: circuit.opened for name, circuit in self._circuits.items() if circuit.state in SHUT}
-        new = sorted(name for name, opened in shut.items() if self._told.get(name) != opened)
+        new = sorted(name for name, since in shut.items() if self._told.get(name) != since)
         over = sorted(self._told.keys() - shut.keys())
         if not (new or over):
             return
         await self._publish()
         if new:
-            text = "its service does not answer: its circuit is open, requests wait (see `makegood agents`)"
-            await self._store.alerts.alert(
-                [Alert("circuit_open", step=address, text=text) for address in new]
-            )
+            await self._store.alerts.alert([self._alert(address) for address in new])
             self._told |= {address: shut[address] for address in new}
             for address in new:
                 self._idle.pop(address, None)
@@ -127,11 +142,46 @@ class Circuits(Actor):
             for address in over:
                 del self._told[address]
 
+    def _alert(self, address: str) -> Alert:
+        evidence, now = self._circuits[address].evidence, self._clock.monotonic()
+        callers = evidence.callers()
+        if len(callers) != 1:
+            text = "its service does not answer: its circuit is open, requests wait (see `makegood agents`)"
+            if 1 < len(callers) <= _MOST_NAMED:
+                steps = ", ".join(f"{caller.step} of task {show(caller.task)}" for caller in callers)
+                text = f"{text}; only these steps fail: {steps}"
+            return Alert("circuit_open", step=address, text=text)
+        (caller,) = callers
+        ago, task = now - evidence.answered_another(caller), show(caller.task)
+        sentence = (
+            f"its service answered another step {shown(ago)} ago"
+            if math.isfinite(ago)
+            else "no other step is known to have been answered"
+        )
+        text = (
+            f"only step {caller.step} of task {task} fails, and opened its circuit: {sentence}. See `makegood task show {task}`; "
+            f"if the step is broken and not the service, `makegood task cancel {task}` ends it"
+        )
+        return Alert("circuit_open", caller.task, address, text)
+
     async def _ease(self, agents: Sequence[str], why: str) -> None:
         if agents:
             await self._store.alerts.ease([Alert("circuit_open", step=address) for address in agents], why)
 
-    # -- what waits for a trial call -------------------------------------------------------------------------
+    # -- what others know ------------------------------------------------------------------------------------
+
+    async def inform(self, address: str) -> None:
+        """Let the circuit of an agent know what other processes have published of its service."""
+        now = self._clock.monotonic()
+        if now - self._informed_at.get(address, -math.inf) < _FRESH:
+            return
+        try:
+            views = await self._store.nodes.views()
+        except StoreUnavailableError as away:
+            log.info("what other processes know of %s cannot be read now: %s", address, away)
+            return
+        self._informed_at[address] = now
+        self._learn(views, address)
 
     async def look(self) -> None:
         """Find the services that have answered other processes since, and those that nothing waits for."""
@@ -140,8 +190,9 @@ class Circuits(Actor):
             return
         views = await self._store.nodes.views()
         now = self._clock.monotonic()
-        unasked: list[str] = []
+        silent: list[str] = []
         for address, circuit in awaiting.items():
+            self._learn(views, address)
             if self._answered(views, address, now - circuit.opened) and circuit.answered_elsewhere(now):
                 log.warning(
                     "the circuit of %s is %s: its service answers others", address, circuit.shown(now)
@@ -150,20 +201,36 @@ class Circuits(Actor):
             if any(view.waiting.get(address) for view in views) or self._busy(views, address):
                 self._idle.pop(address, None)
             elif now - self._idle.setdefault(address, now) >= self._unasked[address]:
-                unasked.append(address)
-        await self._ease(unasked, "nothing waits for its service; the next call shows whether it answers")
-        self._idle |= dict.fromkeys(unasked, math.inf)  # once
+                silent.append(address)
+        await self._ease(silent, "nothing waits for its service; the next call shows whether it answers")
+        self._idle |= dict.fromkeys(silent, math.inf)  # once
+
+    def _learn(self, views: Sequence[NodeView], address: str) -> None:
+        now = self._clock.monotonic()
+        alive = {view.id for view in self._alive(views)}
+        answers: list[float] = []
+        failing: list[FailingStep] = []
+        for view in views:
+            heartbeat_at = now - (view.info.ttl - view.remaining)
+            for info in view.info.agents if view.id != self._me() else ():
+                if info.agent != address:
+                    continue
+                if info.heard is not None:
+                    answers.append(heartbeat_at - info.heard)
+                if view.id in alive:
+                    failing += [replace(each, last=heartbeat_at - each.last) for each in info.failing]
+        self._circuits[address].evidence.learn(max(answers, default=None), failing)
 
     def _alive(self, views: Sequence[NodeView]) -> list[NodeView]:
         return [view for view in views if not (view.stopped or view.dead) and view.remaining > 0]
 
-    def _answered(self, views: Sequence[NodeView], address: str, opened: float) -> bool:
+    def _answered(self, views: Sequence[NodeView], address: str, since: float) -> bool:
         """Return whether a service has answered another living process later than ``opened`` seconds ago."""
         return any(
             info.agent == address
             and info.circuit not in SHUT
             and info.heard is not None
-            and info.heard + view.info.ttl - view.remaining < opened
+            and info.heard + view.info.ttl - view.remaining < since
             for view in self._alive(views)
             if view.id != self._me()
             for info in view.info.agents

@@ -2,7 +2,7 @@
 
 import logging
 import random
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 
 from makegood.agent.intake import Intake
 from makegood.agent.reply_sender import Entry
@@ -12,8 +12,9 @@ from makegood.base.ids import address
 from makegood.channels.protocol import Channel
 from makegood.errors import StoreUnavailableError
 from makegood.model.attempt import Attempt
+from makegood.model.blame import CallingStep
 from makegood.model.breaker import SHUT, UNCOUNTED, Outcome
-from makegood.model.messages import TaskMessage
+from makegood.model.messages import Request, TaskMessage
 
 log = logging.getLogger("makegood.agent")
 
@@ -27,6 +28,7 @@ class CircuitWatch:
     """Watches the calls of one process for its circuits.
 
     ``node``: returns the process's number. ``changed``: called when a circuit opens, is released, or closes.
+    ``inform``: lets the circuit of an address know what other processes do.
     """
 
     def __init__(
@@ -36,6 +38,7 @@ class CircuitWatch:
         *,
         node: Callable[[], int],
         changed: Callable[[], None],
+        inform: Callable[[str], Awaitable[None]],
         clock: Clock,
         rng: random.Random,
     ) -> None:
@@ -45,12 +48,18 @@ class CircuitWatch:
         self._intake = intake
         self._node = node
         self._changed = changed
+        self._inform = inform
         self._clock = clock
         self._rng = rng
 
     def shut(self, slots: Slots) -> bool:
         """Return whether a request that was just taken must not begin: its circuit has opened."""
         return slots.circuit is not None and slots.circuit.remaining(self._clock.monotonic()) > 0
+
+    async def inform(self, slots: Slots, request: Request) -> None:
+        """Before a step that has failed is asked again, read what other processes know of its service."""
+        if slots.circuit is not None and slots.circuit.evidence.matters(_caller(request)):
+            await self._inform(slots.address)
 
     def judge(
         self, slots: Slots, attempt: Attempt, message: TaskMessage | None, running: Iterable[Attempt]
@@ -66,7 +75,10 @@ class CircuitWatch:
         attempt.ticket = None
         before, now = circuit.state, self._clock.monotonic()
         outcome = _outcome(attempt, message, now)
-        counts = circuit.ended(ticket, outcome, now, self._rng.random(), since=attempt.since)
+        counts = circuit.ended(
+            ticket, outcome, now, self._rng.random(),
+            since=attempt.since, caller=_caller(attempt.request), tried=attempt.failed_try,
+        )  # fmt: skip
         counts = counts or outcome != "failed"
         after = circuit.state
         if not counts and (message is None or self._clock.monotonic() > attempt.deadline):
@@ -100,11 +112,15 @@ class CircuitWatch:
         """Excuse the calls and replies that the end of the process cuts off, if their failure would not
         count.
         """
-        self.excused += [(node, task, said.idx, said.attempt) for node, task, said in unsent if said.excused]
+        self.excused += [
+            (node, task, message.idx, message.attempt) for node, task, message in unsent if message.excused
+        ]
         for attempt in running:
             circuit = slots[address(attempt.request.app, attempt.request.agent)].circuit
             ticket = attempt.ticket
-            if circuit is not None and ticket is not None and not circuit.counts(ticket, attempt.since):
+            if circuit is None or ticket is None:
+                continue
+            if not circuit.counts(ticket, attempt.since, _caller(attempt.request)):
                 self._excuse(attempt)
 
     async def excuse(self) -> None:
@@ -122,9 +138,14 @@ class CircuitWatch:
             raise
 
 
+def _caller(request: Request) -> CallingStep:
+    """Return the step that a request is about."""
+    return CallingStep(request.task, request.idx, request.step, request.doing, request.failures)
+
+
 def _outcome(attempt: Attempt, message: TaskMessage | None, now: float) -> Outcome:
     """Return what an attempt shows about its service."""
-    called = attempt.phase != "waiting"
+    in_function = attempt.phase != "waiting"
     if message is None or now > attempt.deadline:
-        return "failed" if called and now >= attempt.deadline else "neither"
-    return _SAYS[message.kind] if called and not message.final else "neither"
+        return "failed" if in_function and now >= attempt.deadline else "neither"
+    return _SAYS[message.kind] if in_function and not message.final else "neither"

@@ -105,29 +105,29 @@ class Puller:
             self._slots[offer.agent].free = 0
             self._slots[offer.agent].rung = False
         node, began = self._node(), self._clock.monotonic()
-        taken = Taken()
+        requests = Taken()
         self._intake.taking = True
-        used: dict[str, int] = {}
+        slots_in_use: dict[str, int] = {}
         try:
-            taken = await self._channel.take(node, offers, alone=alone)
-            kept = await self._kept(node, self._ours(taken))
-            for request in kept:
+            requests = await self._channel.take(node, offers, alone=alone)
+            ours = await self._kept(node, self._ours(requests))
+            for request in ours:
                 where = address(request.app, request.agent)
-                used[where] = used.get(where, 0) + 1
+                slots_in_use[where] = slots_in_use.get(where, 0) + 1
             now = self._clock.monotonic()
             for offer in offers:
                 agent = offer.agent
-                self._slots[agent].took(offer, used.get(agent, 0), taken.again.get(agent), now)
+                self._slots[agent].took(offer, slots_in_use.get(agent, 0), requests.again.get(agent), now)
         finally:
             self._intake.taking = False
             for where, free in aside.items():
-                self._slots[where].free += free - used.get(where, 0)
-        for request in kept:
+                self._slots[where].free += free - slots_in_use.get(where, 0)
+        for request in ours:
             self._intake.begins(request)
             self._attempts.begin(request, node, began)
-        if not kept and taken.again:
+        if not ours and requests.again:
             self._look_when_due()  # a rate lets nothing begin yet
-        return bool(kept)
+        return bool(ours)
 
     def _offers(self) -> list[Offer]:
         """Return what may be taken now."""
@@ -143,23 +143,23 @@ class Puller:
                 self._timer.cancel()
             self._timer = asyncio.get_running_loop().call_later(min(waits), self._intake.wake.set)
 
-    def _ours(self, taken: Sequence[Request]) -> Sequence[Request]:
+    def _ours(self, requests: Sequence[Request]) -> Sequence[Request]:
         """Return the requests for agents of this process. Others, written by SQL, are never answered."""
-        ours = [request for request in taken if address(request.app, request.agent) in self._slots]
-        if len(ours) < len(taken):
-            log.error("%d requests were stored under another agent's name", len(taken) - len(ours))
+        ours = [request for request in requests if address(request.app, request.agent) in self._slots]
+        if len(ours) < len(requests):
+            log.error("%d requests were stored under another agent's name", len(requests) - len(ours))
         return ours
 
-    async def _kept(self, node: int, taken: Sequence[Request]) -> Sequence[Request]:
+    async def _kept(self, node: int, requests: Sequence[Request]) -> Sequence[Request]:
         """Return the requests that may begin; release those that a drain or an open circuit now forbids."""
-        kept: list[Request] = []
-        given: list[tuple[int, int, int]] = []
-        for request in taken:
+        ours: list[Request] = []
+        returns: list[tuple[int, int, int]] = []
+        for request in requests:
             slots = self._slots[address(request.app, request.agent)]
             if self._intake.mode == "closed" or self._circuits.shut(slots):
-                given.append((request.task, request.idx, request.attempt))
+                returns.append((request.task, request.idx, request.attempt))
             else:
-                kept.append(request)
-        if given:
-            await self._channel.give_back(node, given)
-        return kept
+                ours.append(request)
+        if returns:
+            await self._channel.give_back(node, returns)
+        return ours

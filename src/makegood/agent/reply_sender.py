@@ -50,7 +50,7 @@ class ReplySender:
             while self.waiting:
                 batch = _batch(self.waiting[:1] if self._one_by_one else self.waiting)
                 try:
-                    accepted = await self._channel.answer(
+                    verdicts = await self._channel.answer(
                         batch[0][0], [(task, message) for _, task, message in batch]
                     )
                 except StoreUnavailableError as away:
@@ -64,9 +64,9 @@ class ReplySender:
                     self._one_by_one = self._one_by_one and len(self.waiting) > 1
                     await self._setbacks.over()
                 pauses.reset()
-                sent = {id(entry) for entry in batch}
-                self.waiting = [entry for entry in self.waiting if id(entry) not in sent]
-                if late := accepted.count(False):
+                entries = {id(entry) for entry in batch}
+                self.waiting = [entry for entry in self.waiting if id(entry) not in entries]
+                if late := verdicts.count(False):
                     log.info("%d of %d replies came too late and were rejected", late, len(batch))
 
     async def _refused(self, first: Entry, defect: Exception) -> float:
@@ -85,11 +85,11 @@ class ReplySender:
 
 def _batch(waiting: Sequence[Entry]) -> Sequence[Entry]:
     """Return the replies of one node that are sent together: at least one."""
-    node, found, size = waiting[0][0], list[Entry](), 0
+    node, entries, size = waiting[0][0], list[Entry](), 0
     for entry in waiting[:_MOST_REPLIES]:
         size += len(entry[2].value or b"")
-        if size > _MOST_BYTES and found:
+        if size > _MOST_BYTES and entries:
             break
         if entry[0] == node:
-            found.append(entry)
-    return found
+            entries.append(entry)
+    return entries

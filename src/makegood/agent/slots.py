@@ -6,8 +6,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from msgspec.structs import replace
+
+from makegood.agent.begin_spacing import BeginSpacing
 from makegood.declare.action import Action
 from makegood.model.attempt import Attempt
+from makegood.model.blame import FailingStep
 from makegood.model.breaker import Circuit
 from makegood.model.messages import Request, TaskMessage
 from makegood.store.records import Offer
@@ -15,6 +19,9 @@ from makegood.store.views import AgentInfo
 
 _RECENT = 0.05
 """The weight of the latest call in the published share of calls that were answered: about the last twenty."""
+
+_SHOWN = 10
+"""Failing steps that are published, at most."""
 
 
 @dataclass(slots=True)
@@ -49,10 +56,10 @@ class Slots:
     """Requests are waiting in the store."""
     rung: bool = False
     """Requests may be waiting in the store; look."""
-    spent: int = 0
-    """Retries made here that still have to be charged to the rate limit."""
     rests: float = 0.0
     """Until when the rate lets nothing begin."""
+    spacing: BeginSpacing | None = None
+    """Spaces the calls of this process, if there is a rate."""
 
     @property
     def lendable(self) -> int:
@@ -71,7 +78,7 @@ class Slots:
         if free < 1 or now < self.rests:
             return None
         trial = self.circuit is not None and self.circuit.state == "half-open"
-        return Offer(self.address, tuple(self.actions), free, self.rate, self.spent, trial)
+        return Offer(self.address, tuple(self.actions), free, self.rate, trial)
 
     def waits(self, now: float) -> float:
         """Return in how many seconds more may be taken although no call ends; 0: none until one ends."""
@@ -80,10 +87,9 @@ class Slots:
         shut = 0.0 if self.circuit is None else self.circuit.remaining(now)
         return max(shut, self.rests - now, 0.0)
 
-    def took(self, offer: Offer, taken: int, again: float | None, now: float) -> None:
+    def took(self, offer: Offer, count: int, again: float | None, now: float) -> None:
         """Note what an offer brought. ``again``: in how many seconds the rate lets more begin."""
-        self.backlog = taken >= offer.slots or again is not None
-        self.spent -= offer.spent
+        self.backlog = count >= offer.slots or again is not None
         if again is not None:
             self.rests = now + again
 
@@ -95,24 +101,27 @@ class Slots:
             self.overdue -= 1
         self.calls += 1
         self.seconds += now - attempt.began
-        answered = message is not None and message.kind != "gave_up"
-        if not answered:
+        definite = message is not None and message.kind != "gave_up"
+        if not definite:
             self.failed += 1
-        if answered != self.success:  # of the first calls each weighs the same: it is all there is to go by
-            self.success += max(_RECENT, 1 / self.calls) * (answered - self.success)
-        if self.rate is not None:
-            self.spent += attempt.retries
+        if definite != self.success:  # of the first calls each weighs the same: it is all there is to go by
+            self.success += max(_RECENT, 1 / self.calls) * (definite - self.success)
 
     def info(self, now: float) -> AgentInfo:
         """Return what the process publishes of this agent."""
         mean = self.seconds / self.calls if self.calls else 0.0
-        state, reset, most, heard = "", 0.0, self.size, None
+        state, reset, most, answer_age = "", 0.0, self.size, None
+        failing: tuple[FailingStep, ...] = ()
         if self.circuit is not None:
             state, reset, most = self.circuit.state, self.circuit.remaining(now), self.circuit.most
-            heard = None if self.circuit.heard is None else round(now - self.circuit.heard, 3)
+            evidence = self.circuit.evidence
+            answer_age = None if evidence.answer_at is None else round(now - evidence.answer_at, 3)
+            failing = tuple(
+                replace(each, last=round(now - each.last, 3)) for each in evidence.failing[:_SHOWN]
+            )
         return AgentInfo(
             self.address, self.size, self.running, self.calls, self.failed, mean, self.success if self.calls else None,
-            state, round(reset, 3), most, self.rate, self.overdue, heard,
+            state, round(reset, 3), most, self.rate, self.overdue, answer_age, failing,
         )  # fmt: skip
 
     def failed_before(self, request: Request, now: float) -> float | None:

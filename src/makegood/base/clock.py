@@ -10,7 +10,13 @@ from collections.abc import Callable
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
-from typing import Protocol, overload
+from typing import Final, Protocol, overload
+
+FIRST: Final = -62_135_596_800.0
+"""The beginning of the year 1, in seconds since 1970: the first date."""
+LAST: Final = 253_402_300_799.0
+"""The last second of the year 9999: the last date."""
+DAY: Final = 86_400.0
 
 
 class Clock(Protocol):
@@ -33,12 +39,29 @@ def iso(seconds: float | None) -> str | None: ...
 def iso(seconds: float | None) -> str | None:
     """Return a point in time, seconds since 1970, as ISO 8601 in UTC with milliseconds: for JSON.
 
-    >>> iso(0.25), iso(None)
-    ('1970-01-01T00:00:00.250Z', None)
+    What no date expresses becomes the first or the last that there is.
+
+    >>> iso(0.25), iso(None), iso(1e300)
+    ('1970-01-01T00:00:00.250Z', None, '9999-12-31T23:59:59.000Z')
     """
     if seconds is None:
         return None
-    return datetime.fromtimestamp(seconds, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+    at = max(FIRST, seconds) if seconds <= LAST else LAST  # not a number: the last
+    return datetime.fromtimestamp(at, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
+def date_text(seconds: float, form: str, *, local: bool = False) -> str:
+    """Return a point in time, seconds since 1970, in a ``form`` of ``strftime``, in UTC or local time.
+
+    Returns "?" for one before 1970, and for one that no date expresses.
+
+    >>> date_text(1.5, "%Y-%m-%d %H:%M:%S"), date_text(1e300, "%H:%M"), date_text(float("nan"), "%H:%M")
+    ('1970-01-01 00:00:01', '?', '?')
+    """
+    if not 0 <= seconds <= LAST - DAY:  # a day: whatever the time zone
+        return "?"
+    at = datetime.fromtimestamp(seconds, UTC)
+    return (at.astimezone() if local else at).strftime(form)
 
 
 class SystemClock:

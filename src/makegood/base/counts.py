@@ -7,5 +7,5 @@ def counted(number: int, noun: str, plural: str = "") -> str:
     >>> counted(1, "workflow"), counted(1000, "agent"), counted(4, "process"), counted(2, "person", "people")
     ('1 workflow', '1,000 agents', '4 processes', '2 people')
     """
-    many = plural or f"{noun}{'es' if noun.endswith(('s', 'x')) else 's'}"
-    return f"{number:,} {noun if number == 1 else many}"
+    plural_noun = plural or f"{noun}{'es' if noun.endswith(('s', 'x')) else 's'}"
+    return f"{number:,} {noun if number == 1 else plural_noun}"

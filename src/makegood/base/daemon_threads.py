@@ -21,6 +21,8 @@ from functools import partial
 from queue import SimpleQueue
 from typing import Any, ParamSpec, TypeVar
 
+from makegood.base.contexts import start_thread
+
 P = ParamSpec("P")
 T = TypeVar("T")
 
@@ -33,9 +35,9 @@ class _Answers:
         self._waiting: deque[tuple[asyncio.Future[Any], Any, BaseException | None]] = deque()
         self._scheduled = False
 
-    def give(self, future: "asyncio.Future[Any]", result: Any, failed: BaseException | None) -> None:
+    def give(self, future: "asyncio.Future[Any]", result: Any, failure: BaseException | None) -> None:
         """Set a future's result, or the exception that the call raised."""
-        self._waiting.append((future, result, failed))
+        self._waiting.append((future, result, failure))
         if self._scheduled:
             return
         self._scheduled = True
@@ -45,13 +47,13 @@ class _Answers:
     def _deliver(self) -> None:
         self._scheduled = False  # first: a thread that adds a result from here on schedules another turn
         while self._waiting:
-            future, result, failed = self._waiting.popleft()
+            future, result, failure = self._waiting.popleft()
             if future.done():  # nobody waits for it any more
                 continue
-            if failed is None:
+            if failure is None:
                 future.set_result(result)
             else:
-                future.set_exception(failed)
+                future.set_exception(failure)
 
 
 _Asked = tuple[_Answers, "asyncio.Future[Any]", Callable[[], Any]]
@@ -110,13 +112,13 @@ class DaemonThreads(Executor):
         """
         with self._lock:
             self._over = True
-            queued = [*self._asked] if cancel_futures else []
+            calls = [*self._asked] if cancel_futures else []
             if cancel_futures:
                 self._asked.clear()
             for _ in range(self._idle):  # all others see for themselves that it is over
                 self._wakes.put(False)
             self._idle = 0
-        for _, future, _ in queued:
+        for _, future, _ in calls:
             future.cancel()
         for thread in self._threads if wait else ():  # even those started meanwhile for the queue
             thread.join()
@@ -133,7 +135,7 @@ class DaemonThreads(Executor):
             name = f"{self._name}-{len(self._threads)}"
             thread = threading.Thread(target=self._live, name=name, daemon=True)
             try:
-                thread.start()
+                start_thread(thread)
             except RuntimeError:  # the system gives no more
                 if not self._threads:
                     raise
@@ -142,22 +144,22 @@ class DaemonThreads(Executor):
             self._waking = True
 
     def _live(self) -> None:
-        woken = True
+        is_awake = True
         while True:
-            asked: _Asked | None = None
+            call: _Asked | None = None
             with self._lock:
-                self._waking = self._waking and not woken
+                self._waking = self._waking and not is_awake
                 if self._asked:
-                    asked = self._asked.popleft()
+                    call = self._asked.popleft()
                     if self._asked:
                         self._one_more()
                 elif self._over:
                     return
                 else:
                     self._idle += 1
-            woken = asked is None
-            if asked is not None:
-                _run(*asked)
+            is_awake = call is None
+            if call is not None:
+                _run(*call)
             elif not self._wakes.get():
                 return
 
@@ -166,17 +168,17 @@ def _run(answers: _Answers, future: "asyncio.Future[Any]", call: Callable[[], An
     if future.cancelled():
         return
     result: Any = None
-    failed: BaseException | None = None
+    failure: BaseException | None = None
     try:
         result = call()
-    except (StopIteration, GeneratorExit, KeyboardInterrupt) as raised:
+    except (StopIteration, GeneratorExit, KeyboardInterrupt) as fault:
         # A future refuses StopIteration; the others, raised in the waiting task, would end that task or the
         # process.
-        failed = RuntimeError(f"the function raised {type(raised).__name__}")
-        failed.__cause__ = raised
-    except BaseException as raised:  # noqa: BLE001 - it belongs to the caller
-        failed = raised
+        failure = RuntimeError(f"the function raised {type(fault).__name__}")
+        failure.__cause__ = fault
+    except BaseException as fault:  # noqa: BLE001 - it belongs to the caller
+        failure = fault
     try:
-        answers.give(future, result, failed)
+        answers.give(future, result, failure)
     finally:
-        del answers, future, call, result, failed  # failed refers to this frame: a reference cycle
+        del answers, future, call, result, failure  # failure refers to this frame: a reference cycle

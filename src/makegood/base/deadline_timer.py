@@ -10,18 +10,21 @@ import math
 from collections.abc import Callable
 
 from makegood.base.clock import Clock
+from makegood.base.contexts import home_context
 
 
 class Alarm:
     """Calls ``rung`` at the earliest moment set, in monotonic seconds of ``clock``; after that it must be set
     again.
 
-    It may fire too early, if the earliest deadline no longer exists: ``rung`` checks the clock.
+    It may fire too early, if the earliest deadline no longer exists: ``rung`` checks the clock. It runs in
+    the context in which the alarm was made.
     """
 
-    def __init__(self, clock: Clock, rung: Callable[[], None]) -> None:
+    def __init__(self, clock: Clock, callback: Callable[[], None]) -> None:
         self._clock = clock
-        self._rung = rung
+        self._rung = callback
+        self._context = home_context()
         self._moment = math.inf
         self._timer: asyncio.TimerHandle | None = None
 
@@ -31,7 +34,7 @@ class Alarm:
             self.stop()
             self._moment = moment
             left = max(0.0, moment - self._clock.monotonic())
-            self._timer = asyncio.get_running_loop().call_later(left, self._ring)
+            self._timer = asyncio.get_running_loop().call_later(left, self._ring, context=self._context)
 
     def stop(self) -> None:
         """Do not fire."""

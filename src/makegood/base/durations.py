@@ -23,6 +23,12 @@ def _read(text: str) -> float | None:
     return None if match is None else float(match[1]) * _UNITS[match[2]]
 
 
+_MOST = 1e308
+"""Seconds; a whole number far above cannot be a float."""
+
+LONGEST_WAIT = 604_800.0
+"""Seconds, a week: after a longer wait that a service asked for, it is asked again all the same."""
+
 IN_PYTHON = 'write seconds, a timedelta, or "200ms", "20s", "5m", "2h", "30d"'
 """How to write a duration in a program."""
 AS_TEXT = 'write seconds, or "200ms", "20s", "5m", "2h", "30d"'
@@ -47,7 +53,7 @@ def seconds(
     elif isinstance(value, bool):
         raise ConfigError(f"{name}={value!r} is not a duration: {written}")
     elif isinstance(value, int | float):
-        result = float(value)
+        result = float(value) if -_MOST < value < _MOST else math.inf
     elif isinstance(value, str) and _FORM.fullmatch(value.strip().removeprefix("-")):
         raise ConfigError(f"{name}={value!r} is negative: write a duration of at least {least:g} s")
     elif isinstance(value, str) and _NUMBER.fullmatch(value):
@@ -66,20 +72,24 @@ def retry_after(value: Duration, now: float) -> float:
     """Return the seconds to wait: ``value`` is a duration, or the value of an HTTP Retry-After header.
 
     Such a header holds whole seconds ("120") or a date; ``now`` is the wall clock in seconds since 1970, to
-    compare a date with. An unreadable value means 1 second, and no wait is negative: a service that asks for
-    time is never an error.
+    compare a date with. An unreadable value means 1 second, no wait is negative, and none is longer than
+    ``LONGEST_WAIT``: a service that asks for time is never an error, nor for a year.
 
     >>> retry_after("120", 0.0), retry_after("Thu, 01 Jan 1970 00:01:00 GMT", 0.0), retry_after("soon", 0.0)
     (120.0, 60.0, 1.0)
     """
     try:
-        return seconds(float(value) if isinstance(value, str) and value.strip().isdecimal() else value)
+        wait = seconds(float(value) if isinstance(value, str) and _NUMBER.fullmatch(value) else value)
     except ConfigError:
-        pass
-    try:
-        return max(0.0, parsedate_to_datetime(str(value)).timestamp() - now)
-    except Exception:  # noqa: BLE001 - whatever a user put there
-        return 1.0
+        try:
+            wait = max(0.0, parsedate_to_datetime(str(value)).timestamp() - now)
+        except Exception:  # noqa: BLE001 - whatever a user put there
+            wait = 1.0
+    return min(wait, LONGEST_WAIT)
+
+
+_SENSELESS = 1e11
+"""Seconds, 3,000 years: nobody waits so long, and a row of the store that says so is not right."""
 
 
 def brief(value: float) -> str:
@@ -87,7 +97,11 @@ def brief(value: float) -> str:
 
     >>> brief(0.02), brief(4.12), brief(46.3), brief(190), brief(7142), brief(200_000)
     ('20 ms', '4.1 s', '46 s', '3 min', '1 h 59 min', '2 d')
+    >>> brief(1e300), brief(float("nan"))
+    ('?', '?')
     """
+    if not abs(value) < _SENSELESS:
+        return "?"
     if value < 0.9995:
         return f"{value * 1000:.0f} ms"
     if value < 59.5:
@@ -106,7 +120,11 @@ def shown(value: float) -> str:
 
     >>> shown(0.2), shown(90), shown(7200)
     ('200ms', '1m30s', '2h')
+    >>> shown(float("inf"))
+    '?'
     """
+    if not abs(value) < _SENSELESS:
+        return "?"
     if value < 1:
         return f"{value * 1000:.0f}ms"
     if value < 60:

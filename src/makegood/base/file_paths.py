@@ -20,15 +20,31 @@ def entered(path: Path) -> None:
     """
     try:
         path.stat()
-    except PermissionError as barred:
+    except PermissionError as fault:
         folders = reversed(path.absolute().parents)
         first = next((f for f in folders if not os.access(f, os.X_OK, effective_ids=EFFECTIVE)), path.parent)
         raise ConfigError(
             f"{path}: this user may not enter the folder {first}: "
             "run as the user it belongs to, give this one access to it, or name another file"
-        ) from barred
+        ) from fault
     except OSError:  # missing, or not a folder on the way: opening the file reports it
         return
+
+
+def exists(path: Path) -> bool:
+    """Whether a file or folder is there. Raises ``OSError`` if this process may not look.
+
+    From Python 3.14 on ``Path.exists`` answers False there, which would take a barred store for a missing
+    one.
+
+    >>> exists(Path("there-is-none.db"))
+    False
+    """
+    try:
+        path.stat()
+    except (FileNotFoundError, NotADirectoryError):
+        return False
+    return True
 
 
 def unreachable(what: object, failure: OSError) -> StoreUnavailableError:

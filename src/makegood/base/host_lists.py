@@ -43,21 +43,23 @@ class AllowedHost:
         network = self.network
         if network is None or not self._at(port):
             return False
-        return address in network or ((held := inner(address)) is not None and held in network)
+        return address in network or (
+            (inner_address := inner(address)) is not None and inner_address in network
+        )
 
-    def covers(self, other: "AllowedHost") -> bool:
+    def covers(self, candidate: "AllowedHost") -> bool:
         """Return whether this entry matches every host that another entry matches."""
-        if self.port not in (None, other.port):
+        if self.port not in (None, candidate.port):
             return False
-        if self.network is not None and other.network is not None:
+        if self.network is not None and candidate.network is not None:
             return (
-                self.network.version == other.network.version
-                and int(self.network[0]) <= int(other.network[0])
-                and int(other.network[-1]) <= int(self.network[-1])
+                self.network.version == candidate.network.version
+                and int(self.network[0]) <= int(candidate.network[0])
+                and int(candidate.network[-1]) <= int(self.network[-1])
             )
         if self.below:
-            return (other.name or other.below).endswith(self.below)
-        return bool(self.name) and self.name == other.name
+            return (candidate.name or candidate.below).endswith(self.below)
+        return bool(self.name) and self.name == candidate.name
 
     @property
     def wide(self) -> bool:
@@ -80,17 +82,17 @@ def entry(text: str, what: str) -> AllowedHost:
     >>> entry("*.example.com:8443", "webhook_hosts").matches("hooks.example.com", 8443)
     True
     """
-    written = text.strip().lower()
-    host, colon, digits = written, "", ""
-    if written.count(":") == 1 or "]:" in written:
-        host, colon, digits = written.rpartition(":")
+    pattern = text.strip().lower()
+    host, colon, digits = pattern, "", ""
+    if pattern.count(":") == 1 or "]:" in pattern:
+        host, colon, digits = pattern.rpartition(":")
     port = int(digits) if digits.isascii() and digits.isdecimal() and len(digits) <= len("65535") else 0
     if colon and not 0 < port <= HIGHEST_PORT:
         raise ConfigError(f"{what}: {text!r}: behind the colon belongs a port from 1 to {HIGHEST_PORT}")
     at = port if colon else None
     try:
         bare = host[1:-1] if host.startswith("[") and host.endswith("]") else host
-        return AllowedHost(written, at, network=ipaddress.ip_network(bare))
+        return AllowedHost(pattern, at, network=ipaddress.ip_network(bare))
     except ValueError:
         name = host.removeprefix("*.").removesuffix(".")
     if not name.isascii() or not is_host(name) or (host.startswith("*.") and _address(name) is not None):
@@ -99,15 +101,15 @@ def entry(text: str, what: str) -> AllowedHost:
             "is meant"
         )
     if host.startswith("*."):
-        return AllowedHost(written, at, below=f".{name}")
-    return AllowedHost(written, at, name=name)
+        return AllowedHost(pattern, at, below=f".{name}")
+    return AllowedHost(pattern, at, name=name)
 
 
 def closest(entries: Iterable[AllowedHost], host: str, port: int | None = None) -> AllowedHost | None:
     """Return the most specific entry that matches a host; None if none does."""
-    meant = _address(host) or host
-    found = [one for one in entries if one.matches(meant, port)]
-    return max(found, key=lambda one: one.closeness, default=None)
+    target = _address(host) or host
+    matches = [entry for entry in entries if entry.matches(target, port)]
+    return max(matches, key=lambda entry: entry.closeness, default=None)
 
 
 class Secrets:
@@ -124,45 +126,47 @@ class Secrets:
 
     def of(self, host: str, port: int) -> tuple[str, ...]:
         """Return the secrets that sign for a receiver; empty if none are set."""
-        found = closest(self._own, host, port)
-        return self._default if found is None else self._own[found]
+        entry = closest(self._own, host, port)
+        return self._default if entry is None else self._own[entry]
 
-    def check(self, listed: Sequence[AllowedHost]) -> None:
-        """Raise ``ConfigError`` for a secret of a host that is not ``listed``, and for a listed host without
-        a secret.
+    def check(self, allowed_hosts: Sequence[AllowedHost]) -> None:
+        """Raise ``ConfigError`` for a secret of a host that is not in ``allowed_hosts``, and for an allowed
+        host without a secret.
 
         Without this check a misspelt host would go unnoticed.
         """
         for own in self._own:
-            if not any(own.covers(one) or one.covers(own) for one in listed):
+            if not any(own.covers(entry) or entry.covers(own) for entry in allowed_hosts):
                 raise ConfigError(
                     f"webhook_secrets: {own.text!r} is not among webhook_hosts, so nothing is ever signed with its secret"
                 )
-        for one in listed:
-            if not self._default and not any(own.covers(one) for own in self._own):
+        for entry in allowed_hosts:
+            if not self._default and not any(own.covers(entry) for own in self._own):
                 raise ConfigError(
-                    f"webhook_hosts needs webhook_secret, or webhook_secrets for {one.text!r}: receivers see by the signature that makegood sends"
+                    f"webhook_hosts needs webhook_secret, or webhook_secrets for {entry.text!r}: receivers see by the signature that makegood sends"
                 )
 
-    def shared(self, listed: Sequence[AllowedHost]) -> list[tuple[str, ...]]:
+    def shared(self, allowed_hosts: Sequence[AllowedHost]) -> list[tuple[str, ...]]:
         """Return the groups of receivers that have one secret in common, as the entries that match them.
 
         Networks are left out: they say where names may lead.
         """
-        served: dict[str, dict[AllowedHost, None]] = {}
-        for one in (*self._own, *listed):
-            if one.network is not None and one.network.num_addresses > 1:
+        hosts_by_secret: dict[str, dict[AllowedHost, None]] = {}
+        for entry in (*self._own, *allowed_hosts):
+            if entry.network is not None and entry.network.num_addresses > 1:
                 continue
             of = max(
-                (own for own in self._own if own.covers(one)), key=lambda own: own.closeness, default=None
+                (own for own in self._own if own.covers(entry)),
+                key=lambda own: own.closeness,
+                default=None,
             )
             for secret in self._default if of is None else self._own[of]:
-                served.setdefault(secret, {})[one] = None
+                hosts_by_secret.setdefault(secret, {})[entry] = None
         groups = {
-            tuple(one.text for one in group)
-            for group in served.values()
-            if len({one.name or one.below or one.network for one in group}) > 1
-            or any(one.wide for one in group)
+            tuple(entry.text for entry in group)
+            for group in hosts_by_secret.values()
+            if len({entry.name or entry.below or entry.network for entry in group}) > 1
+            or any(entry.wide for entry in group)
         }
         return sorted(groups)
 

@@ -24,8 +24,8 @@ def address(app: str, agent: str) -> str:
     return f"{app}/{agent}"
 
 
-_ALPHABET = "0123456789abcdefghjkmnpqrstvwxyz"
-_VALUES = {letter: n for n, letter in enumerate(_ALPHABET)}
+ALPHABET = "0123456789abcdefghjkmnpqrstvwxyz"
+VALUES = {letter: n for n, letter in enumerate(ALPHABET)}
 _EPOCH_2024 = 1_704_067_200.0
 _RANDOM_BITS = 22
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_.-]{0,99}", re.ASCII)
@@ -51,8 +51,8 @@ class TaskIdSource:
     def draw(self) -> int:
         """Return a new id, above every id drawn here before."""
         now = int((self._clock.wall() - _EPOCH_2024) * 1000) << _RANDOM_BITS
-        drawn = (now | self._rng.getrandbits(_RANDOM_BITS)) & (2**63 - 1)
-        self._last = drawn if drawn > self._last else self._last + 1
+        number = (now | self._rng.getrandbits(_RANDOM_BITS)) & (2**63 - 1)
+        self._last = number if number > self._last else self._last + 1
         return self._last
 
 
@@ -69,7 +69,7 @@ def show(task_id: int) -> str:
     """Return a task id as people see it: 13 letters and digits."""
     letters = []
     for _ in range(_SHOWN_LENGTH):
-        letters.append(_ALPHABET[task_id & 31])
+        letters.append(ALPHABET[task_id & 31])
         task_id >>= 5
     return "".join(reversed(letters))
 
@@ -96,20 +96,27 @@ def parse(text: str) -> int:
 
     Raises ``TaskNotFoundError`` if the text cannot be a task id.
     """
-    lowered = text.strip().lower()
+    word = text.strip().lower()
     number = _MOST
-    if len(lowered) == _SHOWN_LENGTH and set(lowered) <= _VALUES.keys():
+    if len(word) == _SHOWN_LENGTH and set(word) <= VALUES.keys():
         number = 0
-        for letter in lowered:
-            number = number << 5 | _VALUES[letter]
-    elif _SHOWN_LENGTH < len(lowered) <= len(str(_MOST)) and lowered.isdecimal():
-        number = int(lowered)
+        for letter in word:
+            number = number << 5 | VALUES[letter]
+    elif _SHOWN_LENGTH < len(word) <= len(str(_MOST)) and word.isdecimal():
+        number = int(word)
     if number >= _MOST:
         raise TaskNotFoundError(
             f"{text!r} is not a task id: one has 13 letters and digits; `makegood task list` shows them, `makegood task list --filter key=KEY` "
             "finds a task by its key",
             task_id=text,
         )
+    return number
+
+
+def checked_id(number: int) -> int:
+    """Return a task's number; raises ``TaskNotFoundError`` for one that no task can have."""
+    if not 0 <= number < _MOST:
+        raise TaskNotFoundError(f"{number} is not the number of a task: they are from 0 to 2**63 - 1")
     return number
 
 

@@ -18,11 +18,11 @@ def names(
     separated by blanks. ``packages`` are packages below it that load as attributes too. An unknown name
     raises ``AttributeError``, as in any module.
     """
-    home = {name: module for module, listed in homes.items() for name in listed.split()}
-    loaded = frozenset(packages)
+    home = {name: module for module, name_list in homes.items() for name in name_list.split()}
+    subpackages = frozenset(packages)
 
     def getattr_(name: str) -> Any:
-        if name in loaded:
+        if name in subpackages:
             return import_module(f"{package}.{name}")
         if (module := home.get(name)) is None:
             raise AttributeError(f"module {package!r} has no attribute {name!r}")

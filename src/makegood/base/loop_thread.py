@@ -13,6 +13,7 @@ from collections.abc import Callable, Coroutine
 from concurrent.futures import CancelledError, Future
 from typing import Any, TypeVar
 
+from makegood.base.contexts import start_thread
 from makegood.errors import ClosedError, ConfigError, MakegoodError
 
 T = TypeVar("T")
@@ -64,7 +65,7 @@ class Loop:
             if self._begins is not None:
                 self._begins()
             ready: Future[asyncio.AbstractEventLoop] = Future()
-            threading.Thread(target=_serve, args=(ready,), name="makegood", daemon=True).start()
+            start_thread(threading.Thread(target=_serve, args=(ready,), name="makegood", daemon=True))
             self._loop, self._pid = ready.result(), os.getpid()
         return self._loop
 
@@ -108,11 +109,11 @@ class Loop:
 
 async def _end() -> None:
     """Cancel what is under way, so that nobody waits for it forever; then stop the loop."""
-    others = asyncio.all_tasks() - {asyncio.current_task()}
-    for task in others:
+    tasks = asyncio.all_tasks() - {asyncio.current_task()}
+    for task in tasks:
         task.cancel()
-    if others:
-        await asyncio.wait(others, timeout=_LAST)
+    if tasks:
+        await asyncio.wait(tasks, timeout=_LAST)
     loop = asyncio.get_running_loop()
     await loop.shutdown_asyncgens()
     loop.call_soon(loop.stop)

@@ -46,12 +46,12 @@ class Lookups:
         """
         with contextlib.suppress(ValueError):
             return [str(ipaddress.ip_address(host))]
-        known = host in self._known
+        is_familiar = host in self._known
         self._known.pop(host, None)  # until it is found again
-        lane = self._lanes.setdefault((self._lane(host), known), asyncio.Semaphore(self._share))
+        lane = self._lanes.setdefault((self._lane(host), is_familiar), asyncio.Semaphore(self._share))
         try:
             async with asyncio.timeout(self._limit):
-                found = await self._in_lane(host, port, lane)
+                addresses = await self._in_lane(host, port, lane)
         except TimeoutError:
             raise DeliveryError(
                 f"{host} was not looked up within {self._limit:g} s: do its name servers answer?"
@@ -61,7 +61,7 @@ class Lookups:
         self._known[host] = None
         if len(self._known) > MOST_KNOWN:
             del self._known[next(iter(self._known))]
-        return found
+        return addresses
 
     async def _in_lane(self, host: str, port: int, lane: asyncio.Semaphore) -> list[str]:
         if (host, port) not in self._under_way:
@@ -70,10 +70,10 @@ class Lookups:
                 lane.release()
             else:
                 self._begin(host, port, lane)
-        found = await asyncio.shield(self._under_way[host, port])
-        if isinstance(found, Exception):
-            raise found
-        return found
+        result = await asyncio.shield(self._under_way[host, port])
+        if isinstance(result, Exception):
+            raise result
+        return result
 
     def _begin(self, host: str, port: int, lane: asyncio.Semaphore) -> None:
         """Look a name up in a thread, which releases its place in the lane when it ends, even if nobody waits
@@ -82,19 +82,19 @@ class Lookups:
         loop = asyncio.get_running_loop()
         future: asyncio.Future[list[str] | Exception] = loop.create_future()
 
-        def ended(found: list[str] | Exception) -> None:
+        def ended(result: list[str] | Exception) -> None:
             lane.release()
             del self._under_way[host, port]
-            future.set_result(found)  # a failure too: perhaps nobody waits for it any more
+            future.set_result(result)  # a failure too: perhaps nobody waits for it any more
 
         def look() -> None:
-            found: list[str] | Exception
+            result: list[str] | Exception
             try:
-                found = [str(at[0]) for *_, at in socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)]
-            except Exception as raised:  # noqa: BLE001 - any exception belongs to the caller
-                found = raised
+                result = [str(at[0]) for *_, at in socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)]
+            except Exception as fault:  # noqa: BLE001 - any exception belongs to the caller
+                result = fault
             with contextlib.suppress(RuntimeError):  # the loop is closed
-                loop.call_soon_threadsafe(ended, found)
+                loop.call_soon_threadsafe(ended, result)
 
         try:
             threading.Thread(target=look, name=f"look up {host}", daemon=True).start()

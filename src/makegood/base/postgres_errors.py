@@ -1,14 +1,17 @@
-"""Reaching a PostgreSQL server: its name in messages, and why it could not be reached, with the remedy.
+"""Why a PostgreSQL server could not be reached, with the remedy.
 
 The state store, an election's leases and an outbox use the same words.
 """
 
-from urllib.parse import parse_qs, unquote
+import re
+import ssl
+from collections.abc import Sequence
+from typing import TypeAlias
 
 import asyncpg
 from asyncpg import exceptions as pg
 
-from makegood.base.urls import parts_of, scrubbed
+from makegood.base.urls import scrubbed
 from makegood.errors import ConfigError, StoreUnavailableError
 
 POOLING = (
@@ -22,30 +25,46 @@ READ_ONLY = (
     "nothing was written"
 )
 
-OWN_PATH = "select pg_catalog.set_config('search_path', 'pg_catalog, pg_temp', false)"
-"""The first statement on each of makegood's own connections.
+CONNECTIONS = (
+    "a Node needs five, one more for each inbox function at work, and one for each election; raise max_connections, or the limit of "
+    "this role or database"
+)
 
-From then on a name without a schema means the server's own object: an operator or a function that another
-role created in ``public`` is never used.
-"""
+POOLER_FULL = (
+    "A proxy is in between, which may have no connection left for this process: a Node needs five, one more for each inbox function at "
+    "work, and one for each election; raise the proxy's limit (PgBouncer: default_pool_size, max_db_connections, max_client_conn)"
+)
+
+_POOLER_LIMIT = re.compile(r"query_wait_timeout|max_\w*client_conn")
+"""What PgBouncer names when it has no connection left; its texts are not translated."""
+
+_PLAIN = "rejected SSL upgrade"
+"""What the driver says of a server without TLS."""
+_NO_AUTHORITY = "root certificate"
+"""What the driver says when it has nothing to verify a certificate with."""
+_AUTHORITY = (
+    "put the certificate of the server's authority there, or name its file with sslrootcert, such as "
+    "sslrootcert=/etc/ssl/certs/ca-certificates.crt for a public authority; nothing was sent"
+)
 
 LACKING = "{fault}. `makegood store grants` prints the SQL for what each kind of process needs; the owner of the schema applies it"
 
 
-def server_of(url: str, what: str = "the store's URL") -> str:
-    """Return where a URL's server is, for messages: host, port, database and user, and never the password.
+class PoolerSilentError(TimeoutError):
+    """There was no answer in time through a proxy that had answered before."""
 
-    Raises ``ConfigError``, naming ``what``, for a URL that cannot be read.
-    """
-    parts = parts_of(url, what)
-    query = parse_qs(parts.query)
-    hosts = parts.netloc.rpartition("@")[2] or ",".join(query.get("host", []))
-    user = unquote(parts.username or "") or ",".join(query.get("user", []))
-    database = unquote(parts.path.lstrip("/")) or ",".join(query.get("dbname", []))
-    named = hosts or "localhost (or PGHOST)"
-    if hosts and ":" not in hosts.rpartition("]")[2] and "," not in hosts and not hosts.startswith("/"):
-        named += ":5432"
-    return f"PostgreSQL at {named}, database {database or '(PGDATABASE)'}, user {user or '(PGUSER)'}"
+
+class UnreachedError(Exception):
+    """No server could be used. ``faults``: the places that were tried, each with its fault."""
+
+    def __init__(self, faults: Sequence[tuple[str, BaseException]]) -> None:
+        super().__init__("; ".join(f"{place}: {brief(fault)}" for place, fault in faults))
+        self.faults = faults
+
+
+def is_pooler_full(fault: BaseException) -> bool:
+    """Return whether a pooler has no connection left: it says so, or stays silent."""
+    return isinstance(fault, PoolerSilentError) or _POOLER_LIMIT.search(str(fault)) is not None
 
 
 def refused(fault: BaseException, where: str, *, url: str, reached: bool = False) -> Exception:
@@ -53,37 +72,81 @@ def refused(fault: BaseException, where: str, *, url: str, reached: bool = False
 
     ``reached``: an earlier connection succeeded, so the caller waits for another, whatever the reason now.
     """
-    error = _connection_error(fault, where, scrubbed(brief(fault), url))
+    faults = fault.faults if isinstance(fault, UnreachedError) else [("", fault)]
+    reasons: list[tuple[str, type[Exception], str]] = []
+    for place, inner_fault in faults:
+        reason = _reason(inner_fault, scrubbed(brief(inner_fault), url))
+        if reason is None and len(faults) == 1:
+            return inner_fault if isinstance(inner_fault, Exception) else RuntimeError(str(inner_fault))
+        reasons.append(
+            (place, *(reason or (StoreUnavailableError, f"cannot be used ({brief(inner_fault)})")))
+        )
+    error = _of_all(reasons, where)
     return StoreUnavailableError(str(error)) if reached and isinstance(error, ConfigError) else error
 
 
-def _connection_error(fault: BaseException, where: str, said: str) -> Exception:
+def _of_all(reasons: Sequence[tuple[str, type[Exception], str]], where: str) -> Exception:
+    """Return the error for several servers: what a person must correct at one of them, else all reasons."""
+    wrong = [reason for reason in reasons if reason[1] is ConfigError]
+    place, kind, text = (wrong or reasons)[0]
+    if len({text for _, _, text in reasons}) == 1:
+        return kind(f"{where} {text}")
+    if wrong:
+        return kind(f"{where}: {place} {text}")
+    texts = "; ".join(f"{place} {text}" for place, _, text in reasons)
+    return kind(f"{where}: no server can be used now: {texts}")
+
+
+_Reason: TypeAlias = tuple[type[Exception], str]
+
+
+def _reason(fault: BaseException, message: str) -> _Reason | None:
+    """Return the kind of error and the text that follows the server's name; None for other faults."""
     error: type[Exception] = ConfigError
     match fault:
         case pg.TargetServerAttributeNotMatched() | pg.ReadOnlySQLTransactionError():
             error, text = StoreUnavailableError, READ_ONLY
+        case ConnectionError() if _PLAIN in str(fault):
+            text = (
+                "answers without TLS, and sslmode asks for it: switch TLS on at the server (ssl = on, with a certificate), or name the port "
+                "where it is on; where the network is safe, sslmode=prefer connects without; nothing was sent"
+            )
+        case ssl.SSLCertVerificationError():
+            text = (
+                f"shows a certificate that cannot be verified ({message}): name its authority's file with sslrootcert, and the host as the "
+                "certificate has it"
+            )
         case pg.InvalidPasswordError() | pg.InvalidAuthorizationSpecificationError():
-            text = f"refuses this user or password ({said}): correct the URL, PGPASSWORD or ~/.pgpass, or the server's pg_hba.conf"
+            text = f"refuses this user or password ({message}): correct the URL, PGPASSWORD or ~/.pgpass, or the server's pg_hba.conf"
         case pg.UndefinedObjectError() | pg.InvalidParameterValueError() | pg.CantChangeRuntimeParamError():
-            text = f"does not take a parameter of the URL or of PGOPTIONS ({said}): is it misspelt?"
+            text = f"does not take a parameter of the URL or of PGOPTIONS ({message}): is it misspelt?"
         case pg.InsufficientPrivilegeError():
             text = f"is there, and the role may not do this: {LACKING.format(fault=first_line(fault))}"
+        case pg.TooManyConnectionsError():
+            error, text = StoreUnavailableError, f"has no connection left ({message}): {CONNECTIONS}"
+        case PoolerSilentError() | asyncpg.PostgresError() if is_pooler_full(fault):
+            trouble = (
+                "does not answer in time"
+                if isinstance(fault, TimeoutError)
+                else f"cannot be reached ({message})"
+            )
+            error, text = StoreUnavailableError, f"{trouble}. {POOLER_FULL}"
         case pg.InvalidCatalogNameError():
             text = "has no such database: create it (`createdb`), or correct the URL"
         case asyncpg.ClientConfigurationError() | ValueError() | OverflowError():
-            text = f"cannot be used: {said}; correct the URL or the PG* environment"
+            text = f"cannot be used: {message}; {_AUTHORITY if _NO_AUTHORITY in str(fault) else 'correct the URL or the PG* environment'}"
         case pg.ProtocolViolationError() | pg.FeatureNotSupportedError():
-            text = f"does not speak as PostgreSQL does ({said}); or {POOLING}"
+            text = f"does not speak as PostgreSQL does ({message}); or {POOLING}"
         case TimeoutError():
             error, text = StoreUnavailableError, "does not answer: is the address right, and the way open?"
         case ConnectionRefusedError():
             error, text = StoreUnavailableError, "refuses connections: is PostgreSQL running there?"
         case OSError() | asyncpg.PostgresError() | asyncpg.InterfaceError() | pg.InternalClientError():
             error = StoreUnavailableError
-            text = f"cannot be reached ({said}): is PostgreSQL running there, and is the address right?"
+            text = f"cannot be reached ({message}): is PostgreSQL running there, and is the address right?"
         case _:
-            return fault if isinstance(fault, Exception) else RuntimeError(str(fault))
-    return error(f"{where} {text}")
+            return None
+    return error, text
 
 
 def brief(fault: BaseException) -> str:

@@ -42,10 +42,10 @@ def name_of(user: int) -> str:
         return f"user {user}"
 
 
-def _own_group(found: os.stat_result) -> bool:
+def _own_group(status: os.stat_result) -> bool:
     """Whether a file's group is its owner's alone; many systems give each user one."""
     try:
-        owner, group = pwd.getpwuid(found.st_uid), grp.getgrgid(found.st_gid)
+        owner, group = pwd.getpwuid(status.st_uid), grp.getgrgid(status.st_gid)
     except KeyError:
         return False
     return (owner.pw_gid, owner.pw_name) == (group.gr_gid, group.gr_name) and {*group.gr_mem} <= {
@@ -53,15 +53,15 @@ def _own_group(found: os.stat_result) -> bool:
     }
 
 
-def others(found: os.stat_result, rights: int = stat.S_IROTH | stat.S_IWOTH) -> str:
+def others(status: os.stat_result, rights: int = stat.S_IROTH | stat.S_IWOTH) -> str:
     """Return who besides the owner has ``rights`` (given as those of all others) to a file; "" for nobody."""
-    if found.st_mode & rights:
+    if status.st_mode & rights:
         return "every user"
-    if found.st_mode & (rights << 3) and not _own_group(found):
+    if status.st_mode & (rights << 3) and not _own_group(status):
         try:
-            return f"group {grp.getgrgid(found.st_gid).gr_name}"
+            return f"group {grp.getgrgid(status.st_gid).gr_name}"
         except KeyError:
-            return f"group {found.st_gid}"
+            return f"group {status.st_gid}"
     return ""
 
 
@@ -70,16 +70,16 @@ def trusted(path: Path) -> None:
 
     Raises ``ConfigError``, ``OSError``.
     """
-    found, quoted = path.stat(), shlex.quote(str(path))
+    status, path_text = path.stat(), shlex.quote(str(path))
     me = os.geteuid()
-    if found.st_uid not in (0, me):
+    if status.st_uid not in (0, me):
         raise ConfigError(
-            f"{path} belongs to {name_of(found.st_uid)}, who could name any server in it: if you trust its text, take it over "
-            f"(`sudo chown {me} {quoted}`), otherwise run makegood in another folder"
+            f"{path} belongs to {name_of(status.st_uid)}, who could name any server in it: if you trust its text, take it over "
+            f"(`sudo chown {me} {path_text}`), otherwise run makegood in another folder"
         )
-    if who := others(found, stat.S_IWOTH):
+    if who := others(status, stat.S_IWOTH):
         raise ConfigError(
-            f"{path} may be written by {who}, who could name any server in it: `chmod go-w {quoted}`, and read it before you continue"
+            f"{path} may be written by {who}, who could name any server in it: `chmod go-w {path_text}`, and read it before you continue"
         )
 
 
@@ -94,17 +94,17 @@ def secret_in(text: str, name: str) -> str:
         return text
     file = Path(text[1:])
     try:
-        found, secret = file.stat(), file.read_text(encoding="utf-8").strip()
+        status, secret = file.stat(), file.read_text(encoding="utf-8-sig").strip()
     except (OSError, UnicodeDecodeError) as wrong:
         why = wrong if isinstance(wrong, OSError) else "it is not UTF-8"  # the other error shows bytes of it
         raise ConfigError(f"{name}: its file cannot be read: {why}") from None
     if not secret:
         raise ConfigError(f"{name}: its file {file} is empty")
-    quoted = shlex.quote(str(file))
-    if who := others(found, stat.S_IWOTH):
-        raise ConfigError(f"{name}: its file {file} may be written by {who}: `chmod 600 {quoted}`")
-    if found.st_mode & stat.S_IROTH:
-        log.warning("%s: every user of this machine may read %s: `chmod 600 %s`", name, file, quoted)
+    path_text = shlex.quote(str(file))
+    if who := others(status, stat.S_IWOTH):
+        raise ConfigError(f"{name}: its file {file} may be written by {who}: `chmod 600 {path_text}`")
+    if status.st_mode & stat.S_IROTH:
+        log.warning("%s: every user of this machine may read %s: `chmod 600 %s`", name, file, path_text)
     return secret
 
 
@@ -114,11 +114,11 @@ def exposed(path: Path) -> Iterator[tuple[str, str]]:
     files = [file for file in (real, *(Path(f"{real}{end}") for end in ("-wal", "-shm"))) if file.exists()]
     open_to = {file: others(file.stat()) for file in files}
     if any(open_to.values()):
-        named = [file for file, who in open_to.items() if who]
+        open_files = [file for file, who in open_to.items() if who]
         who = next(filter(None, open_to.values()))
         yield (
-            f"{who} may open {', '.join(file.name for file in named)}: read what is in the store, and stop all writing by a lock",
-            f"`chmod go= {shlex.join(map(str, named))}`, unless you share it with that group on purpose",
+            f"{who} may open {', '.join(file.name for file in open_files)}: read what is in the store, and stop all writing by a lock",
+            f"`chmod go= {shlex.join(map(str, open_files))}`, unless you share it with that group on purpose",
         )
     folder = real.parent.stat()
     who = others(folder, stat.S_IWOTH)

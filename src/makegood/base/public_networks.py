@@ -57,5 +57,5 @@ def public(address: Address) -> bool:
         return not any(address in network for network in _SPECIAL_V4)
     if address not in _GIVEN_OUT or any(address in network for network in _SPECIAL_V6):
         return False
-    tunnelled = (int(address) >> 32 & _LOW) & ~_LOCAL_BIT == _ISATAP
-    return not tunnelled or public(ipaddress.IPv4Address(int(address) & _LOW))
+    is_tunnel = (int(address) >> 32 & _LOW) & ~_LOCAL_BIT == _ISATAP
+    return not is_tunnel or public(ipaddress.IPv4Address(int(address) & _LOW))

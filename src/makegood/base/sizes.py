@@ -51,12 +51,12 @@ def size(value: Size, *, name: str = "size", least: int = 1) -> int:
     >>> size("256MiB"), size("64MB"), size("1.5KiB"), size(4096), size("4096")
     (268435456, 64000000, 1536, 4096, 4096)
     """
-    found = _read(value) if isinstance(value, str) else value
-    if found is None or isinstance(found, bool) or not isinstance(found, int):
+    count = _read(value) if isinstance(value, str) else value
+    if count is None or isinstance(count, bool) or not isinstance(count, int):
         raise ConfigError(f"{name}={value!r:.60} is not a size: {WRITTEN}")
-    if not least <= found <= LARGEST:
+    if not least <= count <= LARGEST:
         raise ConfigError(f"{name}={value!r:.60} must be at least {shown(least)}, and below 8 EiB: {WRITTEN}")
-    return found
+    return count
 
 
 def shown(count: int) -> str:
@@ -68,8 +68,8 @@ def shown(count: int) -> str:
     if count < KIB:
         return f"{count} B"
     power = min(int(math.log2(count)) // 10, 4)
-    scaled = count / (1 << 10 * power)
-    if power < 4 and scaled >= 1023.95:
-        power, scaled = power + 1, 1.0
-    text = f"{scaled:.1f}".removesuffix(".0")
+    number = count / (1 << 10 * power)
+    if power < 4 and number >= 1023.95:
+        power, number = power + 1, 1.0
+    text = f"{number:.1f}".removesuffix(".0")
     return f"{text} {('B', 'KiB', 'MiB', 'GiB', 'TiB')[power]}"

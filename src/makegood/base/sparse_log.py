@@ -25,5 +25,5 @@ class Sparing:
         if now < self._silent_until:
             self._left_out += 1
             return None
-        more, self._left_out, self._silent_until = self._left_out, 0, now + PAUSE
-        return f" (and {more} more since the last such line)" if more else ""
+        count, self._left_out, self._silent_until = self._left_out, 0, now + PAUSE
+        return f" (and {count} more since the last such line)" if count else ""

@@ -36,7 +36,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from makegood.base.clock import SystemClock
-from makegood.base.file_paths import EFFECTIVE
+from makegood.base.file_paths import EFFECTIVE, exists
 from makegood.base.private_files import name_of
 from makegood.errors import StoreUnavailableError
 
@@ -123,7 +123,7 @@ class Glance:
                 marks[-1]
                 and self._lock_as_reader()
                 and self._current_marks()[-1]
-                and index_of(self.path).exists()
+                and exists(index_of(self.path))
             ):
                 self._logged = True
                 return f"{file}&readonly_shm=1"
@@ -175,7 +175,7 @@ class Glance:
         try:
             if self._marks is not None:
                 return self._current_marks() != self._marks
-            return failed and self._logged and not index_of(self.path).exists()
+            return failed and self._logged and not exists(index_of(self.path))
         except OSError:  # the file is gone, or its folder is barred now: the next use of the path reports it
             return False
 
@@ -185,8 +185,8 @@ class Glance:
             log = log_of(self.path).stat().st_size
         except FileNotFoundError:
             log = 0
-        found = self.path.stat()
-        return found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns, log
+        status = self.path.stat()
+        return status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns, log
 
     def _has_log(self) -> bool:
         """Whether the file uses a log; one without may have a journal that must be rolled back first."""
@@ -212,7 +212,7 @@ def glanced(path: Path, look: Callable[[Glance | None], T]) -> T:
     glance = Glance(path)
     for _ in range(TIMES):
         try:
-            found = look(glance)
+            result = look(glance)
         except (sqlite3.Error, StoreUnavailableError):
             if not glance.again(failed=True):
                 raise
@@ -220,7 +220,7 @@ def glanced(path: Path, look: Callable[[Glance | None], T]) -> T:
         finally:
             glance.release()
         if not glance.again(failed=False):
-            return found
+            return result
     raise restless(path)
 
 
@@ -235,16 +235,16 @@ def refusal(path: Path, general: str) -> str:
     """Return why SQLite may not write: the log's files, if this user may not write them, otherwise
     ``general``.
     """
-    foreign = [file for file in (log_of(path), index_of(path)) if file.exists() and not may_write(file)]
+    foreign = [file for file in (log_of(path), index_of(path)) if exists(file) and not may_write(file)]
     if not foreign or not may_write(path):
         return general
     names = " and ".join(file.name for file in foreign)
     owners = " and ".join(sorted({name_of(file.stat().st_uid) for file in foreign}))
-    told = (
+    text = (
         f"this user may write the file, but not {names} beside it, made by {owners}: give them to the file's owner (as root, "
         f"`chown --reference={shlex.quote(str(path))} {shlex.join(map(str, foreign))}`)"
     )
     log = log_of(path)
-    if log.exists() and log.stat().st_size:
-        return f"{told}; do not remove the log, it holds commits"
-    return f"{told}, or remove them while no process has the file open: they hold nothing"
+    if exists(log) and log.stat().st_size:
+        return f"{text}; do not remove the log, it holds commits"
+    return f"{text}, or remove them while no process has the file open: they hold nothing"

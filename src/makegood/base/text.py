@@ -7,13 +7,23 @@ will search for again, such as a key, are refused.
 """
 
 import os
+import re
 import socket
 
+from makegood.base.secret_names import without_secrets
+from makegood.base.wrapped_errors import inside
 from makegood.errors import ConfigError, MakegoodError, PayloadError
 
 MOST_ERROR = 2000
 """Characters of an error that are kept."""
+_MOST_INSIDE = 6
+"""Errors inside another one that its text names."""
+_LONGEST_OUTER, _LONGEST_INNER = 500, 240
+"""Characters of an error that has others inside, and of each of those."""
+_LEAST_QUOTE = 12
+"""Characters; a shorter text may be in another one by chance."""
 
+_ADDRESS = re.compile(r"(?<=\S) at 0x[0-9a-fA-F]{4,}")
 _UNMADE = "(its text could not be made"
 
 
@@ -44,6 +54,15 @@ def kept(text: str) -> str:
     return text.replace("\0", "\\x00").encode(errors="backslashreplace").decode()
 
 
+def without_backticks(text: str) -> str:
+    """Return a foreign text for use in a text of ours, in which backticks enclose commands to copy.
+
+    >>> without_backticks("no `rm -rf`, please")
+    "no 'rm -rf', please"
+    """
+    return text.replace("`", "'")
+
+
 def refuse_unstorable(
     error: type[ConfigError | PayloadError], then: str = "", /, **texts: str | None
 ) -> None:
@@ -56,9 +75,16 @@ def refuse_unstorable(
 
 
 def said(error: BaseException) -> str:
-    """Return an exception's text, fit to be kept. If its ``__str__`` raises, the text says so."""
+    """Return an exception's text, fit to be kept, without the secrets that it shows in a usual form.
+
+    If its ``__str__`` raises, the text says so. The address of an object, as in ``<Future at 0x7f3c5a0>``, is
+    left out: it says nothing to anybody, and makes two equal causes differ.
+
+    >>> said(ValueError(object()))
+    '<object object>'
+    """
     try:
-        return kept(str(error))
+        return without_secrets(_ADDRESS.sub("", kept(str(error))))
     except Exception as fault:  # noqa: BLE001 - the user's class: what it was raised for must not be lost by that
         return kept(f"{_UNMADE}: {_why(fault)})")
 
@@ -73,17 +99,45 @@ def _why(fault: Exception) -> str:
 def words(error: BaseException, *, named: bool = False) -> str:
     """Return an exception as a text for people, fit to be kept.
 
-    The text begins with the exception's type if it is not one of ours, or always with ``named``.
+    The text begins with the exception's type if it is not one of ours, or always with ``named``. It names the
+    errors inside (see ``wrapped_errors``): verdicts first, each text once, and the number of all others.
 
     >>> words(KeyError("order")), words(ConfigError("every='soon' is no duration"))
     ("KeyError: 'order'", "every='soon' is no duration")
+    >>> words(ExceptionGroup("two calls", [KeyError("order"), ConfigError("no URL")]))
+    "ExceptionGroup: two calls (2 sub-exceptions), from KeyError: 'order'; no URL"
     """
+    text = _alone(error, with_type=named)
+    if isinstance(error, MakegoodError):
+        return text[:MOST_ERROR]
+    parts: list[str] = []
+    surplus = 0
+    for inner in inside(error):
+        message = said(inner)
+        if len(message) >= _LEAST_QUOTE and any(message in part for part in (text, *parts)):
+            continue  # the outer error quotes it, as libraries do that wrap another one's
+        part = " ".join(_alone(inner, with_type=False).split())[:_LONGEST_INNER]
+        if part in parts:
+            continue
+        if len(parts) < _MOST_INSIDE:
+            parts.append(part)
+        else:
+            surplus += 1
+    if not parts:
+        return text[:MOST_ERROR]
+    if surplus:
+        parts.append(f"and {surplus} more")
+    return f"{text[:_LONGEST_OUTER]}, from {'; '.join(parts)}"[:MOST_ERROR]
+
+
+def _alone(error: BaseException, *, with_type: bool) -> str:
+    """Return an exception's own text, without those inside."""
     text, name = said(error), type(error).__name__
     if text.startswith(_UNMADE):
-        return f"{name} {text}"[:MOST_ERROR]
-    if named or not (text and isinstance(error, MakegoodError)):
+        return f"{name} {text}"
+    if with_type or not (text and isinstance(error, MakegoodError)):
         text = f"{name}: {text}" if text else name
-    return text[:MOST_ERROR]
+    return text
 
 
 def hostname() -> str:

@@ -28,6 +28,7 @@ ENCODE: Final = (
 """What to do about a URL that cannot be read."""
 
 _SCHEME: Final = re.compile(r"([A-Za-z][A-Za-z0-9+.-]{0,30})://")
+_BAD_ESCAPE: Final = re.compile(r"%(?:00|(?![0-9A-Fa-f]{2}))")
 _CONTROLS: Final = re.compile(r"[\x00-\x1f\x7f]")
 _HIGHEST_PORT: Final = 65_535
 SQLITE_PARAMETER: Final = re.compile(r"\?\w+=")
@@ -35,10 +36,17 @@ SQLITE_PARAMETER: Final = re.compile(r"\?\w+=")
 _SHOWN: Final = frozenset(
     {
         "host", "port", "dbname", "database", "user", "sslmode", "sslrootcert", "sslcert", "target_session_attrs",
-        "application_name", "connect_timeout", "command_timeout", "replicas", "db", "username", "ssl_cert_reqs", "ssl_check_hostname",
+        "connect_timeout", "command_timeout", "replicas", "db", "username", "ssl_cert_reqs", "ssl_check_hostname",
+        "service", "servicefile", "hostaddr", "client_encoding", "keepalives", "keepalives_idle",
+        "keepalives_interval", "keepalives_count", "tcp_user_timeout", "sslnegotiation", "sslcompression", "sslcertmode", "sslkey", "sslcrl",
+        "sslcrldir", "sslsni", "sslkeylogfile", "ssl_min_protocol_version", "ssl_max_protocol_version", "min_protocol_version",
+        "max_protocol_version", "requirepeer", "require_auth", "channel_binding", "gssencmode", "krbsrvname", "gsslib", "gssdelegation",
+        "replication", "load_balance_hosts",
     }
 )  # fmt: skip
 """Parameters whose values are not secret."""
+_FREE: Final = frozenset({"application_name", "fallback_application_name", "options"})
+"""Parameters that may hold any text. Their values are not shown; messages keep their usual words."""
 _SECRET: Final = ("pass", "pwd", "token", "secret", "key", "sig", "cred", "auth")
 _TOKENS: Final = ("nats", "tls")
 """Schemes whose user without a password is a token."""
@@ -53,8 +61,19 @@ def scheme_of(url: str) -> str:
     >>> scheme_of("PostgreSQL://db/shop"), scheme_of("shop:hunter2@db/shop")
     ('postgresql', '')
     """
-    found = _SCHEME.match(url)
-    return found[1].lower() if found else ""
+    match = _SCHEME.match(url)
+    return match[1].lower() if match else ""
+
+
+def meant(scheme: str) -> str:
+    """Return a hint about a scheme that was written for another tool; "" for others.
+
+    >>> meant("postgresql+asyncpg"), meant("mysql")
+    ('; +asyncpg is for SQLAlchemy, leave it out', '')
+    """
+    plain, plus, driver = scheme.partition("+")
+    is_database = plus and plain in ("postgresql", "postgres", "sqlite")
+    return f"; +{driver} is for SQLAlchemy, leave it out" if is_database else ""
 
 
 def parts_of(url: str, what: str = "the store's URL") -> SplitResult:
@@ -75,6 +94,9 @@ def parts_of(url: str, what: str = "the store's URL") -> SplitResult:
         raise ConfigError(f"{what} has more than one @ before its database: {ENCODE}")
     if "@" in re.split("[/?#]", rest, maxsplit=1)[-1] and re.search("[/?#]", rest):
         raise ConfigError(f"{what} has an @ after its first /, ? or #: {ENCODE}")
+    if escape := _BAD_ESCAPE.search(rest):
+        wrong = "%00" if escape[0] == "%00" else "a % without two hexadecimal digits after it"
+        raise ConfigError(f"{what} has {wrong} in {_part_at(rest, escape.start())}: write %25 for a % itself")
     try:
         parts = urlsplit(url)
     except ValueError:  # its text may show all of the URL
@@ -91,6 +113,25 @@ def parts_of(url: str, what: str = "the store's URL") -> SplitResult:
             f"{what}: behind the ? there must be name=value, with & between two of them; {ENCODE}"
         )
     return parts
+
+
+def _part_at(rest: str, at: int) -> str:
+    """Return which part of a URL, after its scheme, a position is in; shows names of parameters only.
+
+    >>> _part_at("me:a%b@db/shop", 4), _part_at("db/shop?sslmode=%zz", 16)
+    ('its password', 'its parameter sslmode')
+    """
+    place = re.split("[/?]", rest, maxsplit=1)[0]
+    login = place.rpartition("@")[0]
+    if at < len(login):
+        return "its password" if ":" in login[:at] else "its user"
+    if at < len(place):
+        return "its host"
+    query = rest.find("?")
+    if not 0 <= query < at:
+        return "its database or path"
+    name = rest[max(query, rest.rfind("&", 0, at)) + 1 :].partition("&")[0].partition("=")[0]
+    return f"its parameter {name}" if unquote(name).lower() in _SHOWN else "one of its parameters"
 
 
 def _is_place(place: str) -> bool:
@@ -119,9 +160,9 @@ def masked(url: str) -> str:
     scheme = scheme_of(url)
     if url.startswith("memory:"):
         return "memory:"
-    if url.startswith("sqlite:///"):
-        found = SQLITE_PARAMETER.search(url)
-        return f"{url[: found.start()]}?{MASK}" if found else url
+    if url.startswith("sqlite:///") or url == "sqlite://":
+        match = SQLITE_PARAMETER.search(url)
+        return f"{url[: match.start()]}?{MASK}" if match else url
     if scheme not in SERVERS and scheme not in ("http", "https"):
         return f"{scheme}://{MASK}" if scheme else MASK
     try:
@@ -136,7 +177,7 @@ def masked(url: str) -> str:
         login = f"{user}:{MASK}"
     elif login and scheme in _TOKENS:
         login = MASK
-    query = "&".join(shown for shown, _ in _fields(parts))
+    query = "&".join(text for text, _ in _fields(parts))
     return f"{scheme}://{login}{at}{place}{parts.path}{'?' if query else ''}{query}"
 
 
@@ -153,14 +194,16 @@ def _fields(parts: SplitResult) -> Iterator[tuple[str, str]]:
     after = False
     for field in parts.query.split("&"):
         name, _, value = field.partition("=")
-        known = unquote(name).lower()
-        if known in _SHOWN:
+        key = unquote(name).lower()
+        if key in _SHOWN:
             yield field, ""
+        elif key in _FREE:
+            yield f"{name}={MASK}", ""
         elif after:
             yield MASK, field
         else:
             yield f"{name}={MASK}", value
-        after = after or any(part in known for part in _SECRET)
+        after = after or any(part in key for part in _SECRET)
 
 
 def scrubbed(text: str, url: str) -> str:
@@ -170,15 +213,15 @@ def scrubbed(text: str, url: str) -> str:
     "bad field: '***'"
     """
     secrets = _secrets(url)
-    at, made = 0, ""
+    at, result = 0, ""
     while at < len(text):
         end = at
         while end < len(text) and any(text[at : end + 1].casefold() in secret for secret in secrets):
             end += 1
-        found = end - at >= _LEAST
-        made += MASK if found else text[at]
-        at = end if found else at + 1
-    return made
+        is_secret = end - at >= _LEAST
+        result += MASK if is_secret else text[at]
+        at = end if is_secret else at + 1
+    return result
 
 
 def _secrets(url: str) -> list[str]:
@@ -186,12 +229,12 @@ def _secrets(url: str) -> list[str]:
     try:
         parts = parts_of(url)
     except ConfigError:
-        found = [url.partition("://")[2] or url]
+        secrets = [url.partition("://")[2] or url]
     else:
         login = parts.netloc.rpartition("@")[0]
         user, colon, password = login.partition(":")
         token = user if parts.scheme in _TOKENS and not colon else ""
-        found = [password, token, *(secret for _, secret in _fields(parts))]
+        secrets = [password, token, *(secret for _, secret in _fields(parts))]
     return list(
-        dict.fromkeys(form.casefold() for secret in found for form in (secret, unquote(secret)) if form)
+        dict.fromkeys(form.casefold() for secret in secrets for form in (secret, unquote(secret)) if form)
     )

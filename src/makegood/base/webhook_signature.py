@@ -60,8 +60,8 @@ def key_of(secret: str, what: str = "a webhook secret") -> bytes:
 
 def signature(secrets: Sequence[str], message_id: str, timestamp: int, body: bytes) -> str:
     """Return the ``webhook-signature`` header: one ``v1,...`` per secret, with spaces between."""
-    signed = f"{message_id}.{timestamp}.".encode() + body
-    digests = (hmac.new(key_of(secret), signed, hashlib.sha256).digest() for secret in secrets)
+    content = f"{message_id}.{timestamp}.".encode() + body
+    digests = (hmac.new(key_of(secret), content, hashlib.sha256).digest() for secret in secrets)
     return " ".join(f"v1,{base64.b64encode(digest).decode()}" for digest in digests)
 
 
@@ -78,17 +78,17 @@ def verified(secret: str, headers: Mapping[str, str], body: bytes, *, now: float
     >>> verified(ours, headers, body, now=1010), verified(other, headers, body, now=1010)
     (True, False)
     """
-    named = [headers.get(f"webhook-{name}") for name in ("id", "timestamp", "signature")]
-    texts = [value for value in named if isinstance(value, str) and is_storable(value)]
-    if len(texts) < len(named):
+    values = [headers.get(f"webhook-{name}") for name in ("id", "timestamp", "signature")]
+    texts = [value for value in values if isinstance(value, str) and is_storable(value)]
+    if len(texts) < len(values):
         return False
-    message_id, sent, given = texts
-    if not (sent.isascii() and sent.isdecimal() and len(sent) <= _MOST_DIGITS):
+    message_id, sent_at, signatures = texts
+    if not (sent_at.isascii() and sent_at.isdecimal() and len(sent_at) <= _MOST_DIGITS):
         return False
-    if not abs(now - int(sent)) <= TOLERANCE:  # a NaN is not near
+    if not abs(now - int(sent_at)) <= TOLERANCE:  # a NaN is not near
         return False
-    wanted = signature([secret], message_id, int(sent), body).encode()
-    return any(hmac.compare_digest(wanted, one) for one in given.encode().split())
+    right_signature = signature([secret], message_id, int(sent_at), body).encode()
+    return any(hmac.compare_digest(right_signature, digest) for digest in signatures.encode().split())
 
 
 @dataclass(frozen=True, slots=True)

@@ -28,6 +28,12 @@ class Channel(Protocol):
         Returns False if it is no longer this node's.
         """
 
+    async def turn(self, agent: str, rate: float, most: float) -> float | None:
+        """Reserve a turn of an agent's rate for a further try; returns the seconds until it.
+
+        None if they would be more than ``most``, or too many: then nothing is reserved.
+        """
+
     async def give_back(self, node: int, requests: Sequence[tuple[int, int, int]]) -> None:
         """Release requests (task, idx, attempt) that were taken but not begun."""
 

@@ -25,6 +25,10 @@ class StoreChannel:
         """Move the request row's deadline."""
         return await self._store.requests.extend(node, task, idx, attempt, seconds)
 
+    async def turn(self, agent: str, rate: float, most: float) -> float | None:
+        """Reserve a turn in the row of the agent's rate."""
+        return await self._store.requests.turn(agent, rate, most)
+
     async def give_back(self, node: int, requests: Sequence[tuple[int, int, int]]) -> None:
         """Clear ``taken_by`` of request rows that were not begun."""
         await self._store.requests.give_back(node, requests)

@@ -115,8 +115,8 @@ class Lazy(click.Group):
         name = args[0]
         if name not in self.places and not name.startswith("-") and not ctx.resilient_parsing:
             near = suggestions(name, ctx)
-            said = f": did you mean {either([f'`{command}`' for command in near])}?" if near else ""
-            raise click.NoSuchCommand(name, f"no such command {name!r}{said}", ctx=ctx)
+            hint = f": did you mean {either([f'`{command}`' for command in near])}?" if near else ""
+            raise click.NoSuchCommand(name, f"no such command {name!r}{hint}", ctx=ctx)
         ctx.ensure_object(Cli).path = f"{ctx.command_path} {name}"
         return super().resolve_command(ctx, args)
 
@@ -173,16 +173,16 @@ def suggestions(name: str, ctx: click.Context) -> list[str]:
     root = ctx.find_root()
     if not isinstance(root.command, Lazy):
         return []
-    typed, here = name.lower().replace("_", "-"), tuple(ctx.command_path.split()[1:])
-    known = [*every(root.command, ctx)]
-    found = [tuple(meant.split()) for meant in MEANT.get(typed, ())]
-    found += [path for path in known if path[-1] == typed]
-    if not found:
-        near = get_close_matches(typed, [path[-1] for path in known], n=1, cutoff=_NEAR)
-        found = [path for path in known if path[-1] in near]
-        found = [path for path in found if path[:-1] == here] or found
-    found.sort(key=lambda path: path[:-1] != here)
-    return [" ".join((root.info_name or "makegood", *path)) for path in dict.fromkeys(found)][:MOST]
+    word, here = name.lower().replace("_", "-"), tuple(ctx.command_path.split()[1:])
+    commands = [*every(root.command, ctx)]
+    paths = [tuple(spelling.split()) for spelling in MEANT.get(word, ())]
+    paths += [path for path in commands if path[-1] == word]
+    if not paths:
+        near = get_close_matches(word, [path[-1] for path in commands], n=1, cutoff=_NEAR)
+        paths = [path for path in commands if path[-1] in near]
+        paths = [path for path in paths if path[:-1] == here] or paths
+    paths.sort(key=lambda path: path[:-1] != here)
+    return [" ".join((root.info_name or "makegood", *path)) for path in dict.fromkeys(paths)][:MOST]
 
 
 def either(names: Sequence[str]) -> str:
@@ -275,16 +275,16 @@ def _unsaid(cli: Cli, text: str) -> str:
     """
     for word in cli.typed:
         url = word.partition("=")[2] if word.startswith("-") else word
-        broken = ":" in url and "@" in url and not url.lstrip().startswith(("{", "[", '"'))  # those are JSON
-        if not ("://" in url or broken):
-            continue
-        for written in (url, repr(url)[1:-1], " ".join(url.split())):
-            text = text.replace(written, masked(url))
+        opaque = ":" in url and "@" in url and not url.lstrip().startswith(("{", "[", '"'))  # those are JSON
+        if not (url.partition("://")[2] or opaque) or masked(url) == url:
+            continue  # without a rest it has no secret, and may be the beginning of the remedy
+        for form in (url, repr(url)[1:-1], " ".join(url.split())):
+            text = text.replace(form, masked(url))
     return text
 
 
-def _version(ctx: click.Context, _param: click.Parameter, wanted: bool) -> None:
-    if wanted and not ctx.resilient_parsing:
+def _version(ctx: click.Context, _param: click.Parameter, flag: bool) -> None:
+    if flag and not ctx.resilient_parsing:
         metadata = import_module("importlib.metadata")  # slow to load, and wanted only here
         click.echo(f"makegood {metadata.version('makegood')}")
         ctx.exit()

@@ -5,11 +5,10 @@ task.
 import sys
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import click
-from msgspec.structs import replace
 
 from makegood.base import ids
 from makegood.base.counts import counted
@@ -104,67 +103,67 @@ def show(cli: Cli, bulk: RequestedAct, count: int, sample: Sequence[TaskView]) -
 
 async def carry_out(cli: Cli, bulk: RequestedAct, count: int) -> int:
     """Carry out the act, with a line for each task; returns the exit code."""
-    shown: list[dict[str, Any]] = []
+    shapes: list[dict[str, Any]] = []
     progress = _Progress(cli, count)
     async with connect(cli) as client:
         if count:
             await no_scheduler.warn(cli, client, no_scheduler.UNDECIDED)
 
-        def tell(acted: Acted) -> None:
+        def tell(outcome: Acted) -> None:
             progress.more()
-            shown.append({**_shape(bulk.kind, acted), "code": _CODES[acted.verdict]})
+            shapes.append({**_shape(bulk.kind, outcome), "code": _CODES[outcome.verdict]})
             if not cli.json and not bulk.wait:
-                cli.out.text(line(shown[-1]))
+                cli.out.text(line(shapes[-1]))
 
         act = {"cancel": client.cancel_all, "undo": client.undo_all, "resubmit": client.resubmit_all}
-        done = await act[bulk.kind](
+        outcomes = await act[bulk.kind](
             bulk.wanted, why=bulk.why, who=bulk.who, limit=bulk.limit, timeout=bulk.timeout, progress=tell
         )
         if bulk.wait:
-            for n, acted in enumerate(done):
-                more, why = await _ended(cli, client, bulk, acted)
-                shown[n] |= more
+            for n, outcome in enumerate(outcomes):
+                fields, why = await _ended(cli, client, bulk, outcome)
+                shapes[n] |= fields
                 if not cli.json:
-                    cli.out.text(f"{line(shown[n])}{why}")
-            if any(one["code"] == exits.IN_ERROR for one in shown):
+                    cli.out.text(f"{line(shapes[n])}{why}")
+            if any(shape["code"] == exits.IN_ERROR for shape in shapes):
                 cli.note("makegood: some tasks are in error: `makegood task show ID` shows what you can do")
-    cli.out.result(shown)
-    progress.end(done)
-    return exits.of_many(one["code"] for one in shown)
+    cli.out.result(shapes)
+    progress.end(outcomes)
+    return exits.of_many(shape["code"] for shape in shapes)
 
 
-async def _ended(cli: Cli, client: Client, bulk: RequestedAct, acted: Acted) -> tuple[dict[str, Any], str]:
+async def _ended(cli: Cli, client: Client, bulk: RequestedAct, outcome: Acted) -> tuple[dict[str, Any], str]:
     """Wait for the end of one task.
 
     Returns what that adds to the outcome, and why it is not the hoped-for end.
     """
-    if acted.verdict not in ("applied", "noop"):
+    if outcome.verdict not in ("applied", "noop"):
         return {}, ""
-    task = client.task(acted.task)
+    task = client.task(outcome.task)
     try:
         state = (await task.wait(bulk.timeout)).state
     except WaitExpiredError:
         return {"code": exits.TIMED_OUT}, ""
     code = exits.DONE if state == bulk.end else exits.outcome(state)
-    found = await task.status()
-    why = reasons(found) if code else ""
-    ended = {"state": state, "cause": found.task.cause, **next_commands.outcome(cli, found), "code": code}
-    return ended, f": {why}" if why else ""
+    detail = await task.status()
+    why = reasons(detail) if code else ""
+    fields = {"state": state, "cause": detail.task.cause, **next_commands.outcome(cli, detail), "code": code}
+    return fields, f": {why}" if why else ""
 
 
-def _shape(kind: str, acted: Acted) -> dict[str, Any]:
+def _shape(kind: str, outcome: Acted) -> dict[str, Any]:
     return {
-        "task": acted.task, "act": kind, "verdict": acted.verdict, "outcome": acted.outcome, "state": acted.state,
+        "task": outcome.task, "act": kind, "verdict": outcome.verdict, "outcome": outcome.outcome, "state": outcome.state,
     }  # fmt: skip
 
 
 def line(shape: Mapping[str, Any]) -> str:
     """Return a line on the outcome of an act and the task's state now; in a dry run, on what would happen."""
-    applied = "would be applied" if "dry_run" in shape else "applied"
-    verdict = {"noop": "nothing to do", "applied": applied}.get(shape["verdict"], shape["verdict"])
-    said = " ".join(word for word in (shape.get("act", ""), verdict) if word)
+    effect = "would be applied" if "dry_run" in shape else "applied"
+    verdict = {"noop": "nothing to do", "applied": effect}.get(shape["verdict"], shape["verdict"])
+    phrase = " ".join(word for word in (shape.get("act", ""), verdict) if word)
     now = f" (now {shape['state']})" if shape.get("state") and "dry_run" not in shape else ""
-    return f"{shape['task']}  {said}: {shape['outcome']}{now}"
+    return f"{shape['task']}  {phrase}: {shape['outcome']}{now}"
 
 
 class _Progress:
@@ -184,8 +183,8 @@ class _Progress:
             self._said = time.monotonic()
             self._cli.note(f"{self._done} of {self._count}")
 
-    def end(self, done: Sequence[Acted]) -> None:
+    def end(self, outcomes: Sequence[Acted]) -> None:
         """Sum up."""
-        found = {verdict: sum(acted.verdict == verdict for acted in done) for verdict in _CODES}
-        said = ", ".join(f"{count} {verdict}" for verdict, count in found.items() if count)
-        self._cli.note(f"{counted(len(done), 'task')}: {said or 'nothing to do'}")
+        counts = {verdict: sum(outcome.verdict == verdict for outcome in outcomes) for verdict in _CODES}
+        text = ", ".join(f"{count} {verdict}" for verdict, count in counts.items() if count)
+        self._cli.note(f"{counted(len(outcomes), 'task')}: {text or 'nothing to do'}")

@@ -55,7 +55,7 @@ def carried_out(cli: Cli, work: Callable[[Client], Awaitable[T]]) -> T:
 
 
 async def _within(
-    opened: contextlib.AbstractAsyncContextManager[Client], work: Callable[[Client], Awaitable[T]]
+    context: contextlib.AbstractAsyncContextManager[Client], work: Callable[[Client], Awaitable[T]]
 ) -> T:
-    async with opened as client:
+    async with context as client:
         return await work(client)

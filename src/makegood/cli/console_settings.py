@@ -1,4 +1,8 @@
-"""The console that the settings describe."""
+"""The console that the settings describe, and its address as it is printed."""
+
+import os
+import stat
+from typing import TextIO
 
 from makegood.cli.settings import CliSettings
 from makegood.console.options import DEFAULT, ConsoleOptions
@@ -14,6 +18,23 @@ def console_options(settings: CliSettings) -> ConsoleOptions:
         role=settings.console_role,
         base=settings.console_base,
         secret=settings.console_secret,
+        token=settings.console_token,
         insecure=settings.console_insecure,
         trace_url=settings.console_trace_url,
     )
+
+
+def printed(link: str, address: str, stream: TextIO, log_format: str = "text") -> str:
+    """Return a console's address as it is printed: with its token, except into a log."""
+    return address if log_format == "json" or _others_read(stream) else link
+
+
+def _others_read(stream: TextIO) -> bool:
+    """Whether systemd keeps what is written to a stream, or it is a file that other accounts may read."""
+    try:
+        status = os.fstat(stream.fileno())
+    except (OSError, ValueError):
+        return False
+    if stat.S_ISREG(status.st_mode) and status.st_mode & (stat.S_IRGRP | stat.S_IROTH):
+        return True
+    return os.environ.get("JOURNAL_STREAM") == f"{status.st_dev}:{status.st_ino}"

@@ -5,14 +5,13 @@ command, after it, or between a group and its command.
 """
 
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from functools import cached_property, partial
 from typing import Any, TypeVar
 
 import click
 
 from makegood.base.durations import seconds
-from makegood.base.old_names import OLD, report
 from makegood.base.terminal_text import visible
 from makegood.cli.command import Command, SharedOption, Whole
 from makegood.cli.render.output import Output, masked
@@ -90,26 +89,6 @@ class Seconds(click.ParamType[float]):
             self.fail(str(wrong), param, ctx)
 
 
-class Renamed(click.Option):
-    """An option with an old name, which is accepted and shown nowhere."""
-
-    def __init__(self, *args: Any, **options: Any) -> None:
-        super().__init__(*args, **options)
-        self._old = next(old for old, new in OLD["makegood"].items() if new in self.opts)
-
-    def add_to_parser(self, parser: Any, ctx: click.Context) -> None:
-        """Let the parser accept both names."""
-        super().add_to_parser(parser, ctx)
-        parser.add_option(obj=self, opts=[self._old], dest=self._old, action="store", nargs=self.nargs)
-
-    def consume_value(self, ctx: click.Context, opts: Mapping[str, Any]) -> Any:
-        """Return the value that was given, and where it comes from."""
-        if self._old in opts:
-            report(self._old, self.opts[0])
-            opts = {str(self.name): opts[self._old], **opts}
-        return super().consume_value(ctx, opts)
-
-
 def setting(name: str, *, metavar: str, text: str) -> Callable[[Decorated], Decorated]:
     """Return an option that sets the setting of that name for this call; a wrong value is a usage error."""
 
@@ -122,8 +101,7 @@ def setting(name: str, *, metavar: str, text: str) -> Callable[[Decorated], Deco
             ctx.ensure_object(Cli).flags[name] = value
 
     flag = f"--{name.replace('_', '-')}"
-    kind = Renamed if flag in OLD["makegood"].values() else click.Option
-    return click.option(flag, cls=kind, metavar=metavar, expose_value=False, callback=remember, help=text)
+    return click.option(flag, metavar=metavar, expose_value=False, callback=remember, help=text)
 
 
 def _remember(ctx: click.Context, param: click.Parameter, value: object) -> None:
@@ -202,9 +180,7 @@ who_option = click.option("--who", metavar="NAME", help="The operator's name. [d
 
 def why_option(text: str = "Why, for the audit.", **options: Any) -> Callable[[Decorated], Decorated]:
     """Return the option for an operator's reason: every act has it under this one name."""
-    return click.option(
-        "--reason", "why", cls=Renamed, metavar="TEXT", help=text, **(options or {"default": ""})
-    )
+    return click.option("--reason", "why", metavar="TEXT", help=text, **(options or {"default": ""}))
 
 
 by_operator = given(why_option(), who_option)

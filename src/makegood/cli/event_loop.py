@@ -41,46 +41,46 @@ def run(main: Coroutine[Any, Any, T]) -> T:
     What outlives that by more than ``GRACE`` ends with the process.
     """
     sys.setswitchinterval(min(_SWITCH, sys.getswitchinterval()))
-    chosen: Callable[[Coroutine[Any, Any, T]], T] = asyncio.run
+    runner: Callable[[Coroutine[Any, Any, T]], T] = asyncio.run
     with contextlib.suppress(ImportError):  # not asked for, or a platform that has none
         import uvloop  # noqa: PLC0415 - an extra, and only for roles
 
-        chosen = uvloop.run
+        runner = uvloop.run
     # Outside of suppress, which would also swallow an ImportError of main.
     over = threading.Event()
     try:
-        return chosen(_watched(main, over))
+        return runner(_watched(main, over))
     finally:
         over.set()
 
 
 async def _watched(main: Coroutine[Any, Any, T], over: threading.Event) -> T:
     """Run ``main``, and from its end on make sure that the loop ends as well."""
-    failed, loop = None, asyncio.get_running_loop()
+    failure, loop = None, asyncio.get_running_loop()
     try:
         return await main
     except BaseException as fault:
-        failed = fault
+        failure = fault
         raise
     finally:
-        threading.Thread(target=_end, args=(over, loop, failed), name="makegood end", daemon=True).start()
+        threading.Thread(target=_end, args=(over, loop, failure), name="makegood end", daemon=True).start()
 
 
-def _end(over: threading.Event, loop: asyncio.AbstractEventLoop, failed: BaseException | None) -> None:
+def _end(over: threading.Event, loop: asyncio.AbstractEventLoop, failure: BaseException | None) -> None:
     """End the process unless its loop does.
 
-    ``failed``: the error that ended the node, which would otherwise not be reported.
+    ``failure``: the error that ended the node, which would otherwise not be reported.
     """
     if over.wait(GRACE):
         return
     code = exits.DONE
-    if isinstance(failed, MakegoodError):
-        code = exits.code_of(failed)
-        log.error("%s", failed)
-    elif isinstance(failed, Exception):
+    if isinstance(failure, MakegoodError):
+        code = exits.code_of(failure)
+        log.error("%s", failure)
+    elif isinstance(failure, Exception):
         code = exits.FAILED
-        log.error("%s", words(failed), exc_info=failed)
-    elif failed is not None:
+        log.error("%s", words(failure), exc_info=failure)
+    elif failure is not None:
         code = exits.INTERRUPTED
     tasks = [task.get_name() for task in asyncio.all_tasks(loop)]
     threads = [thread.name for thread in threading.enumerate() if not thread.daemon]

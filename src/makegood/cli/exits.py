@@ -46,5 +46,7 @@ def of_many(codes: Iterable[int]) -> int:
     >>> of_many([0, 5, 4, 7]), of_many([0, 3]), of_many([])
     (5, 3, 0)
     """
-    met = list(codes)
-    return max((code for code in met if code in (REFUSED, UNDONE, IN_ERROR)), default=max(met, default=DONE))
+    numbers = list(codes)
+    return max(
+        (code for code in numbers if code in (REFUSED, UNDONE, IN_ERROR)), default=max(numbers, default=DONE)
+    )

@@ -2,13 +2,13 @@
 older=1h"``.
 """
 
-import difflib
 import functools
 from collections.abc import Callable, Mapping
 from typing import Any, TypeVar
 
 import click
 
+from makegood.base.did_you_mean import meant
 from makegood.cli.context import given, lasting
 from makegood.client.client import Client
 from makegood.errors import ConfigError
@@ -19,6 +19,8 @@ Command = TypeVar("Command", bound=Callable[..., Any])
 
 NEWEST = 1000
 """Tasks among whose names the one is looked for that was meant."""
+READ = 20
+"""Tasks whose steps are read for that."""
 
 _NAMES = ("state", "app", "workflow", "key", "older", "since")
 
@@ -62,28 +64,43 @@ def chosen(options: Mapping[str, Any]) -> Filter | None:
     """Return the filter that options make, None when none was given. Raises ``click.UsageError``."""
     values = {name: value for name, value in options.items() if value and name != "filter_"}
     try:
-        found = filters.parsed(options.get("filter_") or "")
+        parts = filters.parsed(options.get("filter_") or "")
     except ConfigError as wrong:
         raise click.UsageError(f"--filter: {wrong}") from wrong
-    for name, value in found.items():
+    for name, value in parts.items():
         if name in values:
             raise click.UsageError(f"{name} is given twice: in --filter and as --{name}")
         values[name] = value
     return filters.made(values) if values else None
 
 
-async def unknown_names(client: Client, wanted: Filter) -> list[str]:
-    """Return a sentence for each name in a filter, app or workflow, that no task of the store has.
+async def unknown_names(client: Client, condition: Filter) -> list[str]:
+    """Return a sentence for each name in a filter (app, workflow, agent, step) that no task of the store has.
 
     Such a name is usually misspelt.
     """
-    said: list[str] = []
-    for what in ("app", "workflow"):
-        name = getattr(wanted, what)
+    sentences: list[str] = []
+    for what in ("app", "workflow", "agent", "step"):
+        name = getattr(condition, what)
         if name is None or await client.find(Filter(**{what: name}, limit=1)):
             continue
-        known = {getattr(view, what) for view in await client.find(Filter(limit=NEWEST))}
-        near = difflib.get_close_matches(name, known, n=1)
-        meant = f"; did you mean {near[0]!r}?" if near else ""
-        said.append(f"no task in this store is of the {what} {name!r}{meant}")
-    return said
+        hint = meant(name, await _known_names(client, what))
+        has = (
+            "is of the"
+            if what in ("app", "workflow")
+            else "has a step of the"
+            if what == "agent"
+            else "has a"
+        )
+        sentences.append(f"no task in this store {has} {what} {name!r}{f'; {hint}' if hint else ''}")
+    return sentences
+
+
+async def _known_names(client: Client, what: str) -> set[str]:
+    """Return names that one of the newest tasks has."""
+    if what in ("app", "workflow"):
+        return {getattr(view, what) for view in await client.find(Filter(limit=NEWEST))}
+    newest = await client.find(Filter(limit=READ))
+    read = [await client.store.tasks.detail(view.id) for view in newest]
+    field = "agent" if what == "agent" else "name"
+    return {getattr(step, field) for detail in read if detail is not None for step in detail.steps}

@@ -30,14 +30,14 @@ def clock(skew: float, round_trip: float) -> Finding:
     ('ok', 'warning', 'ok')
     """
     apart, side = abs(skew), "ahead of" if skew > 0 else "behind"
-    known = f" (known to {shown(round_trip / 2)})"
+    accuracy = f" (known to {shown(round_trip / 2)})"
     if apart - round_trip / 2 < SKEW:
         within = shown(max(apart, round_trip / 2))
         return Finding("clock", "ok", f"the store's clock and this machine's agree within {within}")
     but = "times in logs and in the store do not match"
     if apart >= FAR:
         but = "signed webhooks and other services' tokens will be refused"
-    what = f"the store's clock is {shown(apart)} {side} this machine's{known}: makegood judges nothing by it, but {but}"
+    what = f"the store's clock is {shown(apart)} {side} this machine's{accuracy}: makegood judges nothing by it, but {but}"
     remedy = "let both machines follow a time server (chrony, systemd-timesyncd)"
     return Finding("clock", "warning", what, remedy)
 
@@ -50,17 +50,15 @@ def latency(check: str, seconds: Sequence[float], most: float, remedy: str) -> F
     return Finding(check, "ok", what) if middle < most else Finding(check, "warning", what, remedy)
 
 
-def schema(found: SchemaStatus) -> Finding:
+def schema(status: SchemaStatus) -> Finding:
     """Judge the schema's version."""
-    if found.version > found.needed:
-        what = f"version {found.version} is newer than this makegood, which knows {found.needed}"
+    if status.version > status.needed:
+        what = f"version {status.version} is newer than this makegood, which knows {status.needed}"
         return Finding("schema", "error", what, "install the newer makegood here as well")
-    if found.missing:
-        what = (
-            f"version {found.version}, this makegood needs {found.needed}: missing {', '.join(found.missing)}"
-        )
+    if status.missing:
+        what = f"version {status.version}, this makegood needs {status.needed}: missing {', '.join(status.missing)}"
         return Finding("schema", "error", what, "`makegood store migrate`")
-    return Finding("schema", "ok", f"{found.dialect} version {found.version}, up to date")
+    return Finding("schema", "ok", f"{status.dialect} version {status.version}, up to date")
 
 
 def leading(view: LeaseView | None, supervisors: int) -> Finding:
@@ -82,39 +80,41 @@ def leading(view: LeaseView | None, supervisors: int) -> Finding:
 def processes(alive: Sequence[NodeView], dead: Sequence[NodeView], figures: TaskFigures) -> list[Finding]:
     """Judge whether there is somebody for what there is to do."""
     roles = [role for view in alive for role in view.info.roles]
-    told = ", ".join(counted(roles.count(role), role) for role in dict.fromkeys(roles)) or "none"
+    summary = ", ".join(counted(roles.count(role), role) for role in dict.fromkeys(roles)) or "none"
     remedy = "" if alive else "`makegood run APP`, or a process for each role"
-    found = [Finding("processes", "ok" if alive else "note", f"running: {told}", remedy)]
+    results = [Finding("processes", "ok" if alive else "note", f"running: {summary}", remedy)]
     pending = sum(n for (_, _, state), n in figures.tasks.items() if state != "error")
     if pending and "scheduler" not in roles:
         what = f"{counted(pending, 'task')} under way or waiting, and no scheduler runs"
-        found.append(Finding("processes", "error", what, "`makegood scheduler`, or `makegood run APP`"))
-    served = {info.agent for view in alive for info in view.info.agents}
+        results.append(Finding("processes", "error", what, "`makegood scheduler`, or `makegood run APP`"))
+    agents = {info.agent for view in alive for info in view.info.agents}
     for agent, (depth, oldest) in sorted(figures.queues.items()):
-        if agent not in served:
+        if agent not in agents:
             app, _, name = agent.partition("/")
             what = f"{counted(depth, 'request')} for {agent}, the oldest for {shown(oldest)}, and no process runs it"
             start = command(["agent"], [f"MODULE:{app}", name])
-            found.append(Finding("agents", "error", what, f"{start}{', or ' if start else ''}`makegood run`"))
+            results.append(
+                Finding("agents", "error", what, f"{start}{', or ' if start else ''}`makegood run`")
+            )
     if dead:
         first = ", ".join(f"{view.info.name} (pid {view.info.pid} on {view.info.host})" for view in dead[:3])
         what = f"{len(dead)} died within the last hour: {first}"
         remedy = "ask what restarts them (systemd, Kubernetes) for the reason"
-        found.append(Finding("processes", "note", what, remedy))
-    return found
+        results.append(Finding("processes", "note", what, remedy))
+    return results
 
 
-def orphaned(tasks: Sequence[int], most: int, *, scheduled: bool) -> Finding:
+def orphaned(tasks: Sequence[int], most: int, *, has_scheduler: bool) -> Finding:
     """Judge tasks under way that nothing will advance.
 
-    ``scheduled``: a Scheduler and a leader are alive, which would free them.
+    ``has_scheduler``: a Scheduler and a leader are alive, which would free them.
     """
     if not tasks:
         return Finding("orphans", "ok", "every task under way has a request, a timer or a live scheduler")
     count = f"{most} or more tasks" if len(tasks) >= most else counted(len(tasks), "task")
-    named = ", ".join(ids.show(task) for task in tasks[:3]) + (", ..." if len(tasks) > 3 else "")
-    what = f"{count} under way without a request, a timer or a live scheduler: {named}"
-    if not scheduled:
+    sample = ", ".join(ids.show(task) for task in tasks[:3]) + (", ..." if len(tasks) > 3 else "")
+    what = f"{count} under way without a request, a timer or a live scheduler: {sample}"
+    if not has_scheduler:
         remedy = "a leading supervisor frees them and a scheduler takes them: start both"
         return Finding("orphans", "warning", what, remedy)
     remedy = "check again in a minute; if they are still there, `makegood task cancel ID` has each undone. Please report it"
@@ -127,10 +127,10 @@ def broken(rows: Sequence[str], most: int) -> list[Finding]:
         "restore the row from a backup, or correct it with SQL; then send a task in error forward again with `makegood task resubmit ID`, "
         "a message with `makegood queue replay`"
     )
-    found = [Finding("rows", "error", what, remedy) for what in rows[: most - 1]]
+    results = [Finding("rows", "error", what, remedy) for what in rows[: most - 1]]
     if len(rows) >= most:
-        found.append(Finding("rows", "error", "and more; `makegood store check` names up to 100", remedy))
-    return found or [Finding("rows", "ok", "every unfinished row is readable")]
+        results.append(Finding("rows", "error", "and more; `makegood store check` names up to 100", remedy))
+    return results or [Finding("rows", "ok", "every unfinished row is readable")]
 
 
 def unread(queues: Sequence[QueueView]) -> list[Finding]:
@@ -138,7 +138,7 @@ def unread(queues: Sequence[QueueView]) -> list[Finding]:
 
     A name may be misspelt, or a reader may be gone.
     """
-    found: list[Finding] = []
+    results: list[Finding] = []
     for view in queues:
         if not view.waiting or view.taken or view.oldest is None or view.oldest < UNREAD:
             continue
@@ -149,16 +149,16 @@ def unread(queues: Sequence[QueueView]) -> list[Finding]:
         remedy = "check the queue's name, and that its reader runs"
         if see := command(["queue", "list"], [view.queue]):
             remedy += f" {see}; {command(['queue', 'drop', '--all', '--waiting'], [view.queue])} removes them"
-        found.append(Finding("queues", "note", what, remedy))
-    return found or [Finding("queues", "ok", "no queue waits for a receiver")]
+        results.append(Finding("queues", "note", what, remedy))
+    return results or [Finding("queues", "ok", "no queue waits for a receiver")]
 
 
 def alerting(alerts: Mapping[str, int]) -> Finding:
     """Judge the open alerts, by kind."""
     if not alerts:
         return Finding("alerts", "ok", "no open alerts")
-    told = ", ".join(f"{count} {kind}" for kind, count in sorted(alerts.items()))
-    return Finding("alerts", "warning", told, "`makegood alerts`")
+    summary = ", ".join(f"{count} {kind}" for kind, count in sorted(alerts.items()))
+    return Finding("alerts", "warning", summary, "`makegood alerts`")
 
 
 def generation(identity: Identity) -> Finding:

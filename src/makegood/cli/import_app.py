@@ -45,16 +45,16 @@ def _load(text: str, kind: type[T], what: str) -> T:
     module = _module(name)
     if not colon:
         raise click.BadParameter(f"{text!r}: write module:attribute{_known(module, kind, name)}")
-    found: object = module
+    value: object = module
     for part in attribute.split("."):
-        found = getattr(found, part, None)
-    if not isinstance(found, kind):
-        kind_found = with_article(type(found).__name__)
-        state = "does not exist" if found is None else f"is not {what} but {kind_found}"
+        value = getattr(value, part, None)
+    if not isinstance(value, kind):
+        kind_found = with_article(type(value).__name__)
+        state = "does not exist" if value is None else f"is not {what} but {kind_found}"
         raise click.BadParameter(
             f"{text!r}: {attribute} {state}{_meant(module, attribute) or _known(module, kind, name)}"
         )
-    return found
+    return value
 
 
 def _known(module: ModuleType, kind: type, name: str) -> str:
@@ -68,10 +68,10 @@ def _meant(module: ModuleType, attribute: str) -> str:
     The modules are read, not imported: one may be a program.
     """
     inner = [info for info in pkgutil.iter_modules(getattr(module, "__path__", ())) if not info.ispkg]
-    found = [info.name for info in inner if attribute in _top(info)] or [
+    modules = [info.name for info in inner if attribute in _top(info)] or [
         info.name for info in inner if info.name == attribute
     ]
-    return f"; did you mean {module.__name__}.{found[0]}:{attribute}?" if found else ""
+    return f"; did you mean {module.__name__}.{modules[0]}:{attribute}?" if modules else ""
 
 
 def _top(info: pkgutil.ModuleInfo) -> set[str]:
@@ -92,15 +92,15 @@ def _top(info: pkgutil.ModuleInfo) -> set[str]:
 
 def _module(name: str) -> ModuleType:
     """Import a module, from the current folder first as ``python -m`` does."""
-    here = str(Path.cwd())
-    if here not in sys.path:
-        sys.path.insert(0, here)
+    folder = str(Path.cwd())
+    if folder not in sys.path:
+        sys.path.insert(0, folder)
     try:
         return import_module(name)
     except ModuleNotFoundError as missing:
         if missing.name is not None and (name == missing.name or name.startswith(f"{missing.name}.")):
             raise click.BadParameter(
-                f"there is no module {missing.name!r} in {here} or among the installed packages; run makegood in the folder "
+                f"there is no module {missing.name!r} in {folder} or among the installed packages; run makegood in the folder "
                 f"that contains it, or set PYTHONPATH"
             ) from missing
         raise click.BadParameter(f"{name} cannot be imported: {missing}{_at(missing)}") from missing
@@ -132,7 +132,7 @@ def _at(error: BaseException) -> str:
 
 
 @contextmanager
-def naming(workflow: Workflow[..., Any], then: str) -> Iterator[None]:
+def naming(workflow: Workflow[..., Any], consequence: str) -> Iterator[None]:
     """Name the workflow whose function raises an error, the place in it, and what ``then`` holds."""
     try:
         yield
@@ -140,7 +140,7 @@ def naming(workflow: Workflow[..., Any], then: str) -> Iterator[None]:
         raise
     except Exception as wrong:
         raise DefinitionError(
-            f"{workflow.address} raised {type(wrong).__name__}: {wrong} ({place_of(wrong)}); {then}"
+            f"{workflow.address} raised {type(wrong).__name__}: {wrong} ({place_of(wrong)}); {consequence}"
         ) from wrong
 
 

@@ -56,9 +56,9 @@ def _provider() -> Any:
 
     Raises ``ConfigError`` when OpenTelemetry's SDK or its exporter is not installed.
     """
-    needed = (
+    message = (
         "traces=on needs OpenTelemetry's SDK and its exporter: `pip install opentelemetry-sdk "
         "opentelemetry-exporter-otlp-proto-http`, or install makegood with its extra (in a checkout `pip install '.[otlp]'`)"
     )
-    sdk = optional("makegood.telemetry.sdk", "opentelemetry", needed)
+    sdk = optional("makegood.telemetry.sdk", "opentelemetry", message)
     return sdk.provider(f"{socket.gethostname()}-{os.getpid()}")

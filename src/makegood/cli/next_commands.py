@@ -17,48 +17,54 @@ from makegood.store.views import TaskDetail
 def spelt(cli: Cli, words: Sequence[str]) -> str:
     """Return a command as it can be typed, with the store that this command was given."""
     store = cli.flags.get("store")
-    more = ("--store", store if store.startswith("@") else masked(store)) if isinstance(store, str) else ()
-    return shlex.join(("makegood", *words, *more))
+    store_option = (
+        ("--store", store if store.startswith("@") else masked(store)) if isinstance(store, str) else ()
+    )
+    return shlex.join(("makegood", *words, *store_option))
 
 
-def lines(cli: Cli, found: TaskDetail) -> list[str]:
+def lines(cli: Cli, detail: TaskDetail) -> list[str]:
     """Return what can be done as lines under a heading, none when there is nothing to do."""
-    made = remedies(found)
-    if not made:
+    choices = remedies(detail)
+    if not choices:
         return []
-    steps = list(dict.fromkeys(remedy.step for remedy in made if remedy.step is not None))
+    steps = list(dict.fromkeys(remedy.step for remedy in choices if remedy.step is not None))
     left = steps[MOST:]
-    typed = [(spelt(cli, remedy.words), remedy.means) for remedy in made if remedy.step not in left]
-    width = max(len(command) for command, _ in typed)
-    more = [f"  ... and settle {counted(len(left), 'more step')}, such as {left[0]}"] if left else []
-    return ["what can be done:", *(f"  {command:<{width}}  # {means}" for command, means in typed), *more]
+    commands = [(spelt(cli, remedy.words), remedy.means) for remedy in choices if remedy.step not in left]
+    width = max(len(command) for command, _ in commands)
+    ending = [f"  ... and settle {counted(len(left), 'more step')}, such as {left[0]}"] if left else []
+    return [
+        "what can be done:",
+        *(f"  {command:<{width}}  # {means}" for command, means in commands),
+        *ending,
+    ]
 
 
-def shape(cli: Cli, found: TaskDetail) -> dict[str, Any]:
+def shape(cli: Cli, detail: TaskDetail) -> dict[str, Any]:
     """Return what is wrong with a task, and what can be done, for ``--json``."""
-    stuck = [
+    stuck_steps = [
         {"step": step.name, "state": step.state, "error": step.error}
-        for step in found.steps
+        for step in detail.steps
         if step.kind == "action" and trouble_of(step)
     ]
-    made = [
+    choices = [
         {"act": remedy.act, "step": remedy.step, "settled": remedy.settled, "command": spelt(cli, remedy.words), "means": remedy.means}
-        for remedy in remedies(found)
+        for remedy in remedies(detail)
     ]  # fmt: skip
-    return {"stuck": stuck, "next": made}
+    return {"stuck": stuck_steps, "next": choices}
 
 
-def outcome(cli: Cli, found: TaskDetail) -> dict[str, Any]:
+def outcome(cli: Cli, detail: TaskDetail) -> dict[str, Any]:
     """Return how a task that somebody waited for came to rest, for ``--json``."""
     return {
-        "undone": [s.name for s in found.steps if s.kind == "action" and s.state == "undone"],
-        "standing": [s.name for s in found.steps if s.stands],
-        **shape(cli, found),
+        "undone": [s.name for s in detail.steps if s.kind == "action" and s.state == "undone"],
+        "standing": [s.name for s in detail.steps if s.stands],
+        **shape(cli, detail),
     }
 
 
-def tell(cli: Cli, found: TaskDetail) -> None:
+def tell(cli: Cli, detail: TaskDetail) -> None:
     """Print on stderr the state of a task that did not end as wanted, and what can be done about it."""
-    cli.note(f"makegood: {ending(found)}")
-    for line in lines(cli, found):
+    cli.note(f"makegood: {ending(detail)}")
+    for line in lines(cli, detail):
         cli.note(line)

@@ -35,29 +35,31 @@ async def warn_of(cli: Cli, client: Client, task: TaskHandle[Any]) -> None:
         await warn(cli, client, "nothing continues")
 
 
-def asked(found: TaskDetail, one: Asked) -> str:
+def asked(detail: TaskDetail, request: Asked) -> str:
     """Say of an act that is not decided who asked for it, when and why."""
-    why = f": {one.act.why}" if one.act.why else ""
-    what = " ".join(word for word in (one.kind, _step(found, one)) if word)
-    return f"{date_time(one.at)}  {what}  by {one.act.who}{why}  (not decided: no scheduler has taken it)"
+    why = f": {request.act.why}" if request.act.why else ""
+    what = " ".join(word for word in (request.kind, _step(detail, request)) if word)
+    return f"{date_time(request.at)}  {what}  by {request.act.who}{why}  (not decided: no scheduler has taken it)"
 
 
-def asked_shape(found: TaskDetail, one: Asked) -> dict[str, object]:
+def asked_shape(detail: TaskDetail, request: Asked) -> dict[str, object]:
     """Return such an act for ``--json``."""
     return {
-        "act": one.act.id, "kind": one.kind, "step": _step(found, one), "who": one.act.who, "why": one.act.why,
-        "at": iso(one.at),
+        "act": request.act.id, "kind": request.kind, "step": _step(detail, request), "who": request.act.who, "why": request.act.why,
+        "at": iso(request.at),
     }  # fmt: skip
 
 
-def _step(found: TaskDetail, one: Asked) -> str | None:
-    return next((step.name for step in found.steps if step.idx == one.idx), None)
+def _step(detail: TaskDetail, request: Asked) -> str | None:
+    return next((step.name for step in detail.steps if step.idx == request.idx), None)
 
 
-async def late(client: Client, expired: object) -> str:
+async def late(client: Client, expiry: object) -> str:
     """Return the message of a wait that ended before the task did.
 
     It says that the task continues only if a Scheduler is running.
     """
-    said, _, _ = str(expired).partition("; the task continues")
-    return f"{said}: no scheduler runs on this store; {_START}" if await unattended(client) else str(expired)
+    sentence, _, _ = str(expiry).partition("; the task continues")
+    return (
+        f"{sentence}: no scheduler runs on this store; {_START}" if await unattended(client) else str(expiry)
+    )

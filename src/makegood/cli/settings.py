@@ -20,8 +20,8 @@ from types import MappingProxyType
 from typing import get_args
 
 from makegood.base.durations import AS_TEXT, Duration, seconds
-from makegood.base.host_port import host_and_port, with_tls
-from makegood.base.old_names import SETTINGS, report
+from makegood.base.host_port import host_and_port
+from makegood.base.postgres_target import with_tls
 from makegood.base.private_files import secret_in, trusted
 from makegood.base.sizes import Size, size
 from makegood.base.webhook_signature import address
@@ -68,6 +68,8 @@ class CliSettings:
     """The path under which a proxy serves the console."""
     console_secret: str | None = field(default=None, repr=False)
     """Signs logins of the console; processes behind one address share it."""
+    console_token: str | None = field(default=None, repr=False)
+    """What opens a console without users; None: what the user's private file holds."""
     console_trace_url: str | None = None
     """The address of a trace where traces are kept, with ``{trace}`` in the place of its id."""
     console_insecure: bool = False
@@ -103,7 +105,7 @@ def _listen(value: object, name: str) -> str:
     return text
 
 
-def duration(value: object, name: str) -> Duration:
+def duration(value: object, name: str, syntax: str = AS_TEXT) -> Duration:
     """Return a duration that was given on the command line, in the environment or in a file.
 
     Raises ``ConfigError``.
@@ -112,8 +114,8 @@ def duration(value: object, name: str) -> Duration:
         with contextlib.suppress(ValueError):
             value = float(value)  # there, seconds are text as well
     if isinstance(value, bool) or not isinstance(value, str | int | float):
-        raise ConfigError(f"{name}={value!r} is not a duration: {AS_TEXT}")
-    seconds(value, name=name, written=AS_TEXT)
+        raise ConfigError(f"{name}={value!r} is not a duration: {syntax}")
+    seconds(value, name=name, written=syntax)
     return value
 
 
@@ -126,8 +128,8 @@ def _address(value: object, name: str) -> str:
 def _hidden(value: object, name: str) -> str:
     """Return a text that may hold a secret; no error shows it."""
     if not isinstance(value, str) or not value.strip():
-        found = "an empty one" if isinstance(value, str) else type(value).__name__
-        raise ConfigError(f"{name}: a text is expected, not {found}")
+        kind = "an empty one" if isinstance(value, str) else type(value).__name__
+        raise ConfigError(f"{name}: a text is expected, not {kind}")
     return value
 
 
@@ -156,19 +158,19 @@ def _secrets(value: object, name: str) -> dict[str, str]:
     adds a further secret.
     """
     if isinstance(value, str):
-        parted = [one.partition("=") for one in value.split()]
-        given: list[tuple[str, object]] = [(host, secret) for host, _, secret in parted]
+        parts = [word.partition("=") for word in value.split()]
+        pairs: list[tuple[str, object]] = [(host, secret) for host, _, secret in parts]
     elif isinstance(value, dict):
-        given = list(value.items())
+        pairs = list(value.items())
     else:
-        given = []
-    if not given or not all(host and secret and not host.startswith("whsec_") for host, secret in given):
+        pairs = []
+    if not pairs or not all(host and secret and not host.startswith("whsec_") for host, secret in pairs):
         raise ConfigError(f"{name}: write which receiver has which secret: {_SECRETS}")
-    found: dict[str, str] = {}
-    for host, secret in given:
-        more = _secret(secret, name if name.startswith(PREFIX) else f"{name}: {host!r}")
-        found[host] = f"{found[host]} {more}" if host in found else more
-    return found
+    secrets: dict[str, str] = {}
+    for host, secret in pairs:
+        secret_text = _secret(secret, name if name.startswith(PREFIX) else f"{name}: {host!r}")
+        secrets[host] = f"{secrets[host]} {secret_text}" if host in secrets else secret_text
+    return secrets
 
 
 def _users(value: object, name: str) -> dict[str, User]:
@@ -179,19 +181,19 @@ def _users(value: object, name: str) -> dict[str, User]:
 
 def _addresses(value: object, name: str) -> tuple[str, ...]:
     """Return addresses and networks, which blanks or commas separate."""
-    found = tuple(_text(value, name).replace(",", " ").split())
-    for one in found:
+    addresses = tuple(_text(value, name).replace(",", " ").split())
+    for entry in addresses:
         try:
-            ipaddress.ip_network(one, strict=False)
+            ipaddress.ip_network(entry, strict=False)
         except ValueError:
             raise ConfigError(
-                f"{name}: {one!r} is neither an address nor a network such as 10.0.0.0/8"
+                f"{name}: {entry!r} is neither an address nor a network such as 10.0.0.0/8"
             ) from None
-    return found
+    return addresses
 
 
 def _poll(value: object, name: str) -> Duration | None:
-    return None if value == "never" else duration(value, name)
+    return None if value == "never" else duration(value, name, f'{AS_TEXT}; "never" for none')
 
 
 def _count(value: object, name: str) -> int:
@@ -203,9 +205,9 @@ def _count(value: object, name: str) -> int:
 
 
 def _size(value: object, name: str) -> Size:
-    found = value if isinstance(value, int | str) else repr(value)
-    size(found, name=name)
-    return found
+    amount = value if isinstance(value, int | str) else repr(value)
+    size(amount, name=name)
+    return amount
 
 
 _SWITCH: Mapping[str, bool] = MappingProxyType(
@@ -214,10 +216,10 @@ _SWITCH: Mapping[str, bool] = MappingProxyType(
 
 
 def _switch(value: object, name: str) -> bool:
-    known = _SWITCH.get(str(value).lower())
-    if known is None:
+    setting = _SWITCH.get(str(value).lower())
+    if setting is None:
         raise ConfigError(f"{name}={value!r}: on or off")
-    return known
+    return setting
 
 
 _SECRETS = (
@@ -249,6 +251,7 @@ KNOWN: Mapping[str, Callable[[object, str], object]] = {
     "console_role": role_of,
     "console_base": _text,
     "console_secret": _secret,
+    "console_token": _secret,
     "console_trace_url": _text,
     "console_insecure": _switch,
     "traces": _switch,
@@ -273,20 +276,14 @@ def load(
     """
     values: dict[str, object] = {}
     origins: dict[str, str] = {}
-    for origin, found in (
+    for origin, table in (
         _from_files(folder or Path.cwd()),
         ("", _from_environment(os.environ if environ is None else environ)),
         ("flag", dict(flags)),
     ):
-        for spelled, value in found.items():
-            name = SETTINGS.get(spelled, spelled)
-            where = _place(origin, spelled)
-            if name != spelled:
-                report(where, _place(origin, name))
-                if name in found:
-                    continue
-            values[name] = KNOWN[name](value, where)
-            origins[name] = where
+        for name, value in table.items():
+            origins[name] = _place(origin, name)
+            values[name] = KNOWN[name](value, origins[name])
     options = {name: value for name, value in values.items() if name in _OPTIONS}
     rest = {name: value for name, value in values.items() if name not in _OPTIONS}
     if rest.get("require_tls"):
@@ -313,58 +310,60 @@ def _options(values: Mapping[str, object], origins: Mapping[str, str]) -> Option
         return Options(migrate=False, **values)  # type: ignore[arg-type]  # each was converted to the type of its field
     except ConfigError as wrong:
         text = str(wrong)
-        told = [where for name, where in origins.items() if name in values and f"{name}=" in text]
-        raise ConfigError(f"{text} ({', '.join(told)})" if told else text) from wrong
+        sources = [where for name, where in origins.items() if name in values and f"{name}=" in text]
+        raise ConfigError(f"{text} ({', '.join(sources)})" if sources else text) from wrong
 
 
 def _from_files(folder: Path) -> tuple[str, dict[str, object]]:
     """Return the file's name and what it says."""
-    own, shared = folder / "makegood.toml", folder / "pyproject.toml"
+    own, project_file = folder / "makegood.toml", folder / "pyproject.toml"
     if own.is_file():
         return own.name, _trusted(own, _checked(_read(own), own.name))
-    if shared.is_file():
-        table = _read(shared).get("tool", {})
+    if project_file.is_file():
+        table = _read(project_file).get("tool", {})
         section = table.get("makegood", {}) if isinstance(table, dict) else {}
-        name = f"[tool.makegood] of {shared.name}"
+        name = f"[tool.makegood] of {project_file.name}"
         if not isinstance(section, dict):
             raise ConfigError(f"{name} must be a table of settings")
-        return name, _trusted(shared, _checked(section, name))
+        return name, _trusted(project_file, _checked(section, name))
     return own.name, {}
 
 
-def _trusted(file: Path, found: dict[str, object]) -> dict[str, object]:
+def _trusted(file: Path, values: dict[str, object]) -> dict[str, object]:
     """Return what a file says, if it says anything and only this user or root can have written it."""
-    if found:
+    if values:
         trusted(file)
-    return found
+    return values
 
 
 def _read(file: Path) -> dict[str, object]:
     try:
-        return tomllib.loads(file.read_text(encoding="utf-8"))
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError, OSError) as wrong:
+        return tomllib.loads(file.read_text(encoding="utf-8-sig"))
+    except UnicodeDecodeError as wrong:
+        raise ConfigError(f"{file.name} cannot be read: it is not UTF-8; save it as UTF-8") from wrong
+    except (tomllib.TOMLDecodeError, OSError) as wrong:
         raise ConfigError(f"{file.name} cannot be read: {wrong}") from wrong
 
 
-def _checked(found: Mapping[str, object], where: str) -> dict[str, object]:
-    for name in found:
-        if SETTINGS.get(name, name) not in KNOWN:
+def _checked(values: Mapping[str, object], where: str) -> dict[str, object]:
+    for name in values:
+        if name not in KNOWN:
             raise ConfigError(f"{where}: {name!r} is not a setting; {_nearest(name)}")
-    return dict(found)
+    return dict(values)
 
 
 def _from_environment(environ: Mapping[str, str]) -> dict[str, object]:
-    found: dict[str, object] = {}
+    values: dict[str, object] = {}
     for variable, value in environ.items():
         name = variable.removeprefix(PREFIX).lower()
         if not variable.startswith(PREFIX):
             continue
-        if SETTINGS.get(name, name) in KNOWN:
+        if name in KNOWN:
             if value:
-                found[name] = value
+                values[name] = value
         elif _misspelt(name):
             raise ConfigError(f"{variable} is not a setting; {_nearest(name, in_environment=True)}")
-    return found
+    return values
 
 
 def _misspelt(name: str) -> bool:
@@ -374,8 +373,8 @@ def _misspelt(name: str) -> bool:
     """
     if _OF_A_SERVICE.search(name):
         return False
-    swapped = any(sorted(name) == sorted(known) for known in KNOWN)
-    return swapped or bool(difflib.get_close_matches(name, KNOWN, n=1, cutoff=0.8))
+    is_swap = any(sorted(name) == sorted(right_name) for right_name in KNOWN)
+    return is_swap or bool(difflib.get_close_matches(name, KNOWN, n=1, cutoff=0.8))
 
 
 def _nearest(name: str, *, in_environment: bool = False) -> str:

@@ -13,7 +13,7 @@ import msgspec
 from makegood.declare.action import Action
 from makegood.declare.functions import Fitted
 from makegood.errors import DefinitionError, MissingValueError, PayloadError
-from makegood.model.plan import Ref, Template
+from makegood.model.plan import INPUTS, Ref, Template
 from makegood.model.task import Doing
 from makegood.payload.annotations import members, takes
 from makegood.payload.codec import decode, shown
@@ -47,28 +47,30 @@ class Stored:
 
     def faults(self, action: Action[Any, Any], doing: Doing, args: Template | None) -> Iterator[Fault]:
         """Yield the arguments of a step that cannot be passed to the action, its undo or its probe."""
-        fitted = _fitted(action)
-        if fitted is None:
+        fit = _fitted(action)
+        if fit is None:
             return
-        given = self._arguments(args)
-        for name, needed in fitted.wants.get(doing, {}).items():
-            annotation = fitted.annotations.get(name, Any)
-            value = given.get(name)
+        values = self._arguments(args)
+        for name, mandatory in fit.wants.get(doing, {}).items():
+            annotation = fit.annotations.get(name, Any)
+            value = values.get(name)
             if value is None:
-                if needed:
+                if mandatory:
                     yield Fault(name, f"there is no {name}")
             elif isinstance(value, Ref):
-                returned = self._returned(value)
-                if not any(takes(annotation, member) for member in members(returned)):
-                    yield Fault(name, f"{name} will be {shown(returned)}, and is to be {shown(annotation)}")
+                return_type = self._returned(value)
+                if not any(takes(annotation, member) for member in members(return_type)):
+                    yield Fault(
+                        name, f"{name} will be {shown(return_type)}, and is to be {shown(annotation)}"
+                    )
             elif _OPEN not in value:
                 yield from _unread(value, annotation, name)
 
     def result_faults(self, action: Action[Any, Any], result: bytes | None) -> Iterator[Fault]:
         """Yield why an undo could not be given what the action returned."""
-        fitted = _fitted(action)
-        if fitted is not None and result is not None and result != b"null":
-            yield from _unread(result, fitted.returns, RESULT)
+        fit = _fitted(action)
+        if fit is not None and result is not None and result != b"null":
+            yield from _unread(result, fit.returns, RESULT)
 
     def _arguments(self, args: Template | None) -> dict[str, bytes | Ref]:
         """Return the arguments by name, each as JSON or as the Ref that is all of it.
@@ -79,16 +81,16 @@ class Stored:
             return {}
         pieces = [args.parts[0].encode()]
         for n, ref in enumerate(args.refs):
-            known = self._known(ref)
-            pieces += _open(n) if known is None else known, args.parts[n + 1].encode()
-        found = msgspec.json.decode(b"".join(pieces), type=dict[str, msgspec.Raw])
+            literal = self._known(ref)
+            pieces += _open(n) if literal is None else literal, args.parts[n + 1].encode()
+        fields = msgspec.json.decode(b"".join(pieces), type=dict[str, msgspec.Raw])
         whole = {_open(n): ref for n, ref in enumerate(args.refs)}
-        return {name: whole.get(bytes(raw), bytes(raw)) for name, raw in found.items()}
+        return {name: whole.get(bytes(raw), bytes(raw)) for name, raw in fields.items()}
 
     def _known(self, ref: Ref) -> bytes | None:
         """Return the value of a ref as far as it is there."""
         value: bytes | None = None
-        if ref.of == "input" and ref.index < len(self._inputs):
+        if ref.of in INPUTS and ref.index < len(self._inputs):
             value = self._inputs[ref.index]
         elif ref.of == "step" and (step := self._steps.get(ref.index)) and step.state not in _NOT_YET:
             value = step.result or b"null"
@@ -104,8 +106,8 @@ class Stored:
         """
         step = self._steps.get(ref.index) if ref.of == "step" and not ref.path else None
         action = None if step is None or step.kind != "action" else self._find(step.agent, step.action)
-        fitted = None if action is None else _fitted(action)
-        return Any if fitted is None else fitted.returns
+        fit = None if action is None else _fitted(action)
+        return Any if fit is None else fit.returns
 
 
 def _fitted(action: Action[Any, Any]) -> Fitted | None:

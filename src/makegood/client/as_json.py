@@ -5,7 +5,8 @@ inputs are spliced in as the JSON that they are.
 """
 
 from collections.abc import Mapping
-from typing import Any
+from types import MappingProxyType
+from typing import Any, Final
 
 import msgspec
 
@@ -24,6 +25,7 @@ from makegood.store.views import (
     AuditView,
     EventView,
     NodeView,
+    StepKeys,
     StepView,
     TaskDetail,
     TaskView,
@@ -32,14 +34,15 @@ from makegood.store.views import (
 Shape = dict[str, Any]
 
 
-_TIMES = frozenset({"created", "ended", "complete_by", "at", "acked", "sent_at", "expires"})
+_TIMES = frozenset({"created", "ended", "complete_by", "at", "acked", "sent_at", "expires", "first_sent"})
 _ROUNDED = frozenset({"due", "oldest", "remaining", "took"})
-_ENDS = "idx attempt doing kind node took error frame traceback"
+_NO_KEYS: Final = MappingProxyType(dict.fromkeys(StepKeys.__struct_fields__))
+_ENDS = "idx attempt doing kind node took error frame traceback late"
 
 
-def raw(value: bytes | None) -> msgspec.Raw | None:
-    """Return JSON bytes for splicing in."""
-    return None if value is None else msgspec.Raw(value)
+def raw(value: bytes | None) -> msgspec.Raw | str | None:
+    """Return JSON bytes for splicing in; bytes that are not JSON as text."""
+    return None if value is None else _json(value)
 
 
 def picked(view: object, names: str, **others: Any) -> Shape:
@@ -47,13 +50,13 @@ def picked(view: object, names: str, **others: Any) -> Shape:
 
     ``name?``: null instead of "". ``others``: values of names that are not attributes, or differ from them.
     """
-    found: Shape = {}
-    for asked in names.split():
-        name = asked.removesuffix("?")
-        found[name] = others[name] if name in others else _plain(name, getattr(view, name))
-        if name != asked:
-            found[name] = found[name] or None
-    return found
+    shape: Shape = {}
+    for word in names.split():
+        name = word.removesuffix("?")
+        shape[name] = others[name] if name in others else _plain(name, getattr(view, name))
+        if name != word:
+            shape[name] = shape[name] or None
+    return shape
 
 
 def _plain(name: str, value: Any) -> Any:
@@ -61,7 +64,7 @@ def _plain(name: str, value: Any) -> Any:
         return iso(value)
     if name in _ROUNDED:
         return None if value is None else round(value, 3)
-    return msgspec.Raw(value) if isinstance(value, bytes) else value
+    return _json(value) if isinstance(value, bytes) else value
 
 
 def _task(number: int | None) -> str | None:
@@ -79,31 +82,50 @@ def task(view: TaskView) -> Shape:
 
 def step(view: StepView) -> Shape:
     """Return a step. ``due``: seconds until its complete-by, or its timer."""
-    names = "idx kind name agent action state attempt round failures doubt undoable result error doing waiting taken_by due"
+    names = (
+        "idx kind name agent action state attempt round failures doubt undoable result error doing waiting taken_by due "
+        "first_sent"
+    )
     return picked(view, names)
 
 
-def detail(found: TaskDetail) -> Shape:
+def step_keys(keys: StepKeys | None) -> Shape:
+    """Return the keys of a step; None: it has none."""
+    return dict(_NO_KEYS) if keys is None else picked(keys, " ".join(_NO_KEYS))
+
+
+def detail(task_detail: TaskDetail) -> Shape:
     """Return a task with its inputs and steps."""
-    inputs, steps = [raw(value) for value in found.inputs], [step(view) for view in found.steps]
-    return task(found.task) | picked(found, "inputs reply_to steps unreadable", inputs=inputs, steps=steps)
+    inputs, steps = (
+        [raw(value) for value in task_detail.inputs],
+        [step(view) | step_keys(task_detail.keys(view)) for view in task_detail.steps],
+    )
+    return task(task_detail.task) | picked(
+        task_detail, "inputs reply_to steps unreadable", inputs=inputs, steps=steps
+    )
 
 
 def event(view: EventView) -> Shape:
     """Return one row of a task's history."""
     moves = [
-        {"step": None if who == "task" else who, "from": before, "to": after, "why": why}
-        for who, before, after, why in view.moves
+        {
+            "step": None if move.of_task else move.name,
+            "from": move.before,
+            "to": move.after,
+            "reason": move.reason,
+            "why": move.why,
+        }
+        for move in view.moves
     ]
     kind = "moves" if view.moves else "note"
-    ends = None if view.attempts is None else [picked(end, _ENDS) for end in view.attempts]
+    ends = [picked(end, _ENDS) for end in view.attempts]
     names = "event seq task at node moves note attempts"
     return picked(view, names, event=kind, task=ids.show(view.task), moves=moves, attempts=ends)
 
 
 def alert(view: AlertView) -> Shape:
     """Return an alert."""
-    names = "id kind task step? text at open ended ended_why? acked acked_by? acked_why?"
+    names = "id kind task step? text at open ended ended_why? acked acked_by? acked_why? acked_db_user?"
     return picked(view, names, task=_task(view.task))
 
 
@@ -115,23 +137,23 @@ def audit(view: AuditView) -> Shape:
 
 def lease(view: LeaseView | None, name: str) -> Shape:
     """Return who leads. ``holder`` is null when nobody holds the lease or its time is over."""
-    held = view is not None and view.held
+    is_held = view is not None and view.held
     return {
         "name": name,
-        "holder": view.holder if view is not None and held else None,
+        "holder": view.holder if view is not None and is_held else None,
         "last_holder": view.holder if view is not None else None,
         "epoch": view.epoch if view is not None else 0,
-        "since": iso(view.since) if view is not None and held else None,
+        "since": iso(view.since) if view is not None and is_held else None,
         "ttl": view.ttl if view is not None else None,
-        "remaining": round(view.remaining, 3) if view is not None and held else None,
+        "remaining": round(view.remaining, 3) if view is not None and is_held else None,
     }
 
 
 def node(view: NodeView) -> Shape:
     """Return a process with its agents."""
     agents = [_agent(info) for info in view.info.agents]
-    about, started = picked(view.info, "name roles host pid"), iso(view.started)
-    own = {"started": started, "heartbeat_age": round(view.silent, 3), "remaining": round(view.remaining, 3)}
+    about, start = picked(view.info, "name roles host pid"), iso(view.started)
+    own = {"started": start, "heartbeat_age": round(view.silent, 3), "remaining": round(view.remaining, 3)}
     return {"id": view.id, **about, "state": view.state, **own, "held": view.info.held, "agents": agents}
 
 
@@ -161,9 +183,9 @@ def circuit(info: AgentInfo) -> str | None:
     return info.circuit or None
 
 
-def rate(failed: int, calls: int) -> float | None:
+def rate(failures: int, calls: int) -> float | None:
     """Return the share of calls that failed, None when there were none."""
-    return round(failed / calls, 4) if calls else None
+    return round(failures / calls, 4) if calls else None
 
 
 def waiting(views: list[NodeView], depths: Mapping[str, int]) -> Mapping[str, int]:
@@ -188,23 +210,25 @@ def of_receipt(text: str) -> tuple[int, int] | None:
     """Return a receipt as the store has it, None for what is none."""
     seq, _, tries = text.partition(".")
     # 18 digits always fit into the store's numbers.
-    known = all(part.isdecimal() and len(part) < 19 for part in (seq, tries))
-    return (int(seq), int(tries)) if known else None
+    valid = all(part.isdecimal() and len(part) < 19 for part in (seq, tries))
+    return (int(seq), int(tries)) if valid else None
 
 
 _MESSAGE = "queue id kind? value correlation_id reply_to task sequence headers sent_at tries error?"
 
 
-def message(found: QueueMessage) -> Shape:
+def message(queue_message: QueueMessage) -> Shape:
     """Return a message."""
-    about = {"value": _json(found.body), "headers": dict(found.headers)}
-    return picked(found, f"{_MESSAGE} receipt", **about, receipt=receipt(found))
+    about = {"value": _json(queue_message.body), "headers": dict(queue_message.headers)}
+    return picked(queue_message, f"{_MESSAGE} receipt", **about, receipt=receipt(queue_message))
 
 
 def mail(view: MessageView) -> Shape:
     """Return a message with its state. ``due``: seconds until it can be received."""
-    found, due = view.message, round(view.due, 3) if view.state == "waiting" else None
-    about = picked(found, _MESSAGE, value=_json(found.body), headers=dict(found.headers))
+    queue_message, due = view.message, round(view.due, 3) if view.state == "waiting" else None
+    about = picked(
+        queue_message, _MESSAGE, value=_json(queue_message.body), headers=dict(queue_message.headers)
+    )
     return about | picked(view, "state due taken_by ended expires", due=due)
 
 

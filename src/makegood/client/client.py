@@ -6,14 +6,15 @@ A client needs no role in its own process: it only writes rows to the store and 
 import random
 from collections.abc import AsyncIterable, Awaitable, Callable, Iterable, Mapping, Sequence
 from types import TracebackType
-from typing import Any, Final, Protocol, Self, TypeVar, TypeVarTuple, Unpack, get_args, overload
+from typing import Any, Final, Protocol, Self, TypeVar, TypeVarTuple, Unpack, overload
 
 from msgspec import UNSET
 
 from makegood.base import ids
+from makegood.base.arguments import checked_count, judge_calls
 from makegood.base.clock import Clock, SystemClock
+from makegood.base.contexts import bare_context, within
 from makegood.base.durations import Duration, seconds
-from makegood.base.old_names import keeps_old_names
 from makegood.base.sizes import Size, size
 from makegood.base.text import refuse_unstorable
 from makegood.client.handle import TaskAccess, TaskHandle
@@ -21,7 +22,7 @@ from makegood.client.opened_store import OpenedStore
 from makegood.client.operators import Acted, Acts, Progress
 from makegood.client.queues import LEASE, LIMIT, MOST_BYTES, TRIES, Queue, outgoing, refuse_unknowable
 from makegood.client.submission import draft_of, plan_of, with_options
-from makegood.client.submit_many import BATCH, Many, Submissions, Submitter
+from makegood.client.submit_many import BATCH, Many, Submissions, Submitter, many_of
 from makegood.client.waiters import Waiters
 from makegood.errors import ActRefusedError, AlertNotFoundError, BulkNotFoundError, ConfigError
 from makegood.model.plan import Plan
@@ -35,6 +36,7 @@ from makegood.store.step_down import LEADER
 from makegood.store.views import AlertView, AuditView, Filter, TaskView
 from makegood.telemetry.hooks import Observer
 from makegood.transactions import recognise
+from makegood.workflow.app import App
 
 R = TypeVar("R")
 MOST_RATE: Final = 1000.0
@@ -54,7 +56,7 @@ class LocalScheduler(Protocol):
         """Submit a task as the store does; the Scheduler holds it from the beginning if it can."""
 
 
-@keeps_old_names
+@judge_calls(ConfigError, values=True, own=("submit",))
 class Client:
     """A connection to a store, for submitting and operating tasks, and for sending and receiving messages.
 
@@ -85,6 +87,7 @@ class Client:
         clock, rng = clock or SystemClock(), rng or random.Random()
         self._opened = OpenedStore(store, migrate=migrate, clock=clock)
         self._poll = seconds(poll_every, name="poll_every", least=0.001)
+        checked_count(queue_limit, "queue_limit")
         self._queue_limit = queue_limit
         self._queue_bytes = size(queue_bytes, name="queue_bytes")
         self._rng = rng
@@ -108,6 +111,10 @@ class Client:
 
         ``looking``: do not write and do not wait for a lock, which the caller may hold.
         """
+        # it may be open for longer than the request that opens it
+        await within(bare_context(), self._open(looking=looking))
+
+    async def _open(self, *, looking: bool) -> None:
         await self._opened.open(looking=looking)
         for topic in ("ended", "answers"):
             self._opened.subscribe(topic, self._ring)
@@ -132,6 +139,10 @@ class Client:
         """
         self._near = scheduler
         self.waiters.beside(scheduler.holds)
+
+    def _declares(self, app: App) -> None:
+        """Note that the code of an app is in this process."""
+        self._access.apps.append(app)
 
     async def __aenter__(self) -> Self:
         """Open the client."""
@@ -188,9 +199,10 @@ class Client:
 
         ``workflow``: a workflow with its inputs by position, or a Plan. ``key``: a second call with the same
         key and inputs returns the existing task (``created`` is False); with other inputs it raises
-        ``KeyConflict``. ``priority``: 0 to 9, 9 first. ``correlation_id`` is kept with the task for the
-        caller. ``reply_to``: where to send notices of the task's states, "queue:NAME" or a webhook's
-        "https://…". A task that already has the key keeps these three as they were first submitted.
+        ``KeyConflict``. Once the task has ended and ``retention`` (30 days by default) has passed, its key is
+        free: the same call is then a new task. ``priority``: 0 to 9, 9 first. ``correlation_id`` is kept with
+        the task for the caller. ``reply_to``: where to send notices of the task's states, "queue:NAME" or a
+        webhook's "https://…". A task that already has the key keeps these three as they were first submitted.
 
         Raises ``DefinitionError`` or ``SubmissionError`` for misuse, and ``StoreUnavailableError`` when
         nothing could be written: it is then certain that there is no task.
@@ -201,11 +213,11 @@ class Client:
         carry the task, and whatever its driver raises.
         """
         __tracebackhide__ = True  # pytest shows the line that submitted
-        self._opened.ready()
+        self._opened.ready(anywhere=connection is not None)
         plan = with_options(plan_of(workflow, inputs), key, priority, correlation_id, reply_to)
         if connection is not None:
             (answer,) = await self.submitter.submit([plan], recognise(connection))
-            return self.submitter.handle(plan, answer, known=False)
+            return self.submitter.handle(plan, answer, exists=False)
         self.submitter.check([plan])
         while True:
             draft = draft_of(plan, self._ids.draw())
@@ -218,7 +230,7 @@ class Client:
             if not answer.collided:
                 if self._near is not None and answer.created:
                     self.waiters.recent.add(answer.id)
-                return self.submitter.handle(plan, answer, known=True)
+                return self.submitter.handle(plan, answer, exists=True)
 
     @overload
     def submit_many(
@@ -278,7 +290,7 @@ class Client:
         ...     async for task in client.submit_many(place_order, orders, key=lambda order: order.id):
         ...         print(task.id, task.created)
         """
-        self._opened.ready()
+        self._opened.ready(anywhere=connection is not None)
         many = Many(
             workflow,
             key=key,
@@ -288,17 +300,17 @@ class Client:
             batch=batch,
         )
         caller = None if connection is None else recognise(connection)
-        return self.submitter.submit_many(many, workflow if inputs is None else inputs, caller)
+        return self.submitter.submit_many(many, many_of(workflow, inputs), caller)
 
     # -- finding ---------------------------------------------------------------------------------------------
 
     def task(self, task_id: str | int, returns: Any = None) -> "TaskHandle[Any]":
         """Return a handle to an existing task, without reading the store.
 
+        ``task_id`` may also be an idempotency key of one of its steps, in the form that a service shows.
         ``returns``: type to decode the result to.
         """
-        number = task_id if isinstance(task_id, int) else ids.parse(task_id)
-        return TaskHandle(self._access, number, returns, created=False)
+        return TaskHandle(self._access, self._opened.number(task_id), returns, created=False)
 
     async def find(self, wanted: Filter | None = None) -> list[TaskView]:
         """Return tasks that match, newest first."""
@@ -324,10 +336,11 @@ class Client:
         ...     return [alert.text for alert in await client.alerts() if alert.open]
         """
         self._opened.ready()
-        of = _number(task)
-        found = await self.store.alerts.views(limit, of, ended=False)
-        rest = limit - len(found) if ended else 0
-        return found + (await self.store.alerts.views(rest, of, ended=True) if rest > 0 else [])
+        checked_count(limit)
+        of = self._number(task)
+        views = await self.store.alerts.views(limit, of, ended=False)
+        rest = limit - len(views) if ended else 0
+        return views + (await self.store.alerts.views(rest, of, ended=True) if rest > 0 else [])
 
     async def acknowledge(self, alert: int, *, who: str | None = None, why: str = "") -> AlertView:
         """Acknowledge an alert: somebody takes care of it, so it is no longer open.
@@ -337,27 +350,29 @@ class Client:
         Raises ``AlertNotFoundError``, and ``ActRefusedError`` when somebody else was first or its cause has
         gone.
         """
+        checked_count(alert, "alert")
         self._opened.ready()
         act = self.acts.new(who, why)
-        found = (await self.store.alerts.acknowledge([alert], act)).get(alert)
-        if found is None:
+        view = (await self.store.alerts.acknowledge([alert], act)).get(alert)
+        if view is None:
             raise AlertNotFoundError(f"there is no alert {alert} in this store: see `makegood alerts --all`")
-        if found.acked is None:
+        if view.acked is None:
             raise ActRefusedError(
-                f"alert {alert} has ended by itself: {found.ended_why}", act="acknowledge", state="ended"
+                f"alert {alert} has ended by itself: {view.ended_why}", act="acknowledge", state="ended"
             )
-        if (found.acked_by, found.acked_why) != (act.who, act.why):
-            why = f" ({found.acked_why})" if found.acked_why else ""
-            text = f"alert {alert} was acknowledged by {found.acked_by}{why} before"
+        if (view.acked_by, view.acked_why) != (act.who, act.why):
+            why = f" ({view.acked_why})" if view.acked_why else ""
+            text = f"alert {alert} was acknowledged by {view.acked_by}{why} before"
             raise ActRefusedError(text, act="acknowledge", state="acknowledged")
-        return found
+        return view
 
     async def audit(self, task: str | int | None = None, *, limit: int = 100) -> list[AuditView]:
         """Return operators' acts, newest first: who, when, why, and the outcome.
 
         ``task``: only acts on this task.
         """
-        return await self._opened.ready().admin.audit(limit, _number(task))
+        checked_count(limit)
+        return await self._opened.ready().admin.audit(limit, self._number(task))
 
     async def cancel_all(
         self,
@@ -436,25 +451,26 @@ class Client:
         ...     found = Filter(states=("error",), workflow="place_order")
         ...     return await client.bulk("resubmit", found, why="the bank is back", rate=10)
         """
-        if kind not in get_args(BulkKind):
-            raise ConfigError(f"kind={kind!r}: one of {', '.join(get_args(BulkKind))}")
         if (limit is not None and limit < 1) or (rate is not None and not 0 < rate <= MOST_RATE):
             raise ConfigError(
                 f"limit={limit!r}, rate={rate!r}: a limit is 1 or more, a rate above 0 and at most {MOST_RATE}"
             )
+        if limit is not None:
+            checked_count(limit)
         self._opened.ready()
         return await self.store.oversight.bulk(self.acts.new(who, why), kind, wanted, most=limit, rate=rate)
 
     async def bulk_acts(self, limit: int = 50) -> list[BulkView]:
         """Return the latest commands on many tasks, newest first."""
+        checked_count(limit)
         return await self._opened.ready().oversight.bulk_acts(limit)
 
     async def bulk_act(self, id: str) -> BulkView:  # noqa: A002 - what it is
         """Return how far a command on many tasks is. Raises ``BulkNotFoundError``."""
-        found = await self._opened.ready().oversight.bulk_act(id)
-        if found is None:
+        view = await self._opened.ready().oversight.bulk_act(id)
+        if view is None:
             raise BulkNotFoundError(f"there is no command on many tasks {id!r} in this store")
-        return found
+        return view
 
     async def stop_bulk(self, id: str, *, why: str = "", who: str | None = None) -> BulkView:  # noqa: A002 - what it is
         """Let a command on many tasks reach no more of them.
@@ -464,12 +480,12 @@ class Client:
         refuse_unstorable(ConfigError, id=id)
         before = await self.bulk_act(id)
         act = self.acts.new(who, why)
-        found = await self.store.oversight.stop_bulk(id, act)
-        if before.state != "running" or found is None or found.stopped_by != act.who:
-            now = before if found is None else found
+        view = await self.store.oversight.stop_bulk(id, act)
+        if before.state != "running" or view is None or view.stopped_by != act.who:
+            now = before if view is None else view
             by = f" by {now.stopped_by}" if now.stopped_by else ""
             raise ActRefusedError(f"{id} is {now.state}{by} already", act="bulk stop", state=now.state)
-        return found
+        return view
 
     async def step_down(self, *, epoch: int, why: str = "", who: str | None = None) -> str:
         """Ask the leading Supervisor of this epoch to step down, so that another one leads.
@@ -478,6 +494,7 @@ class Client:
 
         Raises ``ActRefusedError`` when it leads no more.
         """
+        checked_count(epoch, "epoch")
         self._opened.ready()
         leader = await self.store.oversight.ask_step_down(LEADER, epoch, self.acts.new(who, why))
         if leader is None:
@@ -525,24 +542,24 @@ class Client:
         >>> async def order(client, order):
         ...     await client.send("orders", order, id=order.id, reply_to="queue:web-7")
         """
-        self._opened.ready()
+        self._opened.ready(anywhere=connection is not None)
         if self._telemetry is not None:
             headers = self._telemetry.sent(headers)
-        drawn = ids.random_uuid(self._rng)
+        random_id = ids.random_uuid(self._rng)
         message = outgoing(
-            queue, drawn if id is None else id, encode(value, what=f"the message to queue {queue}"), reply_to=reply_to,
+            queue, random_id if id is None else id, encode(value, what=f"the message to queue {queue}"), reply_to=reply_to,
             correlation_id=correlation_id, kind=kind, headers=headers, delay=delay, expires=expires,
             remember=None if id is None else remember,  # nobody can say one again that was drawn
         )  # fmt: skip
         if connection is None:
-            (sent,) = await self.store.queues.send_messages([message], self._queue_limit, self._queue_bytes)
-            return sent
-        sent = await recognise(connection).perform(
+            (answer,) = await self.store.queues.send_messages([message], self._queue_limit, self._queue_bytes)
+            return answer
+        answer = await recognise(connection).perform(
             lambda tx: self.store.queues.put(tx, message, self._queue_limit, self._queue_bytes)
         )
-        if sent.created:
+        if answer.created:
             self.store.joined((message.queue, message.id))
-        return sent
+        return answer
 
     def queue(self, name: str, *, lease: Duration = LEASE, tries: int = TRIES) -> Queue:
         """Return a queue for receiving from it.
@@ -563,6 +580,7 @@ class Client:
         receiving them.
         """
         self._opened.ready()
+        checked_count(limit)
         refuse_unstorable(ConfigError, queue=queue)
         return await self.store.queues.messages(queue, limit, dead=dead)
 
@@ -609,18 +627,19 @@ class Client:
         self._opened.ready()
         refuse_unknowable(queue, ids)
         act = self.acts.new(who, why)
-        dropped: list[str] = []
+        message_ids: list[str] = []
         while True:
-            some = await self.store.queues.drop_messages(queue, act, ids, waiting=waiting)
-            dropped += some
-            if not waiting or ids is not None or len(some) < MOST_DROPPED:
-                return dropped
+            page = await self.store.queues.drop_messages(queue, act, ids, waiting=waiting)
+            message_ids += page
+            if not waiting or ids is not None or len(page) < MOST_DROPPED:
+                return message_ids
 
     async def notices(self, *, dead: bool = False, limit: int = 100) -> list[ListenerView]:
         """Return the webhooks with unsent notices; those that were given up come first.
 
         ``dead``: only those given up.
         """
+        checked_count(limit)
         return await self._opened.ready().notices.listeners(limit, dead=dead)
 
     async def retry_notices(
@@ -630,8 +649,8 @@ class Client:
 
         Returns the tasks' ids. The audit keeps ``who`` (default: user@host) and ``why``.
         """
-        found = await self._opened.ready().notices.retry_notices(self.acts.new(who, why), _number(task))
-        return [ids.show(one) for one in found]
+        tasks = await self._opened.ready().notices.retry_notices(self.acts.new(who, why), self._number(task))
+        return [ids.show(task_id) for task_id in tasks]
 
     async def drop_notices(
         self, task: str | int | None = None, *, who: str | None = None, why: str = ""
@@ -640,9 +659,8 @@ class Client:
 
         The submitter will not be notified. See ``retry_notices``.
         """
-        found = await self._opened.ready().notices.drop_notices(self.acts.new(who, why), _number(task))
-        return [ids.show(one) for one in found]
+        tasks = await self._opened.ready().notices.drop_notices(self.acts.new(who, why), self._number(task))
+        return [ids.show(task_id) for task_id in tasks]
 
-
-def _number(task: str | int | None) -> int | None:
-    return ids.parse(task) if isinstance(task, str) else task
+    def _number(self, task: str | int | None) -> int | None:
+        return None if task is None else self._opened.number(task)

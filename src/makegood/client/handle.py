@@ -2,17 +2,18 @@
 
 import asyncio
 from collections.abc import AsyncIterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Generic, TypeVar
 
 import msgspec
 
 from makegood.base import ids
+from makegood.base.arguments import judge_calls
 from makegood.base.durations import Duration, seconds
+from makegood.base.secret_names import COVER
 from makegood.client.opened_store import OpenedStore
 from makegood.client.operators import Acts
-from makegood.client.replanning import replanned, tried
-from makegood.client.undo_preview import undone_text
+from makegood.client.replanning import check_arguments, replanned, tried
 from makegood.client.waiters import Rested, Waiters, missing
 from makegood.errors import (
     ActRefusedError,
@@ -26,7 +27,9 @@ from makegood.model.messages import Answer, MessageKind, TaskMessage
 from makegood.model.plan import Plan
 from makegood.model.states import AT_REST
 from makegood.payload.codec import decode, decoder, encode
-from makegood.store.views import EventView, TaskDetail, TaskView
+from makegood.store.views import EventView, StepView, TaskDetail, TaskView
+from makegood.story.undo_preview import undone_text
+from makegood.workflow.app import App
 from makegood.workflow.workflow import Workflow
 
 R_co = TypeVar("R_co", covariant=True)
@@ -39,8 +42,11 @@ class TaskAccess:
     opened: OpenedStore
     waiters: Waiters
     acts: Acts
+    apps: list[App] = field(default_factory=list)
+    """The apps whose code is in this process, as far as the client knows."""
 
 
+@judge_calls(ConfigError, values=True, constructor=False)
 class TaskHandle(Generic[R_co]):
     """One task.
 
@@ -67,10 +73,10 @@ class TaskHandle(Generic[R_co]):
 
     async def status(self) -> TaskDetail:
         """Return the task with its steps as they are now. Raises ``TaskNotFoundError``, ``ClosedError``."""
-        found = await self._access.opened.ready().tasks.detail(self.number)
-        if found is None:
+        detail = await self._access.opened.ready().tasks.detail(self.number)
+        if detail is None:
             raise missing(self.number)
-        return found
+        return detail
 
     async def wait(self, timeout: Duration | None = None) -> TaskView:
         """Wait until the task is at rest: processed, undone or in error.
@@ -85,31 +91,31 @@ class TaskHandle(Generic[R_co]):
         ``timeout``: seconds or a duration, None = forever. Raises ``TaskUndone`` (cause, undone, standing),
         ``TaskInError`` (cause, standing: an operator is needed) or ``WaitExpiredError`` (the task continues).
         """
-        rested = await self._rested(timeout)
-        if rested.view.state == "processed":
-            return self._decoded(rested.view.result or b"null")
-        raise await self._outcome(rested)
+        end = await self._rested(timeout)
+        if end.view.state == "processed":
+            return self._decoded(end.view.result or b"null")
+        raise await self._outcome(end)
 
-    async def _outcome(self, rested: Rested) -> TaskUndone | TaskInError:
+    async def _outcome(self, end: Rested) -> TaskUndone | TaskInError:
         """Return what to raise for a task that came to rest without a result."""
-        view, seen = rested
+        view, all_steps = end
         cause = view.cause
-        if seen is None:
+        if all_steps is None:
             detail = await self.status()
-            seen, cause = detail.steps, detail.task.cause or cause
-        steps = [s for s in seen if s.kind == "action"]
+            all_steps, cause = detail.steps, detail.task.cause or cause
+        steps = [s for s in all_steps if s.kind == "action"]
         standing = tuple(s.name for s in steps if s.stands)
         if view.state == "undone":
-            undone = tuple(s.name for s in steps if s.state == "undone")
+            undone_steps = tuple(s.name for s in steps if s.state == "undone")
             text = undone_text(self.number, cause, steps)
-            return TaskUndone(text, task_id=self.id, cause=cause, undone=undone, standing=standing)
-        stuck = [
+            return TaskUndone(text, task_id=self.id, cause=cause, undone=undone_steps, standing=standing)
+        problems = [
             f"the undo of {s.name} failed ({s.error or 'no reason recorded'})"
             for s in steps
             if s.state == "undo_failed"
         ]
         return TaskInError(
-            f"task {self.id} needs an operator: {'; '.join([cause or 'no cause recorded', *stuck])}; in place or in doubt: "
+            f"task {self.id} needs an operator: {'; '.join([cause or 'no cause recorded', *problems])}; in place or in doubt: "
             f"{', '.join(standing) or 'nothing'} (`makegood task show {self.id}`)",
             task_id=self.id, cause=cause, standing=standing,
         )  # fmt: skip
@@ -124,23 +130,23 @@ class TaskHandle(Generic[R_co]):
     async def _rested(self, timeout: Duration | None) -> Rested:
         limit = seconds(timeout, name="timeout") if timeout is not None else None
         if not self._known:
-            found = await self.status()  # raises for a task that is not there: nobody would ever end it
+            detail = await self.status()  # raises for a task that is not there: nobody would ever end it
             self._known = True
-            if found.task.state in AT_REST:
-                return Rested(found.task, found.steps)
-        rested = await self._access.waiters.rested(self.number, limit)
-        if rested is None:
+            if detail.task.state in AT_REST:
+                return Rested(detail.task, detail.steps)
+        end = await self._access.waiters.rested(self.number, limit)
+        if end is None:
             text = f"task {self.id} did not end within {limit:g} s; the task continues, ask again later"
             raise WaitExpiredError(text, task_id=self.id)
-        return rested
+        return end
 
     async def events(self, *, follow: bool = True) -> AsyncIterator[EventView]:
         """Yield the task's history in order; with ``follow``, continue until the task is at rest."""
-        seen = 0
+        last_seq = 0
         while True:
-            events, rests = await self._look(seen)
+            events, rests = await self._look(last_seq)
             for event in events:
-                seen = event.seq
+                last_seq = event.seq
                 yield event
             if rests or not follow:
                 return
@@ -180,12 +186,14 @@ class TaskHandle(Generic[R_co]):
         new key.
 
         ``step`` with ``inputs``: arguments of that step by name. They replace those it was given; the others
-        stay. ``inputs`` alone: all inputs of the workflow, in order.
+        stay. ``inputs`` alone: all inputs of the workflow, in order. They must fit the annotations, as in
+        ``submit``, where the code is known: to a node's own client, or from ``workflow``.
 
-        With ``workflow``, its function plans again with the inputs: the plan must have the same steps, and
-        those that run get its arguments. Without it, makegood refuses the inputs where the function may have
-        made arguments of them. With it, ``inputs`` may also be a plan that the workflow has made: a dry run
-        and the command after it then use the very same plan, whatever the function draws or reads.
+        With ``workflow``, and without ``step``, its function plans again with the inputs: the plan must have
+        the same steps, and those that run get its arguments. Without it, makegood refuses the inputs where
+        the function may have made arguments of them. With it, ``inputs`` may also be a plan that the workflow
+        has made: a dry run and the command after it then use the very same plan, whatever the function draws
+        or reads.
 
         A step that is done keeps its effect; a step in doubt keeps its arguments. The audit keeps the old and
         the new values.
@@ -217,14 +225,15 @@ class TaskHandle(Generic[R_co]):
                     f"inputs= is a plan: pass workflow={inputs.workflow} as well, which made it"
                 )
             else:
+                await self._check_inputs(inputs)
                 value = encode(list(inputs), what="the inputs", around=1)
         else:
             if not isinstance(inputs, Mapping):
                 raise ConfigError(f"inputs: the arguments of {step} by name")
-            if workflow is not None:
-                raise ConfigError("workflow= plans all steps with the workflow's inputs: leave out step=")
+            task, view = await self._step(step)
+            self._check_arguments(task, view, inputs, workflow)
             value = encode(dict(inputs), what=f"the arguments of {step}", around=1)
-            idx = await self._step(step)
+            idx = view.idx
         return await self._act("resubmit", who, why, timeout, dry_run=dry_run, idx=idx, value=value)
 
     async def settle(
@@ -244,9 +253,9 @@ class TaskHandle(Generic[R_co]):
         """
         if outcome not in ("done", "failed", "undone"):
             raise ConfigError(f'outcome={outcome!r}: "done", "failed" or "undone"')
-        idx = await self._step(step)
-        encoded = encode(value, what=f"the result of step {step}") if outcome == "done" else None
-        return await self._act("settle", who, why, timeout, idx=idx, value=encoded, settled=outcome)
+        _, view = await self._step(step)
+        body = encode(value, what=f"the result of step {step}") if outcome == "done" else None
+        return await self._act("settle", who, why, timeout, idx=view.idx, value=body, settled=outcome)
 
     async def extend(
         self, more: Duration, *, why: str = "", who: str | None = None, timeout: Duration | None = "30s"
@@ -260,14 +269,35 @@ class TaskHandle(Generic[R_co]):
         """
         return await self._act("extend", who, why, timeout, wait=seconds(more, name="more"))
 
-    async def _step(self, name: str) -> int:
-        """Return the index of a step."""
+    async def _step(self, name: str) -> tuple[TaskView, StepView]:
         detail = await self.status()
-        idx = next((s.idx for s in detail.steps if s.name == name), None)
-        if idx is None:
-            known = ", ".join(s.name for s in detail.steps)
-            raise TaskNotFoundError(f"task {self.id} has no step {name!r}; it has {known}", task_id=self.id)
-        return idx
+        view = next((s for s in detail.steps if s.name == name), None)
+        if view is None:
+            names = ", ".join(s.name for s in detail.steps)
+            raise TaskNotFoundError(f"task {self.id} has no step {name!r}; it has {names}", task_id=self.id)
+        return detail.task, view
+
+    async def _check_inputs(self, inputs: Sequence[Any]) -> None:
+        """Raise ``PayloadError`` for inputs that the workflow does not take, if its code is known."""
+        task = (await self.status()).task
+        for app in self._access.apps:
+            workflow = app._find_workflow(task.workflow) if app.name == task.app else None
+            if workflow is not None:
+                workflow._check_inputs(inputs)
+
+    def _check_arguments(
+        self, task: TaskView, step: StepView, inputs: Mapping[str, Any], workflow: Workflow[..., Any] | None
+    ) -> None:
+        """Raise ``PayloadError`` for arguments that the step's action does not take, if its code is known."""
+        if workflow is not None and not workflow.address.startswith(f"{task.app}."):
+            raise ConfigError(
+                f"task {self.id} is one of {task.app}.{task.workflow}, not of {workflow.address}: pass the workflow that it was submitted with"
+            )
+        agents = [app.agents.get(step.agent) for app in self._access.apps if app.name == task.app]
+        actions = [agent._find(step.action) for agent in agents if agent is not None]
+        for action in actions if workflow is None else [workflow._find_action(step.agent, step.action)]:
+            if action is not None and step.kind == "action":
+                check_arguments(action, step.name, inputs)
 
     async def _act(
         self,
@@ -279,19 +309,23 @@ class TaskHandle(Generic[R_co]):
         dry_run: bool = False,
         **fields: Any,
     ) -> Answer:
-        found = await self.status()
-        if found.unreadable:
-            stands = ", ".join(s.name for s in found.steps if s.stands) or "nothing"
+        detail = await self.status()
+        if detail.unreadable:
+            stands = ", ".join(s.name for s in detail.steps if s.stands) or "nothing"
             raise ActRefusedError(
-                f"nothing can decide about task {self.id}: {'; '.join(found.unreadable)}. Put those rows back from a backup and ask "
+                f"nothing can decide about task {self.id}: {'; '.join(detail.unreadable)}. Put those rows back from a backup and ask "
                 f"again; or repair by hand, at the services, what is or may be in place ({stands}), and acknowledge its alert "
                 f"(`makegood alerts --task {self.id}`)",
                 act=kind,
-                state=found.task.state,
+                state=detail.task.state,
+            )
+        if f'"{COVER}"'.encode() in (fields.get("value") or b""):
+            raise ConfigError(
+                f"a value is {COVER}, which stands for one that was covered: give the value itself (`makegood task show {self.id} --uncovered`)"
             )
         message = msgspec.structs.replace(TaskMessage(kind, act=self._access.acts.new(who, why)), **fields)
         if dry_run:
-            answer = tried(found, message)
+            answer = tried(detail, message)
             if answer.verdict == "refused":
                 text = f"{kind} of task {self.id} would be refused: {answer.outcome}"
                 raise ActRefusedError(text, act=kind, state=answer.state)

@@ -2,8 +2,11 @@
 
 from collections.abc import Callable
 
+from makegood.base import ids
 from makegood.base.clock import Clock
-from makegood.errors import ClosedError
+from makegood.base.contexts import HomeLoop
+from makegood.base.service_keys import SHORTEST, task_of
+from makegood.errors import ClosedError, TaskNotFoundError
 from makegood.store import Store, open_store, store_given
 
 
@@ -16,30 +19,60 @@ class OpenedStore:
             open_store(store, clock=clock) if store is None or isinstance(store, str) else store_given(store)
         )
         self._migrate = migrate
-        self._open = False
+        self.home: HomeLoop | None = None
+        """Where it was opened; None while it is not open."""
         self._stops: list[Callable[[], None]] = []
 
     async def open(self, *, looking: bool) -> None:
-        """Open the store: see ``Client.open``."""
+        """Open the store: see ``Client.open``. Raises ``ClosedError`` if it is open on another event loop."""
+        home = self.home or HomeLoop("this client")
+        home.check()
         if self._owned:
             await self.store.open(migrate=self._migrate, looking=looking)
-        self._open = True
+        self.home = home
 
-    def ready(self) -> Store:
-        """Return the store. Raises ``ClosedError`` unless the client is open."""
-        if not self._open:
+    def ready(self, *, anywhere: bool = False) -> Store:
+        """Return the store. Raises ``ClosedError`` unless the client is open, on the running event loop.
+
+        ``anywhere``: on any loop and in any thread, for work on the caller's connection.
+        """
+        if self.home is None:
             raise ClosedError(
                 "this client is not open: use it inside `async with mg.Client(...) as client:`, or `await client.open()` first"
             )
+        if not anywhere:
+            self.home.check()
         return self.store
+
+    def number(self, task: str | int) -> int:
+        """Return the task that an id names, or an idempotency key of one of its steps in whichever form.
+
+        Raises ``TaskNotFoundError`` for any other text, and for a number that no task has.
+        """
+        if isinstance(task, int):
+            return ids.checked_id(task)
+        if len(task) < SHORTEST:
+            return ids.parse(task)
+        if (task_id := task_of(self.ready().identity.store_id, task)) is None:
+            raise TaskNotFoundError(
+                f"{task!r} is neither the id of a task nor an idempotency key that a step of this store has: `makegood task list` "
+                "shows ids, `makegood task list --filter key=KEY` finds a task by its key",
+                task_id=task,
+            )
+        return task_id
 
     def subscribe(self, topic: str, ring: Callable[[], None]) -> None:
         """Call ``ring`` when something of this topic has changed, until the store is ``shut``."""
         self._stops.append(self.store.subscribe(topic, ring))
 
     def shut(self) -> None:
-        """Let nobody use the store from now on, and nobody hear of it."""
-        self._open = False
+        """Let nobody use the store from now on, and nobody hear of it.
+
+        Raises ``ClosedError`` on an event loop other than that of ``open``.
+        """
+        if self.home is not None:
+            self.home.check()
+        self.home = None
         while self._stops:
             self._stops.pop()()
 

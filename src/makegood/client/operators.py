@@ -10,12 +10,14 @@ import random
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
+from dataclasses import replace
 from itertools import count
 
 import msgspec
-from msgspec.structs import replace
 
 from makegood.base import ids
+from makegood.base.arguments import checked_count
+from makegood.base.contexts import bare_context, within
 from makegood.base.durations import Duration, seconds, shown
 from makegood.base.pacing import rung
 from makegood.base.text import hostname, kept, refuse_unstorable
@@ -61,8 +63,10 @@ def under_request(request: str) -> Iterator[None]:
 class Acts:
     """Leaves acts and waits for their answers. ``recent``: tasks whose kept ends an act makes stale."""
 
-    def __init__(self, opened: OpenedStore, recent: RecentTasks, *, poll: float, rng: random.Random) -> None:
-        self._opened = opened
+    def __init__(
+        self, opened_store: OpenedStore, recent: RecentTasks, *, poll: float, rng: random.Random
+    ) -> None:
+        self._opened = opened_store
         self._recent = recent
         self._poll = poll
         self._rng = rng
@@ -76,8 +80,12 @@ class Acts:
     def new(self, who: str | None, why: str) -> Act:
         """Return an act's identity; ``who`` defaults to the user and host of this process."""
         refuse_unstorable(ConfigError, who=who, why=why)
-        asked = _REQUEST.get()
-        return Act(ids.random_uuid(self._rng) if asked is None else next(asked), who or _user(), why or "")
+        request_ids = _REQUEST.get()
+        return Act(
+            ids.random_uuid(self._rng) if request_ids is None else next(request_ids),
+            who or _user(),
+            why or "",
+        )
 
     async def leave(self, task: int, message: TaskMessage, *, timeout: Duration | None) -> Answer:
         """Leave an act in the task's inbox and return what a Scheduler's rules made of it.
@@ -102,7 +110,7 @@ class Acts:
     async def leave_all(
         self,
         kind: BulkKind,
-        wanted: Filter,
+        condition: Filter,
         act: Act,
         *,
         limit: int | None,
@@ -111,29 +119,34 @@ class Acts:
     ) -> list[Acted]:
         """Leave an act of its own for each task that matches: see ``Client.cancel_all``."""
         store = self._opened.ready()
-        done: list[Acted] = []
-        while limit is None or len(done) < limit:
-            most = AT_ONCE if limit is None else min(AT_ONCE, limit - len(done))
-            page = await store.tasks.find(replace(wanted, limit=most))
+        if limit is not None:
+            checked_count(limit)
+        outcomes: list[Acted] = []
+        while limit is None or len(outcomes) < limit:
+            most = AT_ONCE if limit is None else min(AT_ONCE, limit - len(outcomes))
+            page = await store.tasks.find(replace(condition, limit=most))
             messages = {
                 view.id: TaskMessage(kind, act=Act(f"{act.id}/{ids.show(view.id)}", act.who, act.why))
                 for view in page
             }
             answers = await self._ask(messages, timeout)
             for view in page:
-                acted = _acted(view, answers.get(view.id))
-                done.append(acted)
+                outcome = _acted(view, answers.get(view.id))
+                outcomes.append(outcome)
                 if progress is not None:
-                    progress(acted)
+                    progress(outcome)
             if len(page) < most:
                 break
-            wanted = replace(wanted, before=page[-1].id)  # what is submitted meanwhile was not meant
-        return done
+            condition = replace(condition, before=page[-1].id)  # what is submitted meanwhile was not meant
+        return outcomes
 
     async def _ask(self, messages: Mapping[int, TaskMessage], timeout: Duration | None) -> dict[int, Answer]:
         """Leave acts, by task, and return the answers that arrived in time. Raises ``TaskNotFoundError``."""
-        store = self._opened.ready()
         limit = seconds(timeout, name="timeout") if timeout is not None else None
+        return await within(bare_context(), self._answers(messages, limit))
+
+    async def _answers(self, messages: Mapping[int, TaskMessage], limit: float | None) -> dict[int, Answer]:
+        store = self._opened.ready()
         waiting = {message.act.id: task for task, message in messages.items() if message.act is not None}
         answers: dict[int, Answer] = {}
         ring = asyncio.Event()
@@ -157,11 +170,11 @@ class Acts:
 
     async def _won(self, task: int, act: str) -> str:
         """Return a phrase naming the last applied act on the task before this one, "" when there was none."""
-        for other in await self._opened.store.admin.audit(10, task):
-            if other.verdict == "applied" and other.act != act:
-                why = f" ({other.why})" if other.why else ""
-                ago = max(0.0, await self._opened.store.now() - other.at)
-                return f"; the last act on it: {other.kind} by {other.who}{why}, {shown(ago)} ago"
+        for entry in await self._opened.store.admin.audit(10, task):
+            if entry.verdict == "applied" and entry.act != act:
+                why = f" ({entry.why})" if entry.why else ""
+                ago = max(0.0, await self._opened.store.now() - entry.at)
+                return f"; the last act on it: {entry.kind} by {entry.who}{why}, {shown(ago)} ago"
         return ""
 
 

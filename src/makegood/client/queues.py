@@ -12,10 +12,12 @@ from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequen
 from typing import Any, Final
 
 from makegood.base import ids
-from makegood.base.durations import Duration, seconds
-from makegood.base.old_names import keeps_old_names
+from makegood.base.arguments import checked_count, judge_calls
+from makegood.base.contexts import bare_context, within
+from makegood.base.durations import Duration, seconds, shown
 from makegood.base.pacing import Pauses, rung
 from makegood.base.text import hostname, refuse_unstorable
+from makegood.client.lease_keeper import LeaseKeeper
 from makegood.client.opened_store import OpenedStore
 from makegood.errors import ConfigError, DefinitionError, StoreUnavailableError
 from makegood.model import notices
@@ -46,28 +48,32 @@ def named(queue: str) -> str:
         raise ConfigError(str(wrong)) from None
 
 
-@keeps_old_names
+@judge_calls(ConfigError, values=True, constructor=False)
 class Queue:
     """A queue, for its readers: ``client.queue("web-7")``. Any number of processes may read one queue.
 
     ``async for message in queue`` yields messages as they arrive, and acknowledges each when the next one is
-    requested. If an exception or ``break`` ends the loop, its last message is not acknowledged, and is
-    redelivered. An outage of the store does not end the loop.
+    requested. Until then the message's lease is extended, for up to ``tries`` times ``lease``. If an
+    exception or ``break`` ends the loop, its last message is not acknowledged, and is redelivered. An outage
+    of the store does not end the loop.
 
     >>> async def listen(client):
     ...     async for message in client.queue("web-7"):
     ...         print(message.value["data"]["state"])
     """
 
-    def __init__(self, opened: OpenedStore, name: str, *, lease: Duration, tries: int, poll: float) -> None:
+    def __init__(
+        self, opened_store: OpenedStore, name: str, *, lease: Duration, tries: int, poll: float
+    ) -> None:
         self.name = named(name)
-        self._opened = opened
+        self._opened = opened_store
         self._poll = poll
         self._lease = seconds(lease, name="lease", least=0.01)
-        if not isinstance(tries, int) or tries < 1:
+        checked_count(tries, "tries")
+        if tries < 1:
             raise ConfigError(f"tries={tries!r}: a whole number from 1")
         self._tries = tries
-        self.turns: set[tuple[int, int]] = set()  # messages whose turn in ``async for`` it is
+        self.turns: dict[tuple[int, int], LeaseKeeper] = {}  # messages whose turn in ``async for`` it is
 
     def __repr__(self) -> str:
         return f"<queue {self.name}>"
@@ -80,7 +86,8 @@ class Queue:
         ``StoreUnavailableError`` when the store is unavailable at the end of that time.
         """
         most = None if timeout is None else seconds(timeout, name="timeout")
-        if not isinstance(limit, int) or limit < 1:
+        checked_count(limit)
+        if limit < 1:
             raise ConfigError(f"limit={limit!r}: a whole number from 1")
         self._opened.ready()
         now = asyncio.get_running_loop().time
@@ -94,10 +101,10 @@ class Queue:
                 self._opened.ready()
                 rest = self._poll
                 try:
-                    found = await self._take(limit)
-                    if isinstance(found, list):
-                        return found
-                    rest = min(rest, found)
+                    result = await self._take(limit)
+                    if isinstance(result, list):
+                        return result
+                    rest = min(rest, result)
                     pauses.reset()
                 except StoreUnavailableError as away:
                     if end is not None and now() >= end:
@@ -108,7 +115,7 @@ class Queue:
                     if now() >= end:
                         return []
                     rest = min(rest, end - now())
-                await rung(wake, rest)
+                await within(bare_context(), rung(wake, rest))
         finally:
             stop()
 
@@ -116,34 +123,37 @@ class Queue:
         """Return messages, or for how many seconds there will certainly be none (unless a wake-up announces
         one).
         """
-        handed = await self._opened.store.queues.receive_messages(
+        handover = await self._opened.store.queues.receive_messages(
             self.name, f"{hostname()}-{os.getpid()}", limit, self._lease, self._tries
         )
-        if handed.dead:
-            log.error("queue %s: %d messages put to the dead letters", self.name, handed.dead)
-        if handed.messages:
-            return handed.messages
-        return float("inf") if handed.rest is None else handed.rest
+        if handover.dead:
+            log.error("queue %s: %d messages put to the dead letters", self.name, handover.dead)
+        if handover.messages:
+            return handover.messages
+        return float("inf") if handover.rest is None else handover.rest
 
     async def acknowledge(self, *messages: QueueMessage, connection: Any = None) -> bool:
         """Acknowledge messages: they were handled, and are removed.
 
-        Returns False when one of them belonged to another receiver by now: it was redelivered. While the
-        store is unavailable this waits, as ``receive`` does.
+        Returns False, and logs which, when one of them is not this receiver's any more: it took longer than
+        its lease and was redelivered, or it was settled before. While the store is unavailable this waits, as
+        ``receive`` does.
 
         ``connection``: acknowledge in the transaction that is open on this connection to the store's own
         database, of the kinds that ``submit`` takes. The message is gone once that is committed; after a
         rollback it is redelivered at the end of its lease. Roll back when the answer is False. Raises
         ``TransactionError``, ``SchemaMismatchError``, and whatever the driver raises.
         """
-        receipts = self._settled(messages)
+        receipts = self._settled(messages, anywhere=connection is not None)
         if connection is None:
-            return await self._said(lambda store: store.queues.acknowledge_messages(receipts))
+            return self._ours(
+                messages, await self._said(lambda store: store.queues.acknowledge_messages(receipts))
+            )
 
-        async def accepted(tx: Caller) -> bool:
-            return all([await self._opened.store.queues.accept(tx, receipt) for receipt in receipts])
+        async def accepted(tx: Caller) -> list[bool]:
+            return [await self._opened.store.queues.accept(tx, receipt) for receipt in receipts]
 
-        return await recognise(connection).perform(accepted)
+        return self._ours(messages, await recognise(connection).perform(accepted))
 
     async def give_back(
         self, *messages: QueueMessage, wait: Duration = 0.0, error: str = "", dead: bool = False
@@ -156,8 +166,8 @@ class Queue:
         does.
         """
         pause = seconds(wait, name="wait")
-        returned = [Returned(receipt, pause, error, dead) for receipt in self._settled(messages)]
-        return await self._said(lambda store: store.queues.return_messages(returned))
+        returns = [Returned(receipt, pause, error, dead) for receipt in self._settled(messages)]
+        return self._ours(messages, await self._said(lambda store: store.queues.return_messages(returns)))
 
     async def extend(self, *messages: QueueMessage, lease: Duration) -> bool:
         """Keep messages for ``lease`` from now on, never shorter than before.
@@ -168,7 +178,18 @@ class Queue:
         receipts = [(message.seq, message.tries) for message in messages]
         return all(await self._opened.store.queues.hold_messages(receipts, seconds(lease, name="lease")))
 
-    async def _said(self, say: Callable[[Store], Awaitable[list[bool]]]) -> bool:
+    def _ours(self, messages: Sequence[QueueMessage], ours: Sequence[bool]) -> bool:
+        """Return whether all messages were still this receiver's, and log those that were not."""
+        for message, own in zip(messages, ours, strict=True):
+            if not own:
+                log.warning(
+                    "message %s of queue %s, delivery %d, is not this receiver's any more: it took longer than its lease of %s and was "
+                    "redelivered, or it was settled before; raise lease=, or call extend() meanwhile",
+                    message.id, self.name, message.tries, shown(self._lease),
+                )  # fmt: skip
+        return all(ours)
+
+    async def _said(self, say: Callable[[Store], Awaitable[list[bool]]]) -> list[bool]:
         """Repeat a call until the store has taken it.
 
         During an outage of the store a listener must neither end nor forget what it has handled.
@@ -177,37 +198,60 @@ class Queue:
         while True:
             self._opened.ready()
             try:
-                return all(await say(self._opened.store))
+                return await say(self._opened.store)
             except StoreUnavailableError as away:
                 log.warning("messages of queue %s wait to be settled, the store is away: %s", self.name, away)
             await asyncio.sleep(pauses.draw())
 
-    def _settled(self, messages: Sequence[QueueMessage]) -> list[tuple[int, int]]:
-        self._opened.ready()
+    def _settled(self, messages: Sequence[QueueMessage], *, anywhere: bool = False) -> list[tuple[int, int]]:
+        self._opened.ready(anywhere=anywhere)
         receipts = [(message.seq, message.tries) for message in messages]
-        self.turns.difference_update(receipts)
+        for receipt in receipts:
+            self._end_turn(receipt)
         return receipts
+
+    async def _begin_turn(self) -> QueueMessage:
+        """Receive a message, and extend its lease until ``_end_turn``: for ``async for``."""
+        (message,) = await self.receive()
+        receipt = (message.seq, message.tries)
+
+        async def hold() -> bool:
+            return (await self._opened.ready().queues.hold_messages([receipt], self._lease))[0]
+
+        what = f"message {message.id} of queue {self.name}"
+        self.turns[receipt] = LeaseKeeper(hold, what, lease=self._lease, tries=self._tries)
+        return message
+
+    def _end_turn(self, receipt: tuple[int, int]) -> bool:
+        """End the turn of a message. Returns False if it was settled meanwhile. Can be called in any
+        thread.
+        """
+        keeper = self.turns.pop(receipt, None)
+        if keeper is not None:
+            keeper.stop()
+        return keeper is not None
 
     async def __aiter__(self) -> AsyncGenerator[QueueMessage, None]:
         """Yield messages as they arrive, forever."""
         while True:
-            for message in await self.receive():
-                receipt = (message.seq, message.tries)
-                self.turns.add(receipt)
-                try:
-                    yield message
-                    unsettled = receipt in self.turns
-                finally:
-                    self.turns.discard(receipt)
-                if unsettled:
-                    await self.acknowledge(message)
+            message = await self._begin_turn()
+            receipt = (message.seq, message.tries)
+            try:
+                yield message
+            except BaseException:
+                self._end_turn(receipt)
+                raise
+            if self._end_turn(receipt):
+                await self.acknowledge(message)
 
 
 def refuse_unknowable(queue: str, ids: Sequence[str] | None) -> None:
     """Raise ``ConfigError`` for texts that no store has."""
     refuse_unstorable(ConfigError, queue=queue)
-    for each in ids or ():
-        refuse_unstorable(ConfigError, id=each)
+    for message_id in ids or ():
+        if not isinstance(message_id, str):
+            raise ConfigError(f"ids={message_id!r:.60}: texts, as `messages()` lists them")
+        refuse_unstorable(ConfigError, id=message_id)
 
 
 def outgoing(

@@ -1,21 +1,23 @@
 """What is wrong with a task, in a sentence, and what can be done about it, as words of commands.
 
-The rules that decide on acts say which acts are allowed now (``saga.lawful``). The command line prints them,
+The rules that decide on acts say which acts are allowed now (``saga.allowed``). The command line prints them,
 and the console offers them.
 """
 
 import shlex
-from collections.abc import Mapping
-from typing import NamedTuple
+from collections.abc import Mapping, Sequence
+from typing import Literal, NamedTuple
 
 from makegood import saga
 from makegood.base import ids
 from makegood.base.counts import counted
-from makegood.client.replanning import held
-from makegood.client.undo_preview import needs_settling, undone_text
+from makegood.errors import StoreError
 from makegood.model.messages import TaskMessage
 from makegood.model.states import AT_REST
+from makegood.saga.acts import may_settle
 from makegood.store.views import StepView, TaskDetail
+from makegood.story.held_tasks import held, step_of, task_of
+from makegood.story.undo_preview import needs_settling, undone_text
 
 MOST = 5
 """Steps that are named one by one, at most; the others are only counted."""
@@ -42,20 +44,22 @@ class Remedy(NamedTuple):
 # -- what is wrong -------------------------------------------------------------------------------------------
 
 
-def trouble(found: TaskDetail) -> list[str]:
+def trouble(detail: TaskDetail) -> list[str]:
     """Return, for each step with a problem, its state and the reason."""
-    said = [
-        text for step in found.steps if step.kind == "action" and (text := trouble_of(step, found.task.cause))
+    texts = [
+        text
+        for step in detail.steps
+        if step.kind == "action" and (text := trouble_of(step, detail.task.cause))
     ]
-    more = len(said) - MOST
-    return [*said[:MOST], f"and {more} more"] if more > 0 else said
+    surplus = len(texts) - MOST
+    return [*texts[:MOST], f"and {surplus} more"] if surplus > 0 else texts
 
 
-def reasons(found: TaskDetail) -> str:
+def reasons(detail: TaskDetail) -> str:
     """Return why a task is in its state: its cause, and the problems of its steps; "" when nothing is
     known.
     """
-    return "; ".join(text for text in (found.task.cause, *trouble(found)) if text)
+    return "; ".join(text for text in (detail.task.cause, *trouble(detail)) if text)
 
 
 def trouble_of(step: StepView, cause: str = "") -> str:
@@ -67,73 +71,105 @@ def trouble_of(step: StepView, cause: str = "") -> str:
         return f"the undo of {step.name} {times}: {step.error or 'no reason recorded'}"
     if step.state != "in_doubt":
         return ""
-    told = step.error is None or step.error in cause  # the cause is often just this
-    return f"nobody knows whether {step.name} happened" + ("" if told else f": {step.error}")
+    repeats_cause = step.error is None or step.error in cause  # the cause is often just this
+    return f"nobody knows whether {step.name} happened" + ("" if repeats_cause else f": {step.error}")
 
 
-def ending(found: TaskDetail) -> str:
+def ending(detail: TaskDetail) -> str:
     """Return one sentence on how a task that was not processed ended, or on its state while it runs."""
-    task = ids.show(found.task.id)
-    stands = [s for s in found.steps if s.stands]
-    cause = found.task.cause or "no cause recorded"
-    if found.task.state == "undone":
-        return undone_text(found.task.id, found.task.cause, found.steps)
-    how = "in error" if found.task.state == "error" else found.task.state
-    told = "; ".join(
-        [cause, *trouble(found)] if found.task.cause or found.task.state == "error" else trouble(found)
+    task = ids.show(detail.task.id)
+    stands = [s for s in detail.steps if s.stands]
+    cause = detail.task.cause or "no cause recorded"
+    if detail.task.state == "undone":
+        return undone_text(detail.task.id, detail.task.cause, detail.steps)
+    how = "in error" if detail.task.state == "error" else detail.task.state
+    text = "; ".join(
+        [cause, *trouble(detail)] if detail.task.cause or detail.task.state == "error" else trouble(detail)
     )
     standing = ", ".join(s.name for s in stands) or "nothing"
-    return f"task {task} is {how}{': ' if told else ''}{told}; in place or in doubt: {standing}"
+    return f"task {task} is {how}{': ' if text else ''}{text}; in place or in doubt: {standing}"
 
 
 # -- what can be done ----------------------------------------------------------------------------------------
 
 
-def remedies(found: TaskDetail) -> list[Remedy]:
+def remedies(detail: TaskDetail) -> list[Remedy]:
     """Return what can be done about a task in error, or with a step in doubt or one that cannot be undone.
 
     Nothing for any other task.
     """
-    if found.unreadable or not (found.task.state == "error" or trouble(found)):
+    if detail.unreadable or not (detail.task.state == "error" or trouble(detail)):
         return []
-    task = ids.show(found.task.id)
-    names = {step.idx: step.name for step in found.steps}
-    made = [_remedy(found, task, message, names) for message in saga.lawful(held(found))]
-    if found.task.state not in AT_REST:
-        made.append(Remedy("watch", ("task", "watch", task), "it continues by itself: follow it to its end"))
-    if needs_settling(found):  # until then an undo, or a resubmission, would come to the same end
-        made.sort(key=lambda remedy: remedy.act != "settle")
-    return made
+    task = ids.show(detail.task.id)
+    names = {step.idx: step.name for step in detail.steps}
+    choices = [_remedy(detail, task, message, names) for message in allowed(detail)]
+    if detail.task.state not in AT_REST:
+        choices.append(
+            Remedy("watch", ("task", "watch", task), "it continues by itself: follow it to its end")
+        )
+    if needs_settling(detail):  # until then an undo, or a resubmission, would come to the same end
+        choices.sort(key=lambda remedy: remedy.act != "settle")
+    return choices
 
 
-def _remedy(found: TaskDetail, task: str, message: TaskMessage, names: Mapping[int, str]) -> Remedy:
+_BY_STATE: Mapping[str, tuple[Literal["cancel", "undo", "resubmit"], ...]] = {
+    "pending": ("cancel",), "processing": ("cancel",), "processed": ("undo",), "undone": ("resubmit",), "error": ("undo", "resubmit"),
+}  # fmt: skip
+
+
+def allowed(detail: TaskDetail) -> list[TaskMessage]:
+    """Return the commands that the rules would carry out now. Raises ``StoreError`` for unreadable rows.
+
+    If only some of the task's steps were read: those that its state allows, and settlements of these steps.
+    """
+    if detail.unreadable:
+        raise StoreError("; ".join(detail.unreadable))
+    if detail.tally is None:
+        return saga.allowed(held(detail))
+    task = task_of(detail)
+    settlements = [
+        TaskMessage("settle", step.idx, settled=outcome)
+        for step in detail.steps
+        if step.plan is not None
+        for outcome in may_settle(task, step_of(step, step.plan))
+    ]
+    kinds = _BY_STATE.get(task.state, ()) if task.goal == "forward" or task.state != "pending" else ()
+    return [*map(TaskMessage, kinds), *settlements]
+
+
+def _remedy(detail: TaskDetail, task: str, message: TaskMessage, names: Mapping[int, str]) -> Remedy:
     kind = message.kind
     if kind == "settle":
         flags, means = _OUTCOMES[message.settled]
         name = names[message.idx]
         words = ("task", "settle", task, "--step", name, *flags, "--reason", "HOW YOU KNOW")
         return Remedy(kind, words, means, name, message.settled)
+    cautions = [] if detail.tally is not None else saga.warnings(held(detail), kind, detail.now)
     means = {
-        "undo": _undo_means(found),
+        "undo": _undo_means(detail, cautions),
         "cancel": "end it: undo what it did",
-        "resubmit": "send it forward again: what failed or was undone runs again" + _correction(found),
+        "resubmit": "send it forward again: what failed or was undone runs again" + _correction(detail),
     }[kind]
-    return Remedy(kind, ("task", kind, task), means)
+    return Remedy(kind, ("task", kind, task), "; ".join([means, *cautions]))
 
 
-def _correction(found: TaskDetail) -> str:
+def _correction(detail: TaskDetail) -> str:
     """Return how to correct a step's arguments: a refused step that is sent again unchanged is refused
     again.
     """
-    failed = next(
-        (step.name for step in found.steps if step.kind == "action" and step.state == "failed"), None
+    step_name = next(
+        (step.name for step in detail.steps if step.kind == "action" and step.state == "failed"), None
     )
-    return "" if failed is None else f", corrected by --step {shlex.quote(failed)} --input JSON"
+    return "" if step_name is None else f", corrected by --step {shlex.quote(step_name)} --input JSON"
 
 
-def _undo_means(found: TaskDetail) -> str:
-    if stuck := needs_settling(found):
-        return f"undo what is left, once {', '.join(stuck[:MOST])} is settled"
-    if failed := [step.name for step in found.steps if step.state == "undo_failed"]:
-        return f"try the undo of {', '.join(failed[:MOST])} again, then undo what is left"
-    return "undo what is left" if found.task.goal == "undo" else "end it: undo what it did"
+def _undo_means(detail: TaskDetail, cautions: Sequence[str]) -> str:
+    if stuck_steps := needs_settling(detail):
+        return f"undo what is left, once {', '.join(stuck_steps[:MOST])} is settled"
+    if step_names := [step.name for step in detail.steps if step.state == "undo_failed"]:
+        return f"try the undo of {', '.join(step_names[:MOST])} again, then undo what is left"
+    if detail.task.goal != "undo":
+        return "end it: undo what it did"
+    doubts = [] if cautions else [step.name for step in detail.steps if step.state == "in_doubt"]
+    question = f"find out again whether {', '.join(doubts[:MOST])} happened, then " if doubts else ""
+    return f"{question}undo what is left"

@@ -11,24 +11,23 @@ from msgspec.structs import replace
 
 from makegood import saga
 from makegood.base.ids import show
-from makegood.errors import ConfigError, StoreError
+from makegood.declare.action import Action
+from makegood.errors import ConfigError
 from makegood.model.messages import Answer, TaskMessage
 from makegood.model.plan import Plan, StepPlan
-from makegood.model.shape import HeldTask
-from makegood.model.task import Doing, Step, TaskRecord
+from makegood.payload.codec import check_fits, encode
 from makegood.store.views import TaskDetail
+from makegood.story.held_tasks import held
 from makegood.workflow.workflow import Workflow
 
-_DOING: Mapping[str, Doing] = {"do": "do", "probe": "probe", "undo": "undo"}
 
-
-def replanned(workflow: Workflow[..., Any], found: TaskDetail, inputs: Sequence[Any] | Plan[Any]) -> bytes:
+def replanned(workflow: Workflow[..., Any], detail: TaskDetail, inputs: Sequence[Any] | Plan[Any]) -> bytes:
     """Return the ``value`` of a resubmission: all inputs in order, and the new plan.
 
     The plan is the one that the workflow function makes of the inputs, or the one that it has already made.
     Raises ``ConfigError`` for a workflow that is not the task's, and whatever ``Workflow.plan_from`` raises.
     """
-    task, names = found.task, (workflow.name, *workflow.formerly)
+    task, names = detail.task, (workflow.name, *workflow.formerly)
     if workflow.address != f"{task.app}.{workflow.name}" or task.workflow not in names:
         raise ConfigError(
             f"task {show(task.id)} is one of {task.app}.{task.workflow}, not of {workflow.address}: pass the workflow that it was "
@@ -37,12 +36,20 @@ def replanned(workflow: Workflow[..., Any], found: TaskDetail, inputs: Sequence[
     plan = inputs if isinstance(inputs, Plan) else workflow._plan_from(inputs)
     if (plan.app, plan.workflow) != (task.app, workflow.name):
         raise ConfigError(f"inputs= is a plan of {plan.app}.{plan.workflow}, not of {workflow.address}")
-    stored = [step.plan for step in found.steps if step.plan is not None]
-    steps = [_as_stored(workflow, old, new) for old, new in zip(stored, plan.steps, strict=False)]
+    stored_plans = [step.plan for step in detail.steps if step.plan is not None]
+    steps = [_as_stored(workflow, old, new) for old, new in zip(stored_plans, plan.steps, strict=False)]
     whole = (*steps, *plan.steps[len(steps) :])
     return msgspec.json.encode(
         saga.Replanned(tuple(map(msgspec.Raw, plan.inputs)), tuple(map(_bare, whole)), plan.returns)
     )
+
+
+def check_arguments(action: Action[..., Any], step: str, inputs: Mapping[str, Any]) -> None:
+    """Raise ``PayloadError`` for an argument of a step that is not as its action's annotation says."""
+    annotations = action._fitted().annotations
+    for name in inputs.keys() & annotations.keys():
+        what = f"the argument {name} of {step}"
+        check_fits(encode(inputs[name], what=what), annotations[name], inputs[name], what)
 
 
 def _as_stored(workflow: Workflow[..., Any], old: StepPlan, new: StepPlan) -> StepPlan:
@@ -61,31 +68,9 @@ def _bare(plan: StepPlan) -> StepPlan:
     return replace(plan, policy=None, body=tuple(map(_bare, plan.body)))
 
 
-def tried(found: TaskDetail, message: TaskMessage) -> Answer:
+def tried(detail: TaskDetail, message: TaskMessage) -> Answer:
     """Return what the rules would answer to an act now.
 
     Raises ``StoreError`` for a task whose rows cannot be read.
     """
-    return saga.tried(held(found), message)
-
-
-def held(found: TaskDetail) -> HeldTask:
-    """Return a task in the form that the rules take. Raises ``StoreError`` when its rows cannot be read."""
-    view = found.task
-    task = TaskRecord(
-        view.id, view.app, view.workflow, view.key, view.state, view.goal, submission=view.submission, cause=view.cause,
-        inputs=found.inputs, returns=found.returns,
-    )  # fmt: skip
-    steps: list[Step] = []
-    for step in sorted(found.steps, key=lambda step: step.idx):
-        if step.plan is None:
-            raise StoreError(
-                f"what this would do cannot be known: {'; '.join(found.unreadable) or f'step {step.name} has no plan'}"
-            )
-        steps.append(
-            Step(
-                step.plan, step.state, _DOING.get(step.doing or ""), step.waiting, step.attempt, step.round, step.failures,
-                doubt=step.doubt, result=step.result, error=step.error, stood=step.stood,
-            )
-        )  # fmt: skip
-    return saga.hold(task, steps)
+    return saga.tried(held(detail), message, detail.now)

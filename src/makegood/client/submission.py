@@ -64,21 +64,28 @@ def with_options(
 
 
 def draft_of(plan: Plan[Any], task_id: int) -> Submission:
-    """Return a plan as it is written down."""
+    """Return a plan as it is written down. Only the inputs of a task with a key are ever compared."""
+    fingerprint = b"" if plan.key is None else plan.fingerprint
     return Submission(
-        task_id, plan.app, plan.workflow, Shape.of(plan.steps), plan.inputs, plan.returns, plan.fingerprint, plan.key, plan.priority,
+        task_id, plan.app, plan.workflow, Shape.of(plan.steps), plan.inputs, plan.returns, fingerprint, plan.key, plan.priority,
         plan.correlation_id, plan.within, plan.undo_within, plan.on_failure,
-        reply_to=plan.reply_to,
+        reply_to=plan.reply_to, names=plan.names,
     )  # fmt: skip
 
 
-def conflict(plan: Plan[Any], answer: Submitted) -> KeyConflict:
-    """Return the error for a plan whose key belongs to a task with other inputs."""
-    shown = ids.show(answer.id)
-    return KeyConflict(
-        f"task {shown} of {plan.app}.{plan.workflow} has the key {plan.key!r} with other inputs: use another key, "
-        f"or submit the same inputs to get that task",
-        task_id=shown,
+def refuse_conflict(plan: Plan[Any], answer: Submitted) -> None:
+    """Raise ``KeyConflict`` if the key of a plan belongs to a task with other inputs.
+
+    Its fingerprint is that of the code that submitted it: to the present one the inputs may be equal all the
+    same, as those are that lack a field with a default.
+    """
+    if not answer.conflict or not (differences := plan.comparison.differences(answer.inputs, plan.inputs)):
+        return
+    task_id = ids.show(answer.id)
+    raise KeyConflict(
+        f"task {task_id} of {plan.app}.{plan.workflow} has the key {plan.key!r} with other inputs ({differences}): use another key, or "
+        f"submit the same inputs to get that task",
+        task_id=task_id,
         key=plan.key or "",
     )
 
@@ -87,17 +94,17 @@ async def insert(
     plans: Sequence[Plan[Any]],
     draw: Callable[[], int],
     write: Callable[[Sequence[Submission]], Awaitable[list[Submitted]]],
-    watched: Callable[[Submission], Submission] | None = None,
+    watch: Callable[[Submission], Submission] | None = None,
 ) -> list[Submitted]:
     """Write plans; returns one answer per plan, in order.
 
-    Each draft passes through ``watched``. A plan whose id was taken is written again under a new id.
+    Each draft passes through ``watch``. A plan whose id was taken is written again under a new id.
     """
     answers: dict[int, Submitted] = {}
     left: Sequence[int] = range(len(plans))
     while left:
         drafts = [draft_of(plans[n], draw()) for n in left]
-        written = await write(drafts if watched is None else [watched(draft) for draft in drafts])
-        answers.update(zip(left, written, strict=True))
+        results = await write(drafts if watch is None else [watch(draft) for draft in drafts])
+        answers.update(zip(left, results, strict=True))
         left = [n for n in left if answers[n].collided]
     return [answers[n] for n in range(len(plans))]

@@ -6,8 +6,9 @@ from collections.abc import AsyncIterator, Callable, Generator, Iterable, Iterat
 from functools import partial
 from typing import Any, Generic, TypeVar
 
+from makegood.base.arguments import checked_count, judge_calls
 from makegood.client.handle import TaskAccess, TaskHandle
-from makegood.client.submission import conflict, insert, plan_of, with_options
+from makegood.client.submission import insert, plan_of, refuse_conflict, with_options
 from makegood.errors import ConfigError
 from makegood.model.plan import Plan
 from makegood.store.records import Submission, Submitted
@@ -22,6 +23,19 @@ _MOST_BYTES = 4 * 1024 * 1024
 _SLICE = 50  # inputs planned without a pause: a millisecond
 
 
+def many_of(workflow: Any, inputs: Any) -> Any:
+    """Return what ``submit_many`` goes through: a workflow's inputs, or plans. Raises ``ConfigError``."""
+    many = workflow if inputs is None else inputs
+    if isinstance(many, str | bytes) or not any(
+        hasattr(many, name) for name in ("__iter__", "__aiter__", "__getitem__")
+    ):
+        raise ConfigError(
+            f"submit_many({many!r:.60}): pass a workflow and an iterable of its inputs, or an iterable of plans"
+        )
+    return many
+
+
+@judge_calls(ConfigError, called="submit_many")
 class Many:
     """Makes plans of the inputs of ``submit_many``, one batch at a time."""
 
@@ -40,6 +54,7 @@ class Many:
                 raise ConfigError(
                     f"{name}={option!r}: submit_many takes a function of the input, such as lambda order: order.id"
                 )
+        checked_count(batch, "batch")
         if batch < 1:
             raise ConfigError(f"batch={batch}: a whole number of at least 1")
         self._workflow = workflow
@@ -63,8 +78,8 @@ class Many:
 
     def rest(self) -> list[Plan[Any]]:
         """Return what is not in a full batch."""
-        made, self._made, self._bytes = self._made, [], 0
-        return made
+        plans, self._made, self._bytes = self._made, [], 0
+        return plans
 
     def batches(self, items: Iterable[Any]) -> Iterator[list[Plan[Any]]]:
         """Yield the batches of an iterable."""
@@ -141,15 +156,15 @@ class SyncSubmissions(_Begun, Generic[T]):
 class Submitter:
     """Writes a client's submissions, in its own transaction or the caller's, and makes the tasks' handles.
 
-    ``watched`` adds the trace to a draft that belongs to one.
+    ``watch`` adds the trace to a draft that belongs to one.
     """
 
     def __init__(
-        self, access: TaskAccess, draw: Callable[[], int], watched: Callable[[Submission], Submission] | None
+        self, access: TaskAccess, draw: Callable[[], int], watch: Callable[[Submission], Submission] | None
     ) -> None:
         self._access = access
         self._draw = draw
-        self._watched = watched
+        self._watched = watch
         self._refuse: Callable[[str], None] | None = None
 
     def only_to(self, refuse: Callable[[str], None]) -> None:
@@ -165,11 +180,10 @@ class Submitter:
                 if plan.reply_to is not None:
                     self._refuse(plan.reply_to)
 
-    def handle(self, plan: Plan[Any], answer: Submitted, *, known: bool) -> TaskHandle[Any]:
+    def handle(self, plan: Plan[Any], answer: Submitted, *, exists: bool) -> TaskHandle[Any]:
         """Return the handle of what became of a plan. Raises ``KeyConflict``."""
-        if answer.conflict:
-            raise conflict(plan, answer)
-        return TaskHandle(self._access, answer.id, plan.returns_type, created=answer.created, known=known)
+        refuse_conflict(plan, answer)
+        return TaskHandle(self._access, answer.id, plan.returns_type, created=answer.created, known=exists)
 
     async def submit(self, plans: Sequence[Plan[Any]], caller: Caller | None = None) -> list[Submitted]:
         """Record plans in one transaction, the caller's if there is one; returns one answer per plan, in
@@ -205,7 +219,7 @@ class Submitter:
         """
         async for plans in batches:
             for plan, answer in zip(plans, await self.submit(plans, caller), strict=True):
-                yield self.handle(plan, answer, known=caller is None)
+                yield self.handle(plan, answer, exists=caller is None)
 
     async def _ahead(self, batches: AsyncIterator[list[Plan[Any]]]) -> AsyncIterator[TaskHandle[Any]]:
         """Plan a batch while the one before is written.
@@ -220,7 +234,7 @@ class Submitter:
             if isinstance(answers, BaseException):
                 raise answers
             for plan, answer in zip(plans, answers, strict=True):
-                yield self.handle(plan, answer, known=True)
+                yield self.handle(plan, answer, exists=True)
             if isinstance(following, BaseException):
                 raise following
             plans = following

@@ -12,15 +12,16 @@ from functools import partial, wraps
 from types import TracebackType
 from typing import Any, Concatenate, Generic, ParamSpec, Self, TypeVar, TypeVarTuple, Unpack, overload
 
+from makegood.base.arguments import judge_calls
 from makegood.base.durations import Duration
 from makegood.base.loop_thread import Loop
-from makegood.base.old_names import keeps_old_names
 from makegood.base.sizes import Size
 from makegood.client.client import Client
 from makegood.client.handle import TaskHandle
+from makegood.client.lease_keeper import LeaseKeeper
 from makegood.client.queues import LEASE, LIMIT, MOST_BYTES, TRIES, Queue, named
-from makegood.client.submit_many import BATCH, Many, SyncSubmissions
-from makegood.errors import ClosedError, TransactionError
+from makegood.client.submit_many import BATCH, Many, SyncSubmissions, many_of
+from makegood.errors import ClosedError, ConfigError, TransactionError
 from makegood.model.plan import Plan
 from makegood.model.queue_message import QueueMessage
 from makegood.store.records import Submitted
@@ -62,7 +63,7 @@ def _called(
     if connection is not None:
         caller = _blocking(connection)
         options["connection"] = Transaction(caller)
-    result: T = facade._on(lambda wrapped: method(wrapped, *args, **options), caller)  # noqa: SLF001 - ours
+    result: T = facade._on(lambda inner: method(inner, *args, **options), caller)  # noqa: SLF001 - ours
     return result
 
 
@@ -78,7 +79,7 @@ def _blocks(
     return call
 
 
-@keeps_old_names
+@judge_calls(ConfigError, values=True, own=("submit",))
 class SyncClient:
     """``Client`` for blocking code: the same names and meanings.
 
@@ -262,7 +263,7 @@ class SyncClient:
 
         Iterate over the handles, or make a ``list`` of them; nothing is submitted before.
         """
-        batches = Many(workflow, **options).batches(workflow if inputs is None else inputs)
+        batches = Many(workflow, **options).batches(many_of(workflow, inputs))
         return SyncSubmissions(self._handles(batches, None if connection is None else _blocking(connection)))
 
     def _handles(
@@ -274,8 +275,8 @@ class SyncClient:
             else:
                 answers = at_once(self._here().submitter.submit(plans, caller))
             for plan, answer in zip(plans, answers, strict=True):
-                made = self._here().submitter.handle(plan, answer, known=caller is None)
-                yield SyncTaskHandle(made, self._run)
+                handle = self._here().submitter.handle(plan, answer, exists=caller is None)
+                yield SyncTaskHandle(handle, self._run)
 
     def task(self, task_id: str | int, returns: Any = None) -> "SyncTaskHandle[Any]":
         """Return a handle to an existing task: see ``Client.task``."""
@@ -340,6 +341,7 @@ class SyncClient:
     """Drop notices that were given up."""
 
 
+@judge_calls(ConfigError, values=True, constructor=False)
 class SyncTaskHandle(Generic[R_co]):
     """``TaskHandle`` for blocking code: the same names and meanings."""
 
@@ -372,11 +374,11 @@ class SyncTaskHandle(Generic[R_co]):
 
     def events(self, *, follow: bool = True) -> Iterator[EventView]:
         """Yield the history; with ``follow`` until the task is at rest."""
-        seen = 0
+        last_seq = 0
         while True:
-            events, rests = self._on(lambda handle: handle._look(seen))  # noqa: B023, SLF001 - it runs before seen changes
+            events, rests = self._on(lambda handle: handle._look(last_seq))  # noqa: B023, SLF001 - it runs before last_seq changes
             for event in events:
-                seen = event.seq
+                last_seq = event.seq
                 yield event
             if rests or not follow:
                 return
@@ -394,7 +396,7 @@ class SyncTaskHandle(Generic[R_co]):
     """Move the deadline of a task that goes forward."""
 
 
-@keeps_old_names
+@judge_calls(ConfigError, values=True, constructor=False)
 class SyncQueue:
     """``Queue`` for blocking code, with the same names and meanings.
 
@@ -405,7 +407,7 @@ class SyncQueue:
         self.name = name
         self._client = client
         self._lease, self._tries = lease, tries
-        self._turns: set[tuple[int, int]] = set()
+        self._turns: dict[tuple[int, int], LeaseKeeper] = {}
 
     def __repr__(self) -> str:
         return f"<queue {self.name}>"
@@ -432,13 +434,13 @@ class SyncQueue:
     def __iter__(self) -> Iterator[QueueMessage]:
         """Yield messages as they arrive, forever; each is acknowledged when the next one is requested."""
         while True:
-            for message in self.receive():
-                receipt = (message.seq, message.tries)
-                self._turns.add(receipt)
-                try:
-                    yield message
-                    unsettled = receipt in self._turns
-                finally:
-                    self._turns.discard(receipt)
-                if unsettled:
-                    self.acknowledge(message)
+            message = self._on(Queue._begin_turn)  # noqa: SLF001 - the same queue, for blocking code
+            receipt = (message.seq, message.tries)
+            try:
+                yield message
+            except BaseException:
+                if (keeper := self._turns.pop(receipt, None)) is not None:
+                    keeper.stop()
+                raise
+            if receipt in self._turns:
+                self.acknowledge(message)

@@ -15,6 +15,7 @@ from typing import Final, NamedTuple
 
 from makegood.base import ids
 from makegood.base.clock import Clock
+from makegood.base.contexts import HomeLoop
 from makegood.base.deadline_timer import Alarm
 from makegood.base.pacing import Pauses
 from makegood.client.opened_store import OpenedStore
@@ -43,17 +44,17 @@ class Rested(NamedTuple):
     @property
     def octets(self) -> int:
         """The bytes of the results of the task and its steps."""
-        found = len(self.view.result or b"")
-        return found + sum([len(step.result) for step in self.steps or () if step.result is not None])
+        total = len(self.view.result or b"")
+        return total + sum([len(step.result) for step in self.steps or () if step.result is not None])
 
 
 def missing(task: int) -> TaskNotFoundError:
     """Return the error for a task that the store does not have."""
-    shown = ids.show(task)
+    task_id = ids.show(task)
     return TaskNotFoundError(
-        f"there is no task {shown} in this store: see `makegood task list`. (A task submitted with connection= appears when "
+        f"there is no task {task_id} in this store: see `makegood task list`. (A task submitted with connection= appears when "
         "its transaction commits. A store restored from a backup lacks the tasks submitted after it.)",
-        task_id=shown,
+        task_id=task_id,
     )
 
 
@@ -72,12 +73,12 @@ class RecentTasks:
         if len(self._ends) > _MOST_RECENT:
             self._ends.popitem(last=False)
 
-    def ended(self, rested: Rested) -> None:
+    def ended(self, end: Rested) -> None:
         """Keep the end of a task that was submitted here, unless it is large: the store has it as well."""
-        task = rested.view.id
+        task = end.view.id
         if task in self._ends:
-            if rested.octets <= _MOST_BYTES:
-                self._ends[task] = rested
+            if end.octets <= _MOST_BYTES:
+                self._ends[task] = end
             else:
                 del self._ends[task]
 
@@ -89,13 +90,13 @@ class RecentTasks:
 class Waiters:
     """Waiting callers of one client. ``poll``: seconds between reads of the store."""
 
-    def __init__(self, opened: OpenedStore, *, poll: float, clock: Clock, rng: random.Random) -> None:
+    def __init__(self, opened_store: OpenedStore, *, poll: float, clock: Clock, rng: random.Random) -> None:
         self.recent = RecentTasks()
-        self._opened = opened
+        self._opened = opened_store
         self._poll = poll
         self._clock = clock
         self._rng = rng
-        self._loop: asyncio.AbstractEventLoop
+        self._home: HomeLoop
         self._waiting: dict[int, list[asyncio.Future[Rested | None]]] = {}
         self._limits: dict[asyncio.Future[Rested | None], float] = {}
         self._alarm = Alarm(clock, self._give_up)
@@ -104,8 +105,10 @@ class Waiters:
         self._held_here: Callable[[int], bool] | None = None
 
     def open(self) -> None:
-        """Begin, in this event loop."""
-        self._loop = asyncio.get_running_loop()  # to ask for it costs a call of the system each time
+        """Begin, where the client was opened."""
+        assert self._opened.home is not None
+        self._home = self._opened.home
+        self._alarm, self._look = Alarm(self._clock, self._give_up), asyncio.Event()
 
     async def close(self) -> None:
         """Stop looking. Who still waits gets a ``ClosedError``."""
@@ -131,22 +134,22 @@ class Waiters:
         """Whether this client waits for the task, or submitted it and may still do so."""
         return task in self._waiting or task in self.recent
 
-    def came_to_rest(self, held: HeldTask) -> None:
+    def came_to_rest(self, held_task: HeldTask) -> None:
         """Take the end of a task that a Scheduler of the same process held."""
-        task = held.task.id
+        task = held_task.task.id
         if task in self._waiting or task in self.recent:
-            self._ended(_rested(held))
+            self._ended(_rested(held_task))
 
     async def rested(self, task: int, limit: float | None = None) -> Rested | None:
         """Return the task once it is at rest, None when it is not at rest within ``limit`` seconds."""
         self._opened.ready()
         submitted_here = task in self.recent
-        if (ended := self.recent.pop(task)) is not None:
-            return ended
-        waiter: asyncio.Future[Rested | None] = self._loop.create_future()
+        if (end := self.recent.pop(task)) is not None:
+            return end
+        waiter: asyncio.Future[Rested | None] = self._home.loop.create_future()
         self._waiting.setdefault(task, []).append(waiter)
         if self._watcher is None or self._watcher.done():
-            self._watcher = self._loop.create_task(self._watch(), name="client watch")
+            self._watcher = self._home.start(self._watch(), name="client watch")
         if not submitted_here:  # it may have ended before anybody here waited for it
             self._look.set()
         if limit is not None:
@@ -163,14 +166,14 @@ class Waiters:
                 if not left:
                     del self._waiting[task]
 
-    def _ended(self, rested: Rested) -> None:
+    def _ended(self, end: Rested) -> None:
         """Tell the waiters of a task that it came to rest."""
-        waiting = self._waiting.pop(rested.view.id, None)
+        waiting = self._waiting.pop(end.view.id, None)
         if waiting is None:
-            self.recent.ended(rested)
+            self.recent.ended(end)
         for waiter in waiting or ():
             if not waiter.done():
-                waiter.set_result(rested)
+                waiter.set_result(end)
 
     def _fail(self, task: int, error: Callable[[], Exception]) -> None:
         """Let the waiters of a task raise an error: nobody will tell them of its end."""
@@ -194,16 +197,18 @@ class Waiters:
         rest = 0.005 if self._held_here is None else 0.05
         while self._waiting:
             self._look.clear()
-            held = self._held_here
-            wanted = [task for task in self._waiting if held is None or not held(task)]
+            is_held = self._held_here
+            task_ids = [task for task in self._waiting if is_held is None or not is_held(task)]
             try:
-                for start in range(0, len(wanted), 500):
-                    some = tuple(wanted[start : start + 500])
-                    found = await self._opened.store.tasks.find(Filter(ids=some, limit=len(some)))
-                    for view in found:
+                for start in range(0, len(task_ids), 500):
+                    page = tuple(task_ids[start : start + 500])
+                    views = await self._opened.store.tasks.find(
+                        Filter(ids=page, limit=len(page), results=True)
+                    )
+                    for view in views:
                         if view.state in AT_REST:
                             self._ended(Rested(view))
-                    for task in set(some) - {view.id for view in found}:
+                    for task in set(page) - {view.id for view in views}:
                         self._fail(task, partial(missing, task))
                 pauses.reset()
             except StoreUnavailableError as away:
@@ -217,14 +222,14 @@ class Waiters:
                 continue
 
 
-def _rested(held: HeldTask) -> Rested:
+def _rested(held_task: HeldTask) -> Rested:
     """Return a task that a Scheduler held, in the form that its waiters get."""
-    task = held.task
+    task = held_task.task
     view = TaskView(
         task.id, task.app, task.workflow, task.key, task.state, task.goal, task.submission, task.priority, task.cause,
         task.failure_count, None, task.epoch, None, 0.0, None, None, task.result,
     )  # fmt: skip
-    return Rested(view, None if task.state == "processed" else [_shown(step) for step in held.steps])
+    return Rested(view, None if task.state == "processed" else [_shown(step) for step in held_task.steps])
 
 
 def _shown(step: Step) -> StepView:

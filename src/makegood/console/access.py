@@ -1,7 +1,7 @@
 """Who may do what: the one place that admits a request to its route.
 
 A visitor is known by one of four ways: the embedding application's hooks, a trusted proxy's header, a login
-of this console, or none, when only browsers on this machine are answered (or everybody, with ``insecure``).
+of this console, or, where there are no users, the console's token. With ``insecure`` everybody is let in.
 """
 
 import asyncio
@@ -16,8 +16,9 @@ from starlette.requests import ClientDisconnect, Request
 
 from makegood.base.clock import Clock
 from makegood.base.text import kept
+from makegood.console.private_state import logouts, token_of
 from makegood.console.proxies import TrustedProxies, is_local
-from makegood.console.sessions import COOKIE, Login, LoginLimits, Logins
+from makegood.console.sessions import COOKIE, Login, LoginLimits, Logins, ProvenPasswords
 from makegood.console.users import Role, User, accepts, role_of
 from makegood.console.visits import NOBODY, Denied, Route, Visitor, Whence
 from makegood.errors import ConfigError
@@ -31,11 +32,32 @@ AT_A_TIME: Final = 2
 """Passwords that are hashed at the same time: each takes 32 MiB."""
 MOST_FORM: Final = 1 << 20
 """The most bytes of a form."""
+MOST_LOGIN: Final = 1 << 16
+"""The most bytes of a form that nobody has to be logged in for."""
+BODY: Final = 10.0
+"""Seconds within which the body of a request must have arrived."""
 TOKEN_HEADER: Final = "x-csrf-token"  # noqa: S105 - a header's name
+HOLDER: Final = "token"
+"""The name of a visitor whom the console's token proves."""
 
 
 class LoginNeededError(Denied):
     """Nobody is logged in, and this console has a login page."""
+
+
+class BrokenOffError(Denied):
+    """A request whose client has left: nobody reads the answer."""
+
+    def __init__(self) -> None:
+        super().__init__(400, "Broken off", "The request was broken off.")
+
+
+class TokenNeededError(Denied):
+    """The console has no users, and a request does not carry its token."""
+
+    def __init__(self, where: str) -> None:
+        text = "This console has no users, so it opens for its token: use the address that its command printed, or paste the token."
+        super().__init__(401, "The token is missing", f"{text} {where}".strip())
 
 
 class TooManyAttemptsError(Denied):
@@ -63,15 +85,16 @@ class Access:
         role: Role | None,
         insecure: bool,
         secret: str | None,
+        token: str | None = None,
     ) -> None:
         self.proxies = TrustedProxies(proxies, base)
         self.users = users
         self.insecure = insecure
-        self.logins = Logins(clock, secret)
         self.limits = LoginLimits(clock)
         self._resolve = resolve_user, resolve_access
         self._header = user_header
         self._hashing = asyncio.Semaphore(AT_A_TIME)
+        self._proven = ProvenPasswords(clock)
         self.authenticates = resolve_user is not None or user_header is not None or bool(users)
         """Whether visitors must say who they are."""
         self._role = None if role is None else role_of(role, "role")
@@ -83,6 +106,14 @@ class Access:
             )
         if insecure and self.authenticates:
             raise ConfigError("insecure= means that nobody logs in: leave it out, or leave out the users")
+        if token is not None and (insecure or self.authenticates):
+            raise ConfigError(
+                "token= is for a console without users: leave it out, or leave out what says who visitors are"
+            )
+        self.token = None if insecure or self.authenticates else token_of(token)
+        """What lets visitors in, if there is no other way to say who they are."""
+        secret = secret or (self.token.text if self.token is not None else None)
+        self.logins = Logins(clock, secret, None if secret is None else logouts())
 
     @property
     def has_login(self) -> bool:
@@ -94,61 +125,110 @@ class Access:
         resolve, access = self._resolve
         if resolve is not None:
             return await self._resolved(request, resolve, access)
-        if (
-            self._header is not None
-            and origin.trusted
-            and (name := request.headers.get(self._header, "").strip())
-        ):
-            known = self.users.get(name)
-            return self._as(kept(name), known.role if known is not None else self._role)
+        names = request.headers.getlist(self._header) if self._header is not None and origin.trusted else []
+        if len(names) > 1:  # a proxy that adds its header to a browser's lets the browser choose
+            raise Denied(
+                400,
+                "Two users",
+                f"The header {self._header} is there {len(names)} times: the proxy must remove what browsers send.",
+            )
+        if names and (name := names[0].strip()):
+            account = self.users.get(name)
+            return self._as(kept(name), account.role if account is not None else self._role)
         if self.authenticates:
-            if (given := request.headers.get("authorization", "")).lower().startswith("basic "):
-                return await self._by_password(given, origin)
-            login = self.login(request)
+            if (authorization := request.headers.get("authorization", "")).lower().startswith("basic "):
+                return await self._by_password(authorization, origin)
+            login = self.login(request, origin)
             user = None if login is None else self.users.get(login.user)
-            if login is None or user is None or not user.password:
+            if login is None or user is None:
                 return None
             return Visitor(user.name, user.role, self.logins.token(login.nonce), leaves=True)
-        if not self.insecure and not is_local(request):
+        if self.token is not None:
+            return self._by_token(request, origin)
+        return self._as("anonymous", self._role or "admin")
+
+    def _by_token(self, request: Request, origin: Whence) -> Visitor | None:
+        """Return the visitor whom the token proves, in a program's header or in a cookie given for it."""
+        scheme, _, token = request.headers.get("authorization", "").partition(" ")
+        bearer = scheme.lower() == "bearer" and self.is_token(token.strip())
+        login = None if bearer else self.login(request, origin)
+        if not bearer and login is None:
+            return None
+        if not (origin.trusted or is_local(request)):
             raise Denied(
                 403,
                 "Only on this machine",
-                "This console has no users, so it answers browsers on its own machine only. Add users, or pass requests on through "
-                "a proxy that names them.",
+                "This console has no users, so it answers its own machine only, and no proxy that is not in console_proxies. Add users, "
+                "or pass requests on through a proxy that names them.",
             )
-        return self._as("anonymous", self._role or "admin")
+        form = "" if login is None else self.logins.token(login.nonce)
+        return Visitor(HOLDER, self._role or "admin", form, leaves=login is not None, by_password=bearer)
 
-    async def _by_password(self, given: str, origin: Whence) -> Visitor | None:
+    def is_token(self, text: str) -> bool:
+        """Return whether a text is this console's token."""
+        token = "" if self.token is None else self.token.text
+        return bool(token) and hmac.compare_digest(text.encode("utf-8", "surrogatepass"), token.encode())
+
+    def token_needed(self, request: Request) -> TokenNeededError:
+        """Return the answer to a request without the token; the file of it is named on its machine only."""
+        file = self.token.file if self.token is not None and is_local(request) else None
+        return TokenNeededError("" if file is None else f"On this machine it is in {file}.")
+
+    def cookie(self, name: str) -> str:
+        """Return a new cookie for a user who has logged in, or for the holder of the token."""
+        return self.logins.cookie(name, self._proof(name))
+
+    def _proof(self, name: str) -> str:
+        """Return what the logins of a user depend on, "" for somebody who cannot log in."""
+        if self.token is not None:
+            return self.token.text if name == HOLDER else ""
+        user = self.users.get(name)
+        return "" if user is None else user.password
+
+    async def _by_password(self, authorization: str, origin: Whence) -> Visitor | None:
         """Return the user whose name and password a program sends with its request, None if they are wrong.
 
         No cookie speaks for it, so no other site's page can send it: its acts need no token.
         """
         try:
-            name, _, password = base64.b64decode(given[6:], validate=True).decode().partition(":")
+            name, _, password = base64.b64decode(authorization[6:], validate=True).decode().partition(":")
         except ValueError:
             return None
-        user = await self.proved(name, password, origin.address)
+        user = await self.proved(name, password, origin.address, again=True)
         return None if user is None else Visitor(user.name, user.role, "", by_password=True)
 
-    async def proved(self, name: str, password: str, address: str) -> User | None:
+    async def proved(self, name: str, password: str, address: str, *, again: bool = False) -> User | None:
         """Return the user with this name and password; None if one of them is wrong, after the same time.
 
-        Raises ``TooManyAttemptsError``.
+        ``again``: programs send both with each request, so a password that was right counts as proven for a
+        while. Raises ``TooManyAttemptsError``.
         """
+        if (user := self._proven_user(name, password, address, again=again)) is not None:
+            return user
+        async with self._hashing:
+            # Of attempts side by side, each finds the failures, and the proof, of those before it.
+            if (user := self._proven_user(name, password, address, again=again)) is not None:
+                return user
+            user = self.users.get(name)
+            right = await asyncio.to_thread(accepts, user, password)
+            if user is None or not right:
+                self.limits.failed(name, address)
+                return None
+            self.limits.passed(name, address)
+            if again:
+                self._proven.add(user, password)
+            return user
+
+    def _proven_user(self, name: str, password: str, address: str, *, again: bool) -> User | None:
+        """Return the user whose password is proven. Raises ``TooManyAttemptsError``."""
         if wait := self.limits.wait(name, address):
             raise TooManyAttemptsError(wait)
-        self.limits.failed(name, address)  # before the password is hashed: attempts side by side all count
         user = self.users.get(name)
-        async with self._hashing:
-            right = await asyncio.to_thread(accepts, user, password)
-        if user is None or not right:
-            return None
-        self.limits.passed(name, address)
-        return user
+        return user if again and user is not None and self._proven.holds(user, password) else None
 
-    def login(self, request: Request) -> Login | None:
+    def login(self, request: Request, origin: Whence) -> Login | None:
         """Return the login that a request's cookie proves."""
-        return self.logins.read(request.cookies.get(COOKIE, ""))
+        return self.logins.read(request.cookies.get(origin.named(COOKIE), ""), self._proof)
 
     async def _resolved(
         self, request: Request, resolve: ResolveUser, access: ResolveAccess | None
@@ -164,35 +244,39 @@ class Access:
             raise Denied(403, "No access", f"{name} has no role in this console.")
         return Visitor(name, role, self.logins.token(f"user {name}"))
 
-    def admit(
-        self, route: Route, request: Request, visitor: Visitor | None, form: Mapping[str, str]
-    ) -> Visitor:
-        """Return who is admitted to a route. Raises ``Denied`` for anybody else.
+    def admit(self, route: Route, request: Request, visitor: Visitor | None) -> Visitor:
+        """Return who may use a route, as far as can be said before its form is read. Raises ``Denied`` for
+        anybody else.
 
-        A request that may change something must carry the token of its login, and come from the console's
-        own pages.
+        A request that may change something must come from the console's own pages.
         """
-        who = visitor or NOBODY
+        caller = visitor or NOBODY
         if visitor is None and route.role != "everyone":
+            if self.token is not None:
+                raise self.token_needed(request)
             if self.has_login:
                 raise LoginNeededError(401, "Log in", "Log in to use the console.")
             raise Denied(401, "Nobody is logged in", "This console does not know who you are.")
-        if not who.may(route.role):
+        if not caller.may(route.role):
             raise Denied(
-                403, f"For role {route.role}", f"This needs the role {route.role}; {who.name} is {who.role}."
+                403,
+                f"For role {route.role}",
+                f"This needs the role {route.role}; {caller.name} is {caller.role}.",
             )
-        if route.writes:
-            self._own(route, request, visitor, form)
-        return who
-
-    def _own(self, route: Route, request: Request, visitor: Visitor | None, form: Mapping[str, str]) -> None:
-        """Refuse a request that another site's page may have sent."""
-        if request.headers.get("sec-fetch-site", "same-origin") != "same-origin":
+        if route.writes and request.headers.get("sec-fetch-site", "same-origin") != "same-origin":
             raise Denied(
                 403, "From another site", "The browser says that another site's page sent this request."
             )
-        if visitor is None and route.kind == "login":
-            return  # there is no login yet that a token could be bound to
+        return caller
+
+    def examine(
+        self, route: Route, request: Request, visitor: Visitor | None, form: Mapping[str, str]
+    ) -> None:
+        """Raise ``Denied`` for a request that may change something, and does not carry the token of its
+        login.
+        """
+        if not route.writes or route.role == "everyone":
+            return  # the login page's form is bound to no login: whoever is logged in may log in as another user
         if visitor is not None and visitor.by_password:
             return
         token = request.headers.get(TOKEN_HEADER) or form.get("csrf", "")
@@ -206,20 +290,23 @@ class Access:
             )
 
 
-async def _awaited(found: Any) -> Any:
-    return await found if inspect.isawaitable(found) else found
+async def _awaited(value: Any) -> Any:
+    return await value if inspect.isawaitable(value) else value
 
 
-async def body_of(request: Request) -> bytes:
-    """Return the body of a request. Raises ``Denied`` if it is too long, or broken off."""
+async def body_of(request: Request, most: int = MOST_FORM) -> bytes:
+    """Return the body of a request. Raises ``Denied`` if it is too long, too slow, or broken off."""
     parts: list[bytes] = []
     size = 0
     try:
-        async for part in request.stream():
-            size += len(part)
-            if size > MOST_FORM:
-                raise Denied(413, "Too long", f"A form has at most {MOST_FORM:,} bytes.")
-            parts.append(part)
+        async with asyncio.timeout(BODY):
+            async for part in request.stream():
+                size += len(part)
+                if size > most:
+                    raise Denied(413, "Too long", f"This form has at most {most:,} bytes.")
+                parts.append(part)
     except ClientDisconnect:
-        raise Denied(400, "Broken off", "The request was broken off.") from None
+        raise BrokenOffError from None
+    except TimeoutError:
+        raise Denied(408, "Too slow", f"A request arrives within {BODY:g} seconds.") from None
     return b"".join(parts)

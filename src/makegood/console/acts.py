@@ -16,9 +16,10 @@ from makegood.base.text import kept
 from makegood.client.handle import TaskHandle
 from makegood.console.outcomes import ActOutcome, Outcomes
 from makegood.console.visits import Denied, Route, Visit, act, number_in
-from makegood.errors import ActRefusedError, AlertNotFoundError, WaitExpiredError
+from makegood.errors import ActRefusedError, AlertNotFoundError, TaskNotFoundError, WaitExpiredError
 from makegood.model.messages import Alert, Answer
 from makegood.payload.codec import UNREADABLE, shallow
+from makegood.store.views import Filter, TaskView
 
 PATIENCE: Final = 10.0
 """Seconds that an act waits for the answer of a Scheduler; the act is in the task's inbox by then."""
@@ -55,15 +56,14 @@ class TaskActs:
         async def respond(visit: Visit) -> Response:
             task = visit.client.task(visit.params["id"])
             back = f"/tasks/{task.id}"
-            detail = await task.status()  # raises when there is no such task
-            shown = detail.task.key or task.id
+            label = (await task_of(visit)).key or task.id
             try:
-                outcome = _answered(name, shown, back, await do(task, visit))
-            except ActRefusedError as refused:
-                outcome = ActOutcome("need", f"Refused: {shown}", str(refused), back, 409)
+                outcome = _answered(name, label, back, await do(task, visit))
+            except ActRefusedError as refusal:
+                outcome = ActOutcome("need", f"Refused: {label}", str(refusal), back, 409)
             except WaitExpiredError:
                 text = "No Scheduler has answered yet. The command is in the task's inbox, and will be decided when one runs."
-                outcome = ActOutcome("doubt", f"Not decided yet: {shown}", text, back, 202)
+                outcome = ActOutcome("doubt", f"Not decided yet: {label}", text, back, 202)
             finally:
                 visit.reads.forget()
             return self._outcomes.respond(visit, outcome)
@@ -76,32 +76,41 @@ class TaskActs:
         alerts = [alert for name in names if (alert := number_in(name)) is not None]
         if not names or len(alerts) < len(names):
             raise Denied(400, "No alert", "Say which alerts to acknowledge.")
-        done, refused = 0, []
+        count, refusals = 0, []
         for alert in alerts:
             try:
                 await visit.client.acknowledge(alert, who=who_of(visit), why=why_of(visit))
-                done += 1
+                count += 1
             except (ActRefusedError, AlertNotFoundError) as failure:
-                refused.append(str(failure))
+                refusals.append(str(failure))
         visit.reads.forget()
-        title = f"{counted(done, 'alert')} acknowledged" if done else "Refused"
+        title = f"{counted(count, 'alert')} acknowledged" if count else "Refused"
         outcome = ActOutcome(
-            "need" if refused else "ok", title, "; ".join(refused[:5]), "/alerts", 200 if done else 409
+            "need" if refusals else "ok", title, "; ".join(refusals[:5]), "/alerts", 200 if count else 409
         )
         return self._outcomes.respond(visit, outcome)
 
     async def test(self, visit: Visit) -> Response:
         """Raise an alert that only shows which ways alerts take."""
         await raise_test(visit, "nothing is wrong")
-        said = "It goes where alerts go: see the logs of Schedulers and Supervisors, and the receiver of alert_webhook."
-        return self._outcomes.respond(visit, ActOutcome("ok", "A test alert is raised", said, "/alerts"))
+        text = "It goes where alerts go: see the logs of Schedulers and Supervisors, and the receiver of alert_webhook."
+        return self._outcomes.respond(visit, ActOutcome("ok", "A test alert is raised", text, "/alerts"))
 
 
-async def raise_test(visit: Visit, why: str) -> None:
+async def raise_test(visit: Visit, reason: str) -> None:
     """Raise a test alert that says who raised it, and why."""
-    text = f"a test alert ({visit.id}) by {who_of(visit)}: {why}"
+    text = f"a test alert ({visit.id}) by {who_of(visit)}: {reason}"
     await visit.client.store.alerts.alert([Alert("test", step=visit.id, text=text)])
     visit.reads.forget()
+
+
+async def task_of(visit: Visit) -> TaskView:
+    """Return the task that a path names, without its steps. Raises ``TaskNotFoundError``."""
+    task = visit.client.task(visit.params.get("id") or visit.params["task"])
+    views = await visit.client.find(Filter(ids=(task.number,), limit=1))
+    if not views:
+        raise TaskNotFoundError(f"there is no task {task.id} in this store", task_id=task.id)
+    return views[0]
 
 
 def who_of(visit: Visit) -> str:
@@ -109,22 +118,22 @@ def who_of(visit: Visit) -> str:
     return kept(visit.visitor.name)
 
 
-def why_of(visit: Visit, *, required: bool = False) -> str:
-    """Return the reason that the form gives. Raises ``Denied`` if it is ``required`` and missing."""
-    why = visit.field("reason")
-    if required and not why:
+def why_of(visit: Visit, *, mandatory: bool = False) -> str:
+    """Return the reason that the form gives. Raises ``Denied`` if it is ``mandatory`` and missing."""
+    reason = visit.field("reason")
+    if mandatory and not reason:
         raise Denied(400, "A reason is needed", "Say how you know: the audit keeps it with your name.")
-    return kept(why)
+    return kept(reason)
 
 
-def _answered(name: str, shown: str, back: str, answer: Answer) -> ActOutcome:
+def _answered(name: str, label: str, back: str, answer: Answer) -> ActOutcome:
     if answer.verdict == "noop":
-        return ActOutcome("doubt", f"Nothing to do: {shown}", answer.outcome, back)
-    return ActOutcome("ok", f"{_DONE[name]}: {shown}", answer.outcome, back)
+        return ActOutcome("doubt", f"Nothing to do: {label}", answer.outcome, back)
+    return ActOutcome("ok", f"{_DONE[name]}: {label}", answer.outcome, back)
 
 
-def _said(visit: Visit, *, required: bool = False) -> dict[str, Any]:
-    return {"why": why_of(visit, required=required), "who": who_of(visit), "timeout": PATIENCE}
+def _said(visit: Visit, *, mandatory: bool = False) -> dict[str, Any]:
+    return {"why": why_of(visit, mandatory=mandatory), "who": who_of(visit), "timeout": PATIENCE}
 
 
 async def _cancel(task: TaskHandle[Any], visit: Visit) -> Answer:
@@ -141,22 +150,26 @@ async def _resubmit(task: TaskHandle[Any], visit: Visit) -> Answer:
 
 async def _edit(task: TaskHandle[Any], visit: Visit) -> Answer:
     inputs = _json(visit.form.get("input", ""), "The input")
-    return await task.resubmit(step=visit.field("step") or None, inputs=inputs, **_said(visit, required=True))
+    return await task.resubmit(
+        step=visit.field("step") or None, inputs=inputs, **_said(visit, mandatory=True)
+    )
 
 
 async def _settle(task: TaskHandle[Any], visit: Visit) -> Answer:
     outcome = visit.field("outcome")
     value = _json(visit.form.get("value", "") or "null", "The result") if outcome == "done" else None
-    return await task.settle(visit.field("step"), outcome=outcome, value=value, **_said(visit, required=True))
+    return await task.settle(
+        visit.field("step"), outcome=outcome, value=value, **_said(visit, mandatory=True)
+    )
 
 
 async def _extend(task: TaskHandle[Any], visit: Visit) -> Answer:
     return await task.extend(visit.field("more"), **_said(visit))
 
 
-def _json(text: str, what: str) -> Any:
+def _json(text: str, label: str) -> Any:
     """Return a value that a form holds as JSON. Raises ``Denied``."""
     try:
-        return msgspec.json.decode(shallow(text.encode(), what))
+        return msgspec.json.decode(shallow(text.encode(), label))
     except UNREADABLE as wrong:
-        raise Denied(400, "Not JSON", f"{what} is not JSON: {wrong}") from None
+        raise Denied(400, "Not JSON", f"{label} is not JSON: {wrong}") from None

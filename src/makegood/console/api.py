@@ -4,23 +4,25 @@
 times and ids are those of the command line's ``--json``. An error is a problem (RFC 9457).
 """
 
-from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Annotated, Any, Final, Literal, TypeVar
 
 import msgspec
 from msgspec import UNSET, Meta, UnsetType
-from msgspec.structs import replace
 from starlette.responses import Response
 
 from makegood.base import ids
 from makegood.base.clock import iso
+from makegood.base.sizes import KIB, MIB
 from makegood.client import as_json
 from makegood.client.handle import TaskHandle
 from makegood.client.remedies import remedies
-from makegood.client.undo_preview import listed
 from makegood.console.access import body_of
-from makegood.console.acts import PATIENCE, raise_test, who_of
+from makegood.console.acts import PATIENCE, raise_test, task_of, who_of
+from makegood.console.covering import MOST as MOST_COVERED
+from makegood.console.covering import Covering
+from makegood.console.drawing import DrawingThread
 from makegood.console.pages import audit
 from makegood.console.pages.stores import examined, looked
 from makegood.console.redaction import Redaction
@@ -31,7 +33,8 @@ from makegood.payload.codec import UNREADABLE, shallow
 from makegood.store import filters
 from makegood.store.oversight_records import BulkView
 from makegood.store.step_down import LEADER
-from makegood.store.views import Filter, TaskDetail, TaskView
+from makegood.store.views import Filter, Finding, StepPage, TaskExcerpt, TaskView
+from makegood.story.undo_preview import undo_order
 
 T = TypeVar("T")
 
@@ -40,8 +43,6 @@ _MOMENTS: Final = frozenset({"at", "began", "ended", "first", "last", "minute", 
 ROOT: Final = "/api/v1"
 MOST: Final = 1000
 """The most records of one answer."""
-MOST_FILTER: Final = 2000
-"""The most characters of a filter."""
 
 Reason = Annotated[str, Meta(max_length=1000, description="Why; the audit keeps it.")]
 Vouched = Annotated[str, Meta(min_length=1, max_length=1000, description="How you know; the audit keeps it.")]
@@ -84,7 +85,9 @@ class BulkBody(msgspec.Struct, forbid_unknown_fields=True):
     """
 
     act: Literal["cancel", "undo", "resubmit"]
-    filter: Annotated[str, Meta(min_length=1, max_length=MOST_FILTER, description="As on the page of tasks.")]
+    filter: Annotated[
+        str, Meta(min_length=1, max_length=filters.LONGEST, description="As on the page of tasks.")
+    ]
     reason: Reason = ""
     expected: Annotated[int, Meta(ge=0, le=2**31)] | UnsetType = UNSET
     limit: Annotated[int, Meta(ge=1, le=2**31)] | UnsetType = UNSET
@@ -112,7 +115,7 @@ def _number(name: str, about: str, *, least: int = 0, most: int = 2**62) -> Para
 
 
 Q: Final = Parameter(
-    "q", {"type": "string", "maxLength": MOST_FILTER}, "A filter, such as state:error workflow:sell."
+    "q", {"type": "string", "maxLength": filters.LONGEST}, "A filter, such as state:error workflow:sell."
 )
 LIMIT: Final = _number("limit", "The most records.", least=1, most=MOST)
 TASK: Final = Parameter("task", {"type": "string", "pattern": "^[0-9a-z]{13}$"}, "Only of this task.")
@@ -126,6 +129,21 @@ AUDITED: Final = (
     ),
 )
 BEFORE: Final = Parameter("before", TASK.schema, "Only tasks submitted before this one.")
+RESULTS: Final = Parameter(
+    "results",
+    {"type": "string", "enum": ["0", "1"]},
+    "1: with their results: at most 100 tasks, and fewer once their results are more than 1 MiB.",
+)
+RESULT_BYTES: Final = MIB
+"""Bytes of the results of one list, after which it ends."""
+RESULT_TASKS: Final = 100
+"""Tasks of a list with results, at most."""
+EVENT_BYTES: Final = MIB
+"""Bytes of the events of one answer, unless it is one event."""
+CHANGE: Final = 4 * KIB
+"""Bytes of what a command replaced, above which the audit's list leaves it out."""
+CHANGES: Final = 256 * KIB
+"""Bytes of all that the commands of a list replaced."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,7 +152,7 @@ class Endpoint:
 
     path: str
     respond: Callable[[Visit], Awaitable[Any]]
-    """Returns what becomes JSON."""
+    """Returns what becomes JSON, or a function that returns it and is called off the loop."""
     about: str
     answer: str
     """The schema of its answer."""
@@ -152,16 +170,34 @@ class Endpoint:
 class Api:
     """The endpoints of one console."""
 
-    def __init__(self, redaction: Redaction) -> None:
+    def __init__(self, redaction: Redaction, thread: DrawingThread, covering: Covering) -> None:
         self._redaction = redaction
+        self._thread = thread
+        self._covering = covering
         self.endpoints = self._endpoints()
 
     def routes(self) -> tuple[Route, ...]:
         """Return their routes."""
         return tuple(
-            Route(path=ROOT + e.path, role=e.role, kind="api", respond=_answering(e), methods=(e.method,))
+            Route(
+                path=ROOT + e.path, role=e.role, kind="api", respond=self._answering(e), methods=(e.method,)
+            )
             for e in self.endpoints
         )
+
+    def _answering(self, endpoint: Endpoint) -> Callable[[Visit], Awaitable[Response]]:
+        async def respond(visit: Visit) -> Response:
+            answer = await endpoint.respond(visit)
+
+            def text() -> tuple[bytes, int]:
+                shape = answer() if callable(answer) else answer
+                status = 202 if isinstance(shape, dict) and shape.get("verdict") == "waiting" else 200
+                return msgspec.json.encode(shape), status
+
+            body, status = await self._thread.run(text)
+            return Response(body, status, media_type="application/json")
+
+        return respond
 
     def _endpoints(self) -> tuple[Endpoint, ...]:
         def act(name: str, body: type[msgspec.Struct], about: str, role: Audience = "operator") -> Endpoint:
@@ -170,10 +206,10 @@ class Api:
         get = Endpoint
         return (
             get("/session", self._session, "Who you are, and the token that acts carry as X-CSRF-Token.", "Session"),
-            get("/tasks", self._tasks, "Tasks, newest first.", "Tasks", query=(Q, LIMIT, BEFORE)),
+            get("/tasks", self._tasks, "Tasks, newest first, without their results.", "Tasks", query=(Q, LIMIT, BEFORE, RESULTS)),
             get("/tasks/count", self._count, "How many tasks match, up to 10,000.", "Count", query=(Q,)),
-            get("/tasks/{task}", self._task, "One task with its steps, and the commands that are allowed now.", "TaskDetail"),
-            get("/tasks/{task}/history", self._history, "Every move of a task, in order.", "Events", query=(_number("after", "Only events after this seq."),)),
+            get("/tasks/{task}", self._task, "One task with its steps, at most 200, and the commands that are allowed now.", "TaskDetail", query=(_number("step", "Steps from this idx on, of a task of more than 200."),)),
+            get("/tasks/{task}/history", self._history, "Moves of a task, in order.", "Events", query=(_number("after", "Only events after this seq."), LIMIT)),
             get("/tasks/{task}/undo-preview", self._preview, "What an undo would do now, in its order.", "Preview"),
             act("cancel", Why, "Stop a task, and undo what was done."),
             act("undo", Why, "Undo a task in error, or one that was processed."),
@@ -207,55 +243,95 @@ class Api:
         return {"user": visit.visitor.name, "role": visit.visitor.role, "csrf": visit.visitor.token}
 
     async def _tasks(self, visit: Visit) -> Any:
-        wanted = _wanted(visit)
-        before = visit.query.get("before")
-        wanted = replace(wanted, limit=_limit(visit), before=None if before is None else ids.parse(before))
-        found = await visit.client.store.tasks.search(wanted)
-        return {
-            "tasks": [self._view(view) for view in found.tasks],
-            "older": ids.show(found.tasks[-1].id) if found.older and found.tasks else None,
+        condition = _wanted(visit)
+        before, limit = visit.query.get("before"), _limit(visit)
+        results = visit.query.get("results", "0")
+        if results not in ("0", "1"):
+            raise Denied(400, "Not understood", f"results={results[:30]!r}: 0 or 1.")
+        if results == "1":
+            limit = min(limit, RESULT_TASKS)
+        condition = replace(condition, limit=limit, before=None if before is None else ids.parse(before))
+        page = await visit.client.store.tasks.search(condition)
+        tasks, older = page.tasks, page.older
+        if results == "1":
+            tasks = await self._with_results(visit, page.tasks)
+            older = page.older if len(tasks) == len(page.tasks) else tasks[-1].id
+        return lambda: {
+            "tasks": [as_json.task(view) for view in tasks],
+            "older": ids.show(older) if older and tasks else None,
         }
+
+    async def _with_results(self, visit: Visit, tasks: Sequence[TaskView]) -> list[TaskView]:
+        """Return the first of these tasks with their results, covered: as many as fit, and one at least."""
+        fitting: list[TaskView] = []
+        room = RESULT_BYTES
+        for view in tasks:
+            size, content = await visit.client.store.tasks.value(
+                view.id, "result", 0, MOST_COVERED if not fitting else max(0, room)
+            ) or (0, None)
+            if fitting and size > room:
+                break
+            room -= size
+            result = None if content is None else await self._covering.covered(content)
+            if content is None and size:
+                result = f'"{size:,} bytes"'.encode()
+            fitting.append(msgspec.structs.replace(view, result=result))
+        return fitting
 
     async def _count(self, visit: Visit) -> Any:
         tally = await visit.client.store.tasks.tally(_wanted(visit))
         return {"count": tally.count, "more": tally.more}
 
     async def _task(self, visit: Visit) -> Any:
-        found = await self._found(visit)
-        shape = as_json.detail(found) | self._view(found.task)
-        shape["inputs"] = [self._covered(value) for value in found.inputs]
-        for step, view in zip(shape["steps"], found.steps, strict=True):
+        part = await self._excerpt(visit, StepPage(_whole(visit, "step", 0, 2**31 - 1, 0)))
+        return lambda: self._detail(part)
+
+    def _detail(self, part: TaskExcerpt) -> dict[str, Any]:
+        detail = part.detail
+        if part.page is not None:
+            indices = frozenset(part.page)
+            detail = msgspec.structs.replace(
+                detail, steps=[step for step in detail.steps if step.idx in indices]
+            )
+        shape = as_json.detail(detail) | {"result": self._covered(detail.task.result)}
+        shape["inputs"] = [self._covered(value, name) for name, value in detail.named_inputs]
+        for step, view in zip(shape["steps"], detail.steps, strict=True):
             step["result"] = self._covered(view.result)
         shape["allowed"] = [
-            {"act": r.act, "step": r.step, "command": " ".join(r.words)} for r in remedies(found)
+            {"act": r.act, "step": r.step, "command": " ".join(r.words)} for r in remedies(part.detail)
         ]
-        return shape
+        return shape | {"next": part.next, "left_out": dict(part.sizes)}
 
     async def _history(self, visit: Visit) -> Any:
-        found = await self._found(visit)
-        events = await visit.client.store.tasks.history(found.task.id, _whole(visit, "after", 0, 2**62, 0))
-        return {"events": [as_json.event(view) for view in events]}
+        task = await task_of(visit)
+        after, limit = _whole(visit, "after", 0, 2**62, 0), _whole(visit, "limit", 1, MOST, MOST)
+        part = await visit.client.store.tasks.events_after(task.id, after, limit, EVENT_BYTES)
+        return lambda: {
+            "events": [as_json.event(view) for view in part.events],
+            "next": part.events[-1].seq if part.more and part.events else None,
+        }
 
     async def _preview(self, visit: Visit) -> Any:
-        return {
+        part = await self._excerpt(visit)
+        if part.detail.tally is not None:
+            text = f"{part.total:,} steps are too many for this answer: `makegood task undo ID --preview` prints it."
+            raise Denied(413, "Too large", text)
+        return lambda: {
             "undo": [
-                {"turn": turn, "step": step.name, "what": what}
-                for turn, step, what in listed(await self._found(visit))
+                {"turn": preview.turn, "step": preview.step.name, "what": preview.happens}
+                for preview in undo_order(part.detail)
             ]
         }
 
-    async def _found(self, visit: Visit) -> TaskDetail:
+    async def _excerpt(self, visit: Visit, page: StepPage | None = None) -> TaskExcerpt:
         task = visit.client.task(visit.params["task"])
-        found = await visit.reads.detail(task.number)
-        if found is None:
+        part = await visit.reads.excerpt(task.number, page)
+        if part is None:
             raise TaskNotFoundError(f"there is no task {task.id} in this store", task_id=task.id)
-        return found
+        return part
 
-    def _view(self, view: TaskView) -> dict[str, Any]:
-        return as_json.task(view) | {"result": self._covered(view.result)}
-
-    def _covered(self, payload: bytes | None) -> msgspec.Raw | None:
-        return as_json.raw(self._redaction.raw(payload))
+    def _covered(self, payload: bytes | None, name: str = "") -> msgspec.Raw | str | None:
+        return as_json.raw(self._redaction.raw(payload, name))
 
     # -- acts on one task ------------------------------------------------------------------------------------
 
@@ -269,14 +345,14 @@ class Api:
 
     async def _resubmit(self, visit: Visit) -> Any:
         body = await _body(visit, ResubmitBody)
-        given: dict[str, Any] = {}
+        changes: dict[str, Any] = {}
         if not isinstance(body.inputs, UnsetType):
             if not visit.visitor.may("admin"):
                 raise Denied(403, "For role admin", "Correcting what a task was given needs the role admin.")
-            given["inputs"] = body.inputs
+            changes["inputs"] = body.inputs
         if not isinstance(body.step, UnsetType):
-            given["step"] = body.step
-        return await self._acted(visit, lambda task: task.resubmit(**given, **_said(visit, body.reason)))
+            changes["step"] = body.step
+        return await self._acted(visit, lambda task: task.resubmit(**changes, **_said(visit, body.reason)))
 
     async def _settle(self, visit: Visit) -> Any:
         body = await _body(visit, SettleBody)
@@ -305,13 +381,13 @@ class Api:
     # -- what operators look after ---------------------------------------------------------------------------
 
     async def _alerts(self, visit: Visit) -> Any:
-        ended = visit.query.get("ended")
-        if ended not in (None, "true", "false"):
-            raise Denied(400, "Not understood", f"ended={ended[:30]!r}: true or false.")
-        found = await visit.client.store.alerts.views(
-            _limit(visit), _of_task(visit), ended=None if ended is None else ended == "true"
+        flag = visit.query.get("ended")
+        if flag not in (None, "true", "false"):
+            raise Denied(400, "Not understood", f"ended={flag[:30]!r}: true or false.")
+        alerts = await visit.client.store.alerts.views(
+            _limit(visit), _of_task(visit), ended=None if flag is None else flag == "true"
         )
-        return {"alerts": [as_json.alert(view) for view in found]}
+        return lambda: {"alerts": [as_json.alert(view) for view in alerts]}
 
     async def _acknowledge(self, visit: Visit) -> Any:
         body = await _body(visit, Why)
@@ -328,38 +404,48 @@ class Api:
         return {"done": "a test alert is raised"}
 
     async def _audit(self, visit: Visit) -> Any:
-        who, kind, act = audit.looked_for(visit.query)
-        found = await visit.client.store.admin.audit(
-            _limit(visit), _of_task(visit), who=who, kind=kind, act=act
+        operator, kind, act = audit.looked_for(visit.query)
+        views = await visit.client.store.admin.audit(
+            _limit(visit), _of_task(visit), who=operator, kind=kind, act=act, change=CHANGE
         )
-        return {"audit": [as_json.audit(view) | {"change": self._covered(view.change)} for view in found]}
+
+        def shape() -> Any:
+            room, records = CHANGES, []
+            for view in views:
+                room -= len(view.change or b"")
+                change = as_json.raw(self._redaction.change(view.change)) if room >= 0 else None
+                records.append(as_json.audit(view) | {"change": change})
+            return {"audit": records}
+
+        return shape
 
     async def _errors(self, visit: Visit) -> Any:
-        found = await visit.client.store.oversight.error_groups()
+        report = await visit.client.store.oversight.error_groups()
         groups = [
             _dated(group) | {"name": group.name, "ids": [ids.show(task) for task in group.ids]}
-            for group in found.groups
+            for group in report.groups
         ]
-        return {"groups": groups, "read": found.read, "capped": found.capped}
+        return {"groups": groups, "read": report.read, "capped": report.capped}
 
     async def _refusals(self, visit: Visit) -> Any:
-        found = await visit.client.store.oversight.refusals(_limit(visit), _of_task(visit))
-        return {"refusals": [_dated(each) for each in found]}
+        refusals = await visit.client.store.oversight.refusals(_limit(visit), _of_task(visit))
+        return lambda: {"refusals": [_dated(refusal) for refusal in refusals]}
 
     async def _decisions(self, visit: Visit) -> Any:
-        found = await visit.client.store.oversight.decisions(_limit(visit))
-        return {"decisions": [_dated(each) for each in found]}
+        decisions = await visit.client.store.oversight.decisions(_limit(visit))
+        return lambda: {"decisions": [_dated(decision) for decision in decisions]}
 
     async def _minutes(self, visit: Visit) -> Any:
         since = _whole(visit, "since", 60, 86_400, 3600)
-        return {"minutes": [_dated(each) for each in await visit.client.store.oversight.minutes(since)]}
+        minutes = await visit.client.store.oversight.minutes(since)
+        return lambda: {"minutes": [_dated(minute) for minute in minutes]}
 
     # -- processes, queues, the store ------------------------------------------------------------------------
 
     async def _nodes(self, visit: Visit) -> Any:
-        found, depths = await visit.reads.nodes(), await visit.client.store.nodes.depths()
-        nodes = [as_json.node(view) for view in found]
-        return {"nodes": nodes, "waiting": as_json.waiting(list(found), depths)}
+        views, depths = await visit.reads.nodes(), await visit.client.store.nodes.depths()
+        nodes = [as_json.node(view) for view in views]
+        return {"nodes": nodes, "waiting": as_json.waiting(list(views), depths)}
 
     async def _leader(self, visit: Visit) -> Any:
         lease = as_json.lease(await visit.reads.lease(LEADER), LEADER)
@@ -381,11 +467,11 @@ class Api:
             "version": status.version,
             "needed": status.needed,
             "missing": status.missing,
-            "findings": msgspec.to_builtins(await looked(visit.reads)),
+            "findings": _findings(await looked(visit.reads)),
         }
 
     async def _examination(self, visit: Visit) -> Any:
-        return {"findings": msgspec.to_builtins(await examined(visit.reads))}
+        return {"findings": _findings(await examined(visit.reads))}
 
     # -- bulk acts -------------------------------------------------------------------------------------------
 
@@ -397,51 +483,42 @@ class Api:
 
     async def _bulk_refusals(self, visit: Visit) -> Any:
         act = await visit.client.bulk_act(visit.params["id"])
-        found = await visit.client.store.oversight.bulk_refusals(act.id, _limit(visit))
-        return {"refusals": [_dated(each) for each in found]}
+        refusals = await visit.client.store.oversight.bulk_refusals(act.id, _limit(visit))
+        return lambda: {"refusals": [_dated(refusal) for refusal in refusals]}
 
     async def _bulk(self, visit: Visit) -> Any:
         body = await _body(visit, BulkBody)
-        wanted = filters.wanted(body.filter)
+        condition = filters.wanted(body.filter)
         if (
             not isinstance(body.expected, UnsetType)
-            and (now := await visit.client.count(wanted)) != body.expected
+            and (now := await visit.client.count(condition)) != body.expected
         ):
             raise Denied(
                 409, "Another number", f"{now:,} tasks match by now, not {body.expected:,}. Nothing was done."
             )
         limit = None if isinstance(body.limit, UnsetType) else body.limit
         rate = None if isinstance(body.rate, UnsetType) else body.rate
-        made = await visit.client.bulk(
-            body.act, wanted, why=body.reason, who=who_of(visit), limit=limit, rate=rate
+        act = await visit.client.bulk(
+            body.act, condition, why=body.reason, who=who_of(visit), limit=limit, rate=rate
         )
         visit.reads.forget()
-        return _bulk(made)
+        return _bulk(act)
 
     async def _stop(self, visit: Visit) -> Any:
         body = await _body(visit, Why)
-        stopped = await visit.client.stop_bulk(visit.params["id"], why=body.reason, who=who_of(visit))
+        act = await visit.client.stop_bulk(visit.params["id"], why=body.reason, who=who_of(visit))
         visit.reads.forget()
-        return _bulk(stopped)
+        return _bulk(act)
 
 
-def _answering(endpoint: Endpoint) -> Callable[[Visit], Awaitable[Response]]:
-    async def respond(visit: Visit) -> Response:
-        answer = await endpoint.respond(visit)
-        status = 202 if isinstance(answer, dict) and answer.get("verdict") == "waiting" else 200
-        return Response(msgspec.json.encode(answer), status, media_type="application/json")
-
-    return respond
-
-
-async def _body(visit: Visit, wanted: type[T]) -> T:
+async def _body(visit: Visit, struct_type: type[T]) -> T:
     """Return the body of a request. Raises ``Denied``."""
     kind = visit.request.headers.get("content-type", "").partition(";")[0].strip().lower()
     if kind != "application/json":
         raise Denied(415, "Not JSON", "Send a JSON object, as content-type application/json.")
     raw = await body_of(visit.request)
     try:
-        return msgspec.json.decode(shallow(raw or b"{}", "The body"), type=wanted)
+        return msgspec.json.decode(shallow(raw or b"{}", "The body"), type=struct_type)
     except UNREADABLE as wrong:
         raise Denied(422, "Not understood", f"The body does not fit: {wrong}.") from None
 
@@ -461,14 +538,15 @@ def _whole(visit: Visit, name: str, least: int, most: int, default: int) -> int:
 
 
 def _wanted(visit: Visit) -> Filter:
-    text = visit.query.get("q", "")
-    if len(text) > MOST_FILTER:
-        raise Denied(400, "Too long", f"q: a filter of at most {MOST_FILTER:,} characters.")
-    return filters.wanted(text)
+    return filters.wanted(visit.query.get("q", ""))
 
 
 def _limit(visit: Visit) -> int:
     return _whole(visit, "limit", 1, MOST, 100)
+
+
+def _findings(findings: Sequence[Finding]) -> list[dict[str, Any]]:
+    return [as_json.picked(finding, "check severity what remedy") for finding in findings]
 
 
 def _dated(record: object) -> dict[str, Any]:
@@ -476,7 +554,7 @@ def _dated(record: object) -> dict[str, Any]:
     shape: dict[str, Any] = msgspec.to_builtins(record)
     for name in shape.keys() & _MOMENTS:
         value = shape[name]
-        shape[name] = [iso(each) for each in value] if isinstance(value, list | tuple) else iso(value)
+        shape[name] = [iso(moment) for moment in value] if isinstance(value, list | tuple) else iso(value)
     if "task" in shape:
         shape["task"] = ids.show(shape["task"]) if shape["task"] else None
     return shape

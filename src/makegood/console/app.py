@@ -10,7 +10,7 @@ import secrets
 import uuid
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final, Self
-from urllib.parse import parse_qs, parse_qsl, quote, urlsplit
+from urllib.parse import parse_qs, parse_qsl, quote, urlencode, urlsplit
 
 import msgspec
 from starlette.datastructures import MutableHeaders
@@ -19,16 +19,29 @@ from starlette.responses import HTMLResponse, JSONResponse, RedirectResponse, Re
 from starlette.routing import compile_path
 from starlette.types import Message, Receive, Scope, Send
 
+from makegood.base.arguments import judge_calls
 from makegood.base.clock import Clock, SystemClock
 from makegood.base.text import kept
 from makegood.client.client import Client
 from makegood.client.operators import under_request
-from makegood.console.access import Access, LoginNeededError, ResolveAccess, ResolveUser, body_of
-from makegood.console.acts import TaskActs
+from makegood.console.access import (
+    MOST_FORM,
+    MOST_LOGIN,
+    Access,
+    BrokenOffError,
+    LoginNeededError,
+    ResolveAccess,
+    ResolveUser,
+    TokenNeededError,
+    body_of,
+)
+from makegood.console.acts import TaskActs, task_of
 from makegood.console.api import ROOT, Api
 from makegood.console.bulk_forms import BulkForms
+from makegood.console.covering import Covering
+from makegood.console.drawing import DrawingThread
 from makegood.console.elements import cut
-from makegood.console.live import LivePages
+from makegood.console.live import LIVE_BYTES, LivePages
 from makegood.console.login import LoginPages
 from makegood.console.options import refuse_bad_trace_url
 from makegood.console.outcomes import BY_SCRIPT, Outcomes, Toast
@@ -38,10 +51,11 @@ from makegood.console.reads import SHARED, Reads
 from makegood.console.redaction import Redact, Redaction
 from makegood.console.render import Renderer, Shell, theme_of
 from makegood.console.routes import routes
-from makegood.console.security_headers import FRESH, HEADERS, AccessLog
+from makegood.console.security_headers import FRESH, AccessLog, headers_of
 from makegood.console.static_files import StaticFiles
+from makegood.console.task_values import TaskValues
 from makegood.console.users import Role, User
-from makegood.console.visits import NOBODY, Denied, Route, Visit, Visitor, Whence, act
+from makegood.console.visits import KNOWN, NOBODY, Denied, Route, Visit, Visitor, Whence, act
 from makegood.errors import (
     ActRefusedError,
     AlertNotFoundError,
@@ -59,11 +73,16 @@ _NOT_FOUND = (AlertNotFoundError, BulkNotFoundError, TaskNotFoundError)
 
 _TOKEN: Final = secrets.token_hex(16)
 """Stands in a page that several visitors share where each has a token of their own."""
+MOST_ADDRESS: Final = 32_768
+"""The most bytes of an address: its path and its query."""
+MOST_PARAMETERS: Final = 1000
+"""The most parameters of a query."""
 OPEN_TO_ALL: Final = (
     "Nobody logs in here: whoever reaches this address may do everything that these pages can do."
 )
 
 
+@judge_calls(ConfigError)
 def create_app(
     store: str | Client,
     *,
@@ -77,6 +96,7 @@ def create_app(
     secret: str | None = None,
     base: str = "",
     insecure: bool = False,
+    token: str | None = None,
     trace_url: str | None = None,
     clock: Clock | None = None,
 ) -> "ConsoleApp":
@@ -88,7 +108,8 @@ def create_app(
     None, with ``resolve_access(user)``, which returns "viewer", "operator", "admin" or None;
     ``user_header``, in which one of ``proxies`` (addresses or networks) names the user; ``users``, who log
     in with passwords. ``role``: the role of a user who has none otherwise. Without any of these it answers
-    browsers on this machine only; with ``insecure``, everybody.
+    on this machine whoever has the ``token``, by default the one in this user's private file; with
+    ``insecure``, everybody.
 
     ``redact(path, value)`` returns what people see of a field of a payload, after the default rule for names
     such as "password". ``secret`` signs logins; processes behind one address share it. ``base``: the path
@@ -109,6 +130,7 @@ def create_app(
         role=role,
         insecure=insecure,
         secret=secret,
+        token=token,
     )
     return ConsoleApp(store, access, Redaction(redact), clock, trace_url)
 
@@ -142,15 +164,17 @@ class ConsoleApp:
         self.routes: Sequence[Route] = ()
         self._patterns: list[tuple[Any, Route]] = []
         self._outcomes = Outcomes(access.logins, self._renderer)
-        self.live = LivePages(self.client, self._reads, self._drawn_for)
-        login, acts = LoginPages(access, self._renderer), TaskActs(self._outcomes)
+        self._thread = DrawingThread()
+        self.live = LivePages(self.client, self._reads, self._drawn_for, self._thread)
+        self._login, acts = LoginPages(access, self._renderer), TaskActs(self._outcomes)
         self.answer(
             routes(
                 files,
-                login,
+                self._login,
                 acts,
                 BulkForms(self._outcomes),
-                *Api(redaction).routes(),
+                *Api(redaction, self._thread, covering := Covering(redaction, self._thread)).routes(),
+                TaskValues(covering).route(),
                 self.live.route(),
                 act("/tasks/{id}/payloads", self.uncovered, role="admin"),
             )
@@ -178,6 +202,7 @@ class ConsoleApp:
         """Close the store, if this application opened it."""
         async with self._opening:
             await self.live.closed()
+            self._thread.close()
             if self._owned and self._open:
                 self._open = False
                 await self.client.close()
@@ -219,7 +244,8 @@ class ConsoleApp:
 
     async def _respond(self, request: Request, send: Send) -> None:
         """Answer a request, with the headers that every answer has, and log it."""
-        began, asked = self._log.begin(), _Asked(request, self.access.proxies.origin(request), _number())
+        began = self._log.begin()
+        exchange = _Exchange(request, self.access.proxies.origin(request), _number())
         status = 500
 
         async def send_safely(message: Message) -> None:
@@ -227,51 +253,80 @@ class ConsoleApp:
             if message["type"] == "http.response.start":
                 status = message["status"]
                 headers = MutableHeaders(raw=message["headers"])
-                for name, value in HEADERS.items():
-                    headers[name] = value
+                for name, value in headers_of(exchange.origin, request).items():
+                    headers.setdefault(name, value)
                 headers.setdefault("cache-control", FRESH)
-                headers["x-request-id"] = asked.id
+                headers["x-request-id"] = exchange.id
             await send(message)
 
         try:
-            response = await self._answer(asked)
+            response = await self._answer(exchange)
             await response(request.scope, request.receive, send_safely)
         finally:
-            self._log.end(began, status, asked.fields())
+            self._log.end(began, status, exchange.fields())
 
-    async def _answer(self, asked: "_Asked") -> Response:
+    async def _answer(self, exchange: "_Exchange") -> Response:
         """Answer a request; what goes wrong is an answer, too."""
         try:
-            return await self._admitted(asked)
-        except LoginNeededError as needed:
-            if asked.kind in ("api", "stream"):
-                return self._problem(asked, needed)
-            path, query = _path(asked.request, asked.origin), asked.request.url.query
-            back = (f"{path}?{query}" if query else path) if asked.request.method == "GET" else "/"
-            return RedirectResponse(f"{asked.origin.base}/login?next={quote(back, safe='')}", 303)
-        except (*_NOT_FOUND, Denied, ActRefusedError, ConfigError) as denied:
-            return self._problem(asked, denied)
+            return await self._admitted(exchange)
+        except (TokenNeededError, LoginNeededError) as challenge:
+            return self._entrance(exchange, challenge)
+        except BrokenOffError as interruption:
+            return Response(status_code=interruption.status)
+        except (*_NOT_FOUND, Denied, ActRefusedError, ConfigError) as denial:
+            return self._problem(exchange, denial)
         except (StoreUnavailableError, SchemaMismatchError) as away:
-            log.warning("request %s: the store cannot be used: %s", asked.id, away)
-            return self._problem(asked, away)
+            log.warning("request %s: the store cannot be used: %s", exchange.id, away)
+            return self._problem(exchange, away)
         except Exception:
-            log.exception("request %s failed", asked.id)
-            text = f"The log of the console says why: look for request {asked.id}."
-            return self._problem(asked, Denied(500, "This failed", text))
+            log.exception("request %s failed", exchange.id)
+            text = f"The log of the console says why: look for request {exchange.id}."
+            return self._problem(exchange, Denied(500, "This failed", text))
 
-    async def _admitted(self, asked: "_Asked") -> Response:
+    def _entrance(self, exchange: "_Exchange", challenge: TokenNeededError | LoginNeededError) -> Response:
+        """Answer a visitor whom the console does not know: a person gets a form, a program the problem."""
+        if isinstance(challenge, LoginNeededError):
+            if exchange.kind in ("api", "stream"):
+                return self._problem(exchange, challenge)
+            return RedirectResponse(
+                f"{exchange.origin.base}/login?next={quote(_back(exchange), safe='')}", 303
+            )
+        if exchange.kind != "page" or exchange.request.headers.get(BY_SCRIPT):
+            return self._problem(exchange, challenge)
+        return self._login.token_form(exchange.request, exchange.origin, _back(exchange))
+
+    async def _admitted(self, exchange: "_Exchange") -> Response:
         """Find the route of a request, admit the visitor, and answer. Raises ``Denied``."""
-        request, origin = asked.request, asked.origin
-        asked.kind = "api" if _path(request, origin).startswith(f"{ROOT}/") else "page"
-        if (route := self._route(request, origin)) is not None:
-            asked.kind = route.kind
-        known = None if asked.kind == "file" else await self.access.visitor(request, origin)
-        asked.visitor = known or NOBODY
+        request, origin = exchange.request, exchange.origin
+        _refuse_long(request.scope["path"], request.scope["query_string"].decode("latin-1"))
+        exchange.kind = "api" if _path(request, origin).startswith(f"{ROOT}/") else "page"
+        route, refusal = None, Denied(404, "Not found", "There is no such page.")
+        try:
+            route = self._route(request, origin)
+        except _WrongMethodError as wrong:
+            refusal = wrong
+        if route is not None:
+            exchange.kind = route.kind
+        if exchange.kind in ("page", "login") and request.method == "GET":
+            response = self._login.by_link(request, origin, _path(request, origin))
+            if response is not None:
+                return response
+        caller = None if exchange.kind == "file" else await self.access.visitor(request, origin)
+        exchange.visitor = caller or NOBODY
+        if caller is not None and KNOWN in request.scope:
+            request.scope[KNOWN]()
         if route is None:
-            raise Denied(404, "Not found", "There is no such page.")
-        form = _fields(await body_of(request)) if route.writes and route.kind != "api" else {}
-        visitor = self.access.admit(route, request, known, form)
-        visit = Visit(request, visitor, origin, asked.id, self.client, self._reads, form)
+            raise (
+                refusal
+                if caller is not None or self.access.token is None
+                else self.access.token_needed(request)
+            )
+        visitor = self.access.admit(route, request, caller)  # before its body is read
+        form = {}
+        if route.writes and route.kind != "api":
+            form = _fields(await body_of(request, MOST_FORM if caller else MOST_LOGIN))
+        self.access.examine(route, request, caller, form)
+        visit = Visit(request, visitor, origin, exchange.id, self.client, self._reads, form)
         if route.kind != "file":
             await self.open()
         if route.respond is None:
@@ -290,84 +345,92 @@ class ConsoleApp:
 
     def _found(self, path: str, method: str) -> tuple[Route | None, dict[str, Any]]:
         """Return the route of a path, and the parts of the path that it names. Raises ``Denied``."""
-        allowed: set[str] = set()
+        methods: set[str] = set()
         for (pattern, _, convertors), route in self._patterns:
-            if (found := pattern.match(path)) is None:
+            if (match := pattern.match(path)) is None:
                 continue
             if method in route.methods:
-                parts = found.groupdict()
+                parts = match.groupdict()
                 return route, {name: convertors[name].convert(text) for name, text in parts.items()}
-            allowed.update(route.methods)
-        if allowed:
-            raise _WrongMethodError(method, sorted(allowed))
+            methods.update(route.methods)
+        if methods:
+            raise _WrongMethodError(method, sorted(methods))
         return None, {}
 
     async def _drawn_for(self, path: str, query: str, role: Role, base: str) -> str:
         """Draw a page that somebody watches as a visitor of this role sees it, whoever it is."""
+        _refuse_long(path, query)
         route, parts = self._found(path or "/", "GET")
         if route is None or route.context is None or not Visitor("", role, "").may(route.role):
             raise Denied(404, "Not found", "There is no such page.")
-        asked = dict(parse_qsl(query, keep_blank_values=True))
-        asked.pop("fragment", None)
-        return await self._drawn(route, {**asked, **parts}, role, base)
+        parameters = dict(parse_qsl(query, keep_blank_values=True))
+        parameters.pop("fragment", None)
+        return await self._drawn(route, {**parameters, **parts}, role, base)
 
-    async def _drawn(self, route: Route, asked: Mapping[str, str], role: Role, base: str) -> str:
+    async def _drawn(self, route: Route, query: Mapping[str, str], role: Role, base: str) -> str:
         """Draw a page for all visitors of a role, who share it for a second; forms carry ``_TOKEN``."""
 
         async def draw() -> str:
-            context = _shallow(await self._context(route, asked))
+            context = await self._context(route, query)
             shell = dataclasses.replace(
                 self._frame(base, Visitor("", role, _TOKEN), route.here), alerts=await needing(self._reads)
             )
-            return self._renderer.page(shell, route.template, context)
+            return await self._draw(shell, route.template, context)
 
-        return await self._reads.shared(("drawn", route.path, *sorted(asked.items()), role, base), draw)
+        return await self._reads.shared(("drawn", route.path, *sorted(query.items()), role, base), draw)
 
-    async def _context(self, route: Route, asked: Mapping[str, str]) -> Any:
+    async def _context(self, route: Route, query: Mapping[str, str]) -> Any:
         """Read what a page shows. Raises ``Denied`` for a route without a page."""
         if route.context is None:
             raise Denied(404, "Not found", "There is no such page.")
-        return await route.context(self._reads, asked)
+        return await route.context(self._reads, query)
+
+    async def _draw(self, shell: Shell, template: str, context: Any) -> str:
+        """Draw a page off the loop. ``context``: what it shows, or a function that returns that."""
+        return await self._thread.run(
+            lambda: self._renderer.page(
+                shell, template, _shallow(context() if callable(context) else context)
+            )
+        )
 
     async def _page(self, route: Route, visit: Visit) -> Response:
         """Draw a page, or the fragments of it that ``?fragment=`` names."""
         query = {**visit.query, **visit.params}
         if names := [name for name in query.pop("fragment", "").split(",") if name]:
-            drawn = await self._drawn(route, query, visit.visitor.role, visit.origin.base)
-            if not (parts := cut(drawn, names)):
+            html = await self._drawn(route, query, visit.visitor.role, visit.origin.base)
+            if not (parts := await self._thread.run(lambda: cut(html, names))):
                 raise Denied(404, "Not found", "This page has no such part (any more).")
             return HTMLResponse("\n".join(parts.values()).replace(_TOKEN, visit.visitor.token))
         if route.leads is not None and (path := await route.leads(visit.reads, query)):
             return RedirectResponse(visit.origin.base + path, 303)
-        context = _shallow(await self._context(route, query))
+        context = await self._context(route, query)
         alerts = await needing(visit.reads)
-        toast = self._outcomes.take(visit.request)
+        toast = self._outcomes.take(visit.request, visit.origin)
         shell = self._shell(visit.request, visit.origin, visit.visitor, route.here)
-        asked = visit.request.url.query
-        events = _path(visit.request, visit.origin) + (f"?{asked}" if asked else "")
+        raw_query = visit.request.url.query
+        events = _path(visit.request, visit.origin) + (f"?{raw_query}" if raw_query else "")
         shell = dataclasses.replace(shell, alerts=alerts, toast=toast, events=events)
-        response = HTMLResponse(self._renderer.page(shell, route.template, context))
+        text = await self._draw(shell, route.template, context)
+        if len(text) > LIVE_BYTES:  # it is not drawn again by itself
+            text = text.replace(' data-page="', ' data-still="', 1)
+        response = HTMLResponse(text)
         if toast is not None:
-            response.delete_cookie(
-                SAID, path=visit.origin.base or "/", secure=visit.origin.secure, httponly=True
-            )
+            response.delete_cookie(visit.origin.named(SAID), **visit.origin.cookie)
         return response
 
     async def uncovered(self, visit: Visit) -> Response:
         """Answer with a task's page whose payloads are whole, once; the audit keeps the look."""
         task = visit.client.task(visit.params["id"])
-        await task.status()  # raises when there is no such task
-        why = kept(visit.field("reason"))
-        seen = visit.client.acts.new(kept(visit.visitor.name), why)
-        await visit.client.store.alerts.looked(seen, task.number, "its payloads, uncovered")
+        await task_of(visit)
+        reason = kept(visit.field("reason"))
+        act = visit.client.acts.new(kept(visit.visitor.name), reason)
+        await visit.client.store.alerts.looked(act, task.number, "its payloads, uncovered")
         route, parts = self._found(f"/tasks/{task.id}", "GET")
         assert route is not None  # the table has the page of a task
         assert route.context is not None
-        context = _shallow(await route.context(visit.reads, parts))
+        context = await route.context(visit.reads, parts)
         shell = self._shell(visit.request, visit.origin, visit.visitor, route.here)
-        return HTMLResponse(
-            self._renderer.page(dataclasses.replace(shell, whole=True), route.template, context)
-        )
+        return HTMLResponse(await self._draw(dataclasses.replace(shell, whole=True), route.template, context))
 
     def _shell(self, request: Request, origin: Whence, visitor: Visitor, here: str = "") -> Shell:
         return dataclasses.replace(self._frame(origin.base, visitor, here), theme=theme_of(request))
@@ -382,35 +445,37 @@ class ConsoleApp:
             here=here,
         )
 
-    def _problem(self, asked: "_Asked", failure: Exception) -> Response:
+    def _problem(self, exchange: "_Exchange", failure: Exception) -> Response:
         """Return the answer for a request that cannot be carried out: a page, or JSON for a program."""
         status, title = _status(failure)
         headers = {"retry-after": "5"} if status == 503 else {}
+        if isinstance(failure, TokenNeededError):
+            headers["www-authenticate"] = "Bearer"
         if isinstance(failure, _WrongMethodError):
             headers["allow"] = failure.allowed
-        if asked.kind in ("api", "stream"):
+        if exchange.kind in ("api", "stream"):
             body = {"type": "about:blank", "title": title, "status": status, "detail": str(failure)}
             return JSONResponse(body, status, headers, media_type="application/problem+json")
-        if asked.request.headers.get(BY_SCRIPT):
+        if exchange.request.headers.get(BY_SCRIPT):
             toast = {"toast": Toast("need", title, str(failure))}
             return HTMLResponse(
-                self._renderer.page(Shell(base=asked.origin.base), "toast.html", toast), status, headers
+                self._renderer.page(Shell(base=exchange.origin.base), "toast.html", toast), status, headers
             )
         context = {"status": status, "title": title, "text": str(failure)}
-        shell = self._shell(asked.request, asked.origin, asked.visitor)
+        shell = self._shell(exchange.request, exchange.origin, exchange.visitor)
         return HTMLResponse(self._renderer.page(shell, "problem.html", context), status, headers)
 
 
 class _WrongMethodError(Denied):
     """An address that is used by other methods. ``allowed``: these."""
 
-    def __init__(self, method: str, allowed: Sequence[str]) -> None:
+    def __init__(self, method: str, methods: Sequence[str]) -> None:
         super().__init__(405, "Not this way", f"{method} is not how this address is used.")
-        self.allowed = ", ".join(allowed)
+        self.allowed = ", ".join(methods)
 
 
 @dataclasses.dataclass(slots=True)
-class _Asked:
+class _Exchange:
     """A request, and what is known of it so far."""
 
     request: Request
@@ -426,6 +491,15 @@ class _Asked:
             "request": self.id, "method": self.request.method, "path": self.request.scope["path"], "address": self.origin.address,
             "user": self.visitor.name, "role": role,
         }  # fmt: skip
+
+
+def _back(exchange: "_Exchange") -> str:
+    """Return where a browser is led once it is logged in."""
+    path = _path(exchange.request, exchange.origin)
+    query = urlencode(
+        [pair for pair in parse_qsl(exchange.request.url.query, keep_blank_values=True) if pair[0] != "token"]
+    )
+    return (f"{path}?{query}" if query else path) if exchange.request.method == "GET" else "/"
 
 
 def _number() -> str:
@@ -459,25 +533,32 @@ def _path(request: Request, origin: Whence) -> str:
     return path or "/"
 
 
+def _refuse_long(path: str, query: str) -> None:
+    """Raise ``Denied`` for an address that takes long to read."""
+    if len(path) + len(query) > MOST_ADDRESS or query.count("&") >= MOST_PARAMETERS:
+        text = f"An address has at most {MOST_ADDRESS:,} bytes and {MOST_PARAMETERS:,} parameters."
+        raise Denied(414, "Too long", text)
+
+
 def _fields(body: bytes) -> dict[str, str]:
     """Return the fields of a form. Raises ``Denied`` for a body that is none."""
     try:
         text = body.decode("ascii")
-        found = parse_qs(
+        fields = parse_qs(
             text, keep_blank_values=True, strict_parsing=bool(text), max_num_fields=2000, errors="strict"
         )
     except ValueError:
         raise Denied(400, "Not understood", "The request does not hold a form.") from None
-    return {name: "\n".join(values) if len(values) > 1 else values[0] for name, values in found.items()}
+    return {name: "\n".join(values) if len(values) > 1 else values[0] for name, values in fields.items()}
 
 
-def _shallow(found: Any) -> dict[str, Any]:
+def _shallow(record: Any) -> dict[str, Any]:
     """Return what a template may use by name."""
-    if isinstance(found, msgspec.Struct):
-        return {name: getattr(found, name) for name in found.__struct_fields__}
-    if dataclasses.is_dataclass(found):
-        return {field.name: getattr(found, field.name) for field in dataclasses.fields(found)}
-    return dict(found)
+    if isinstance(record, msgspec.Struct):
+        return {name: getattr(record, name) for name in record.__struct_fields__}
+    if dataclasses.is_dataclass(record):
+        return {field.name: getattr(record, field.name) for field in dataclasses.fields(record)}
+    return dict(record)
 
 
 def _label(url: str) -> str:

@@ -1,22 +1,26 @@
 """The attempts of a task as lines, newest last: each with what its details show."""
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
+from types import MappingProxyType
 
 from makegood import saga
-from makegood.base import ids
 from makegood.base.durations import brief
-from makegood.client.replanning import held
+from makegood.base.sizes import KIB
 from makegood.console.attempts import Course, ShownAttempt
 from makegood.errors import MissingValueError, PayloadError, StoreError
 from makegood.model.shape import HeldTask
+from makegood.model.states import TEXTS
 from makegood.saga.rules import owner
 from makegood.store.records import Identity
 from makegood.store.views import NodeView, StepView, TaskDetail
+from makegood.story.held_tasks import held
 
-MOST = 200
+MOST = 100
 """Lines of a page, at most: the latest."""
+VALUES = 64 * KIB
+"""Bytes of the arguments that a page shows."""
 MOST_ALIKE = 20
 """Attempts at items of one ``each`` that are lines of their own; more of them are one line."""
 
@@ -57,43 +61,89 @@ class AttemptLine:
     mono: frozenset[str] = frozenset(("key",))
     arguments: bytes | None = None
     result: bytes | None = None
+    left_out: tuple[tuple[str, int, str], ...] = ()
+    """Values that are too large for the page: (what, bytes, its name as a file, "" if there is none)."""
     late: float | None = None
     trace: list[TraceLine] = field(default_factory=list)
     open: bool = False
 
 
 def attempt_lines(
-    found: TaskDetail,
+    detail: TaskDetail,
     course: Course,
     nodes: Sequence[NodeView],
     *,
     identity: Identity | None = None,
     submission: int,
+    sizes: Mapping[str, int] = MappingProxyType({}),
+    page: Collection[int] = (),
 ) -> list[AttemptLine]:
-    """Return the lines of a submission. ``identity``: the store's, which keys and tokens hold."""
-    views = {view.idx: view for view in found.steps}
-    known = {view.id: view for view in nodes}
+    """Return the lines of a submission.
+
+    ``identity``: the store's, which keys and tokens hold. ``sizes``: bytes of values that were not read, by
+    their names as files. ``page``: steps that have a line each, whether or not an attempt of theirs is known.
+    """
+    views = {view.idx: view for view in detail.steps}
+    nodes_by_id = {view.id: view for view in nodes}
     try:
-        whole: HeldTask | None = held(found)
+        whole: HeldTask | None = None if "inputs" in sizes else held(detail)
     except StoreError:
         whole = None
     mine = [a for a in course.attempts if a.submission == submission and a.end != "planned"]
-    named: dict[tuple[int, str], str] = {}
-    made: list[AttemptLine] = []
+    if page:
+        mine = [attempt for attempt in mine if attempt.idx in page]
+    anchors: dict[tuple[int, str], str] = {}
+    all_lines: list[AttemptLine] = []
     for group in _grouped(mine, views):
         attempt = group[0]
         if len(group) > 1:
-            made.append(_together(group, views[attempt.idx]))
+            all_lines.append(_together(group, views[attempt.idx]))
             continue
         prefix = {"do": "a", "probe": "p", "undo": "u"}[attempt.doing]
-        first = named.setdefault((attempt.idx, attempt.doing), f"{prefix}-{attempt.idx}")
-        taken = any(line.id == first for line in made)
+        first = anchors.setdefault((attempt.idx, attempt.doing), f"{prefix}-{attempt.idx}")
+        duplicate = any(line.id == first for line in all_lines)
         line = _line(attempt, views[attempt.idx])
-        line.facts = _facts(found, attempt, views[attempt.idx], known, identity)
-        line.id = f"{first}-{len(made)}" if taken else first
+        line.facts = _facts(detail, attempt, views[attempt.idx], nodes_by_id, identity)
+        line.id = f"{first}-{len(all_lines)}" if duplicate else first
         _details(line, attempt, views[attempt.idx], whole, last=_is_last(attempt, course))
-        made.append(line)
-    return made[-MOST:]
+        all_lines.append(line)
+    known_steps = {attempt.idx for attempt in mine}
+    all_lines += [
+        _without_attempts(detail, views[idx], identity)
+        for idx in sorted(page)
+        if idx not in known_steps and idx in views and views[idx].kind == "action" and views[idx].attempt
+    ]
+    lines = all_lines[-MOST:]
+    _leave_out(lines, sizes)
+    return lines
+
+
+def _without_attempts(detail: TaskDetail, view: StepView, identity: Identity | None) -> AttemptLine:
+    """Return the line of a step whose attempts are all further back in the history."""
+    attempt = ShownAttempt(
+        idx=view.idx, step=view.name, doing="do", round=view.round, submission=detail.task.submission, asked=0.0, number=view.attempt
+    )  # fmt: skip
+    line = AttemptLine(
+        id=f"a-{view.idx}", step=view.name, what=f"attempt {view.attempt}", state=view.state, said=view.state.replace("_", " "),
+        words=(view.error or "").partition("\n")[0], at=None, result=view.result, trace=trace_lines(view.error or ""),
+    )  # fmt: skip
+    line.facts = _facts(detail, attempt, view, {}, identity)
+    return line
+
+
+def _leave_out(lines: Sequence[AttemptLine], sizes: Mapping[str, int]) -> None:
+    """Leave out arguments once a page has enough of them, and name what was not read."""
+    room = VALUES
+    for line in reversed(lines):  # the latest are shown first
+        kind, _, idx = line.id.partition("-")
+        file = f"step-{idx}"
+        if kind == "a" and file in sizes and line.said in ("done", "undone", "kept"):
+            line.left_out = (("Result", sizes[file], file),)
+        size = len(line.arguments or b"")
+        if size > room or size > VALUES // 4:
+            line.arguments, line.left_out = None, (("Arguments", size, ""), *line.left_out)
+        else:
+            room -= size
 
 
 def _grouped(attempts: Sequence[ShownAttempt], views: Mapping[int, StepView]) -> list[list[ShownAttempt]]:
@@ -106,43 +156,43 @@ def _grouped(attempts: Sequence[ShownAttempt], views: Mapping[int, StepView]) ->
         if plan is not None and plan.nth >= 0 and calm:
             key = attempt.step.partition("[")[0], attempt.doing, attempt.end, attempt.round
         groups.setdefault(key, []).append(attempt)
-    made: list[list[ShownAttempt]] = []
+    runs: list[list[ShownAttempt]] = []
     for group in groups.values():
-        made += [group] if len(group) > MOST_ALIKE else [[attempt] for attempt in group]
-    return sorted(made, key=lambda group: group[0].asked)
+        runs += [group] if len(group) > MOST_ALIKE else [[attempt] for attempt in group]
+    return sorted(runs, key=lambda group: group[0].asked)
 
 
 def _together(group: Sequence[ShownAttempt], view: StepView) -> AttemptLine:
     first = group[0]
-    state, said = _STATE[first.end]
+    state, label = _STATE[first.end]
     ends = [a.ended for a in group if a.ended is not None]
     span = f"in {brief(max(0.0, max(ends) - first.asked))}" if len(ends) == len(group) else ""
     stem = first.step.partition("[")[0]
     return AttemptLine(
         id=f"g-{first.doing}-{owner(view.plan) if view.plan is not None else view.idx}", step=f"{stem} × {len(group):,}", what="undo" if first.doing == "undo" else "", state=state,
-        said=f"{len(group):,} {said}", words=span, at=max(ends) if ends else None,
+        said=f"{len(group):,} {label}", words=span, at=max(ends) if ends else None,
     )  # fmt: skip
 
 
 def _is_last(attempt: ShownAttempt, course: Course) -> bool:
-    same = [
+    peers = [
         a for a in course.attempts if a.idx == attempt.idx and a.doing == attempt.doing and a.end != "planned"
     ]
-    return same[-1] is attempt
+    return peers[-1] is attempt
 
 
 def _line(attempt: ShownAttempt, view: StepView) -> AttemptLine:
-    state, said = _STATE[attempt.end]
+    state, label = _STATE[attempt.end]
     number = f"attempt {attempt.number}" if attempt.number is not None else "attempt"
-    what = {
+    title = {
         "do": number,
         "probe": f"probe, {number}",
         "undo": f"undo, {number}",
     }[attempt.doing]
     if attempt.doing != "do" and attempt.number is None:
-        what = attempt.doing
+        title = attempt.doing
     return AttemptLine(
-        id="", step=view.name, what=what, state=state, said=said, words=_words(attempt, view),
+        id="", step=view.name, what=title, state=state, said=label, words=_words(attempt, view),
         at=attempt.ended if attempt.ended is not None else attempt.asked,
         late=attempt.late, open=attempt.end == "undo failed",
     )  # fmt: skip
@@ -150,54 +200,48 @@ def _line(attempt: ShownAttempt, view: StepView) -> AttemptLine:
 
 def _words(attempt: ShownAttempt, view: StepView) -> str:
     error = attempt.error or (view.error or "" if attempt.end in ("failed", "undo failed") else "")
-    if attempt.end in ("failed", "undo failed") and (error or attempt.why):
-        return (error or attempt.why).partition("\n")[0]
+    if attempt.end in ("failed", "undo failed") and (reason := error or attempt.why or attempt.kind):
+        return reason.partition("\n")[0]
     if attempt.end == "no answer":
         late = f"; “{attempt.late_kind}” came too late" if attempt.late is not None else ""
-        silent = {"expired": "no answer by its deadline", "gave_up": "gave up after its tries"}.get(
-            attempt.why, attempt.why
-        )
-        return (error.partition("\n")[0] or silent or "no answer") + late
+        silent = attempt.why or TEXTS.get(attempt.kind, "no answer")
+        return (error.partition("\n")[0] or silent) + late
     if attempt.ended is None:
         return "under way" if attempt.node is not None else "no process has taken it yet"
     return f"in {brief(max(0.0, attempt.ended - attempt.asked))}"
 
 
 def _facts(
-    found: TaskDetail,
+    detail: TaskDetail,
     attempt: ShownAttempt,
     view: StepView,
     nodes: Mapping[int, NodeView],
     identity: Identity | None,
 ) -> list[tuple[str, str]]:
-    direction = "undo" if attempt.doing == "undo" else "do"
-    task = found.task
-    key = (
-        ids.key(identity.store_id, task.id, view.name, attempt.round, direction)
-        if identity is not None
-        else ""
-    )
+    task = detail.task
+    key, service_key = detail.keys_of(view, attempt.round, undo=attempt.doing == "undo")
     node = nodes.get(attempt.node) if attempt.node is not None else None
-    where = (
+    place = (
         f"on {node.info.name}, {node.info.host}, pid {node.info.pid}"
         if node is not None
         else f"on node {attempt.node}"
         if attempt.node is not None
         else ""
     )
-    taken = ""
+    pickup = ""
     if attempt.taken is not None:
-        waited = attempt.taken - attempt.asked
-        taken = f"{brief(waited)} after it was asked for" if waited >= 0.0005 else "at once"
+        delay = attempt.taken - attempt.asked
+        pickup = f"{brief(delay)} after it was asked for" if delay >= 0.0005 else "at once"
     facts = [
         ("key", key),
+        ("the service's form", "" if service_key == key else service_key),
         (
             "token",
             "" if attempt.number is None or identity is None else f"{identity.generation}.{attempt.number}",
         ),
         ("round", str(attempt.round) if attempt.round > 1 else ""),
-        ("agent", f"{task.app}/{view.agent} {where}".strip()),
-        ("taken", taken),
+        ("agent", f"{task.app}/{view.agent} {place}".strip()),
+        ("taken", pickup),
         ("raised at", attempt.frame),
     ]
     return [(name, value) for name, value in facts if value]
@@ -223,8 +267,8 @@ def _details(
 
 def trace_lines(text: str) -> list[TraceLine]:
     """Return an error text as lines, frames of libraries folded."""
-    made: list[TraceLine] = []
-    folded: list[str] = []
+    lines: list[TraceLine] = []
+    frames: list[str] = []
     library = False
     for line in text.splitlines():
         if frame := _FRAME.match(line):
@@ -232,16 +276,16 @@ def trace_lines(text: str) -> list[TraceLine]:
         elif not line.startswith(" "):
             library = False
         if library:
-            folded.append(line)
+            frames.append(line)
             continue
-        if folded:
-            made.append(TraceLine(folded=tuple(folded)))
-            folded = []
-        traced = line.startswith(" ")
-        made.append(TraceLine(text=line, own=traced, error=not traced and not line.startswith("Traceback")))
-    if folded:
-        made.append(TraceLine(folded=tuple(folded)))
-    return made
+        if frames:
+            lines.append(TraceLine(folded=tuple(frames)))
+            frames = []
+        own = line.startswith(" ")
+        lines.append(TraceLine(text=line, own=own, error=not own and not line.startswith("Traceback")))
+    if frames:
+        lines.append(TraceLine(folded=tuple(frames)))
+    return lines
 
 
 def _of_a_library(path: str) -> bool:

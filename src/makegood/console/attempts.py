@@ -1,20 +1,17 @@
 """The attempts of a task: what was asked of agents when, who answered, and how it ended.
 
 They are put together from the history (what a commit moved, and which attempts it used) and from what is in
-flight now. What the store does not know stays None: an attempt that an older version recorded has no time of
-its taking.
+flight now. What the store does not know stays None.
 """
 
 import math
-import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Final
 
 from makegood.model.attempt_end import AttemptEnd
-from makegood.model.states import TASK_MOVES
+from makegood.model.states import Move
 from makegood.store.views import EventView, StepView, TaskDetail
-
-_LATE = re.compile(r"(\w+) came too late for the (do|probe|undo) of step (\d+), attempt (\d+)")
 
 ENDS: Mapping[tuple[str, str], str] = {
     ("do", "done"): "done", ("do", "permanent"): "failed", ("do", "refused"): "failed", ("do", "later"): "later",
@@ -27,6 +24,9 @@ ENDS: Mapping[tuple[str, str], str] = {
 SILENT = "no answer"
 
 
+_DOING: Final = ("do", "probe", "undo")
+
+
 @dataclass(slots=True, kw_only=True, eq=False)
 class ShownAttempt:
     """One attempt of an action, a probe or an undo. Points in time are those of the store's clock."""
@@ -34,6 +34,7 @@ class ShownAttempt:
     idx: int
     step: str
     doing: str
+    """do, probe or undo; do for what only another version knows."""
     round: int
     submission: int
     asked: float
@@ -45,6 +46,8 @@ class ShownAttempt:
     """running, planned, done, failed, later, no answer, withdrawn, happened, not happened, undone, undo
     failed.
     """
+    kind: str = ""
+    """The kind of its answer, or the reason of its step's move."""
     why: str = ""
     node: int | None = None
     """The process that ran it."""
@@ -89,28 +92,28 @@ class Course:
         return [attempt for attempt in self.attempts if attempt.idx == idx]
 
 
-def course(found: TaskDetail, events: Sequence[EventView], now: float) -> Course:
+def course(detail: TaskDetail, events: Sequence[EventView], now: float) -> Course:
     """Return how a task came to where it is."""
-    reader = _Reader(found)
+    reader = _Reader(detail)
     for event in events:
         reader.read(event)
-    reader.in_flight(found, now)
-    made = reader.made
-    claims = [holding for holding in made.holdings if holding.node is not None]
+    reader.in_flight(detail, now)
+    way = reader.made
+    claims = [holding for holding in way.holdings if holding.node is not None]
     for n, holding in enumerate(reversed(claims)):
-        holding.epoch = max(0, found.task.epoch - n)
-    made.attempts.sort(key=lambda attempt: attempt.asked)
-    _number(found.steps, made.attempts)
-    return made
+        holding.epoch = max(0, detail.task.epoch - n)
+    way.attempts.sort(key=lambda attempt: attempt.asked)
+    _number(detail.steps, way.attempts)
+    return way
 
 
 class _Reader:
     """Reads a history from its beginning."""
 
-    def __init__(self, found: TaskDetail) -> None:
-        self.made = Course(began={1: found.task.created})
-        self._steps = {step.idx: step for step in found.steps}
-        self._names = {step.name: step for step in found.steps}
+    def __init__(self, detail: TaskDetail) -> None:
+        self.made = Course(began={1: detail.task.created})
+        self._steps = {step.idx: step for step in detail.steps}
+        self._names = {step.name: step for step in detail.steps}
         self._open: dict[int, ShownAttempt] = {}
         self._last: dict[int, float] = {}  # the last event of each step
         self._rounds: dict[int, int] = {}
@@ -118,47 +121,58 @@ class _Reader:
 
     def read(self, event: EventView) -> None:
         """Take in one event: first what ended, then what moved."""
-        after = {name: (was, state) for name, was, state, _ in event.moves}
-        for end in event.attempts or ():
-            self._end(event, end, after)
-        for name, before, state, why in event.moves:
-            if name == "task" and state in TASK_MOVES and before in TASK_MOVES and name not in self._names:
-                self._task_move(event, before, state, why)
-            elif (step := self._names.get(name)) is not None:
-                self._step_move(event, step, before, state, why)
-        for kind, doing, idx, number in _LATE.findall(event.note):
-            self._late(event, kind, doing, int(idx), int(number))
+        after = {move.name: move for move in event.moves if not move.of_task}
+        for end in event.attempts:
+            if not end.late:
+                self._end(event, end, after.get(self._name(end)))
+        for move in event.moves:
+            if move.of_task:
+                self._task_move(event, move)
+            elif (step := self._names.get(move.name)) is not None:
+                self._step_move(event, step, move)
+        for end in event.attempts:
+            if end.late:
+                self._late(event, end)
 
-    def _task_move(self, event: EventView, before: str, state: str, why: str) -> None:
-        made = self.made
+    def _name(self, end: AttemptEnd) -> str:
+        step = self._steps.get(end.idx)
+        return "" if step is None else step.name
+
+    def _task_move(self, event: EventView, move: Move) -> None:
+        way, before, state = self.made, move.before, move.after
         if before == "undone" and state == "pending":
             self._submission += 1
-            made.began[self._submission] = event.at
+            way.began[self._submission] = event.at
         if state in ("undoing", "error") and before == "processing":
-            made.turned = event
+            way.turned = event
         elif state == "pending" and before in ("undone", "error"):
-            made.turned = None
-        held = made.holdings[-1] if made.holdings else None
+            way.turned = None
+        holding = way.holdings[-1] if way.holdings else None
         ends = state in ("pending", "processed", "undone", "error")
-        if held is not None and held.end is None and (ends or why == "claimed"):
-            held.end = event.at
-        if state in ("processing", "undoing") and (held is None or held.end is not None):
-            if held is not None and held.end is not None and held.end < event.at and before == "pending":
-                made.holdings.append(
-                    Holding(node=None, start=held.end, end=event.at, epoch=0, submission=self._submission)
+        if holding is not None and holding.end is None and (ends or move.reason == "claimed"):
+            holding.end = event.at
+        if state in ("processing", "undoing") and (holding is None or holding.end is not None):
+            if (
+                holding is not None
+                and holding.end is not None
+                and holding.end < event.at
+                and before == "pending"
+            ):
+                way.holdings.append(
+                    Holding(node=None, start=holding.end, end=event.at, epoch=0, submission=self._submission)
                 )
-            made.holdings.append(
+            way.holdings.append(
                 Holding(node=event.node, start=event.at, end=None, epoch=0, submission=self._submission)
             )
         if state in ("processed", "undone", "error"):
-            made.ended[self._submission] = event.at
+            way.ended[self._submission] = event.at
 
-    def _step_move(self, event: EventView, step: StepView, before: str, state: str, why: str) -> None:
-        idx = step.idx
+    def _step_move(self, event: EventView, step: StepView, move: Move) -> None:
+        idx, before, state, reason = step.idx, move.before, move.after, move.reason
         attempt = self._open.get(idx)
         if attempt is not None and before in ("running", "undoing") and state != "running":
-            self._close(attempt, event, *_moved(attempt.doing, state, why))
-        if before == "in_doubt" and why in ("probe", "a fencing probe") and not self._ended_now(idx, event):
+            self._close(attempt, event, move)
+        if before == "in_doubt" and reason in ("probe", "fenced") and not self._ended_now(idx, event):
             end = "happened" if state == "done" else "not happened"
             start = self._last.get(idx, event.at)
             self._add(step, "probe", start, ended=event.at, end=end, node=event.node)
@@ -168,62 +182,61 @@ class _Reader:
             if before != "undoing":
                 self.made.forward[step.name] = self._forward(step, before)
             self._open[idx] = self._add(step, "undo", event.at)
-        elif state == "waiting" and why.startswith("round "):
-            number = why.removeprefix("round ")
-            self._rounds[idx] = int(number) if number.isdigit() else step.round
+        elif reason == "new_round":
+            self._rounds[idx] = self._rounds.get(idx, 1) + 1
             self.made.forward.pop(step.name, None)
         elif state in ("done", "kept") and before in ("in_doubt", "failed", "done"):
-            self.made.forward[step.name] = self._forward(step, before if state == "kept" else "done", why)
+            self.made.forward[step.name] = self._forward(step, before if state == "kept" else "done", reason)
         self._last[idx] = event.at
 
-    def _forward(self, step: StepView, before: str, why: str = "") -> str:
-        known = self.made.forward.get(step.name, "")
-        if why == "probe":
+    def _forward(self, step: StepView, before: str, reason: str = "") -> str:
+        if reason == "probe":
             return "done, by probe"
-        if why and why not in ("nothing to undo", "past return", "reply"):
+        if reason == "by_hand":
             return "done, by hand"
-        return known or before
+        return self.made.forward.get(step.name) or before
 
-    def _add(self, step: StepView, doing: str, asked: float, **more: object) -> ShownAttempt:
-        made = ShownAttempt(
-            idx=step.idx, step=step.name, doing=doing, round=self._rounds.get(step.idx, 1),
-            submission=self._submission, asked=asked,
+    def _add(self, step: StepView, doing: str, request_time: float, **more: object) -> ShownAttempt:
+        attempt = ShownAttempt(
+            idx=step.idx, step=step.name, doing=doing if doing in _DOING else "do", round=self._rounds.get(step.idx, 1),
+            submission=self._submission, asked=request_time,
         )  # fmt: skip
         for name, value in more.items():
-            setattr(made, name, value)
-        self.made.attempts.append(made)
-        return made
+            setattr(attempt, name, value)
+        self.made.attempts.append(attempt)
+        return attempt
 
-    def _close(self, attempt: ShownAttempt, event: EventView, end: str, why: str) -> None:
-        """End an attempt without a record: it was answered in memory, or an older version wrote the row."""
-        attempt.ended, attempt.end, attempt.why = event.at, end, why
-        if end != SILENT and event.attempts is not None:
+    def _close(self, attempt: ShownAttempt, event: EventView, move: Move) -> None:
+        """End an attempt without a record, whose step moved: it was answered in memory."""
+        attempt.ended, attempt.end, attempt.kind = event.at, _ending(attempt.doing, move), move.reason
+        attempt.why = move.why
+        if attempt.end != SILENT:
             attempt.node, attempt.taken = event.node, attempt.asked
         self._open.pop(attempt.idx, None)
 
     def _ended_now(self, idx: int, event: EventView) -> bool:
         return any(a.idx == idx and a.ended == event.at and a.doing == "probe" for a in self.made.attempts)
 
-    def _end(self, event: EventView, end: AttemptEnd, after: Mapping[str, tuple[str, str]]) -> None:
-        """Take in the record of an attempt that this commit used."""
+    def _end(self, event: EventView, end: AttemptEnd, move: Move | None) -> None:
+        """Take in the record of an attempt that this commit used. ``move``: its step's."""
         step = self._steps.get(end.idx)
         if step is None:
             return
-        taken = None if end.took is None else event.at - end.took
+        start = None if end.took is None else event.at - end.took
         attempt = self._open.get(end.idx)
         if attempt is None or attempt.doing != end.doing:
-            asked = self._last.get(end.idx, event.at)
-            attempt = self._add(step, end.doing, asked if taken is None else min(asked, taken))
+            request_time = self._last.get(end.idx, event.at)
+            attempt = self._add(step, end.doing, request_time if start is None else min(request_time, start))
         else:
             self._open.pop(end.idx)
-        attempt.number, attempt.ended, attempt.why = end.attempt, event.at, end.kind
+        attempt.number, attempt.ended, attempt.kind = end.attempt, event.at, end.kind
         attempt.end = ENDS.get((end.doing, end.kind), SILENT)
-        was, state = after.get(step.name, ("", ""))
+        was, state = ("", "") if move is None else (move.before, move.after)
         if end.doing == "do" and (was, state) == ("running", "in_doubt"):
             attempt.end = "later" if end.kind == "later" else SILENT
         elif end.doing == "undo" and state == "undo_failed":
             attempt.end = "undo failed"
-        attempt.taken = None if taken is None else max(attempt.asked, taken)
+        attempt.taken = None if start is None else max(attempt.asked, start)
         attempt.node = event.node if end.node is None and end.kind != "expired" else end.node
         attempt.error, attempt.frame = end.error or "", end.frame or ""
         attempt.traceback = end.traceback or ""
@@ -232,19 +245,21 @@ class _Reader:
             attempt.due = due if due <= event.at else None
         self._last[end.idx] = event.at
 
-    def _late(self, event: EventView, kind: str, doing: str, idx: int, number: int) -> None:
-        ended = [a for a in self.made.attempts if a.idx == idx and a.doing == doing and a.ended is not None]
-        named = [a for a in ended if a.number == number] or ended
-        if named:
-            named[-1].late, named[-1].late_kind = event.at, kind
+    def _late(self, event: EventView, end: AttemptEnd) -> None:
+        over = [
+            a for a in self.made.attempts if (a.idx, a.doing) == (end.idx, end.doing) and a.ended is not None
+        ]
+        candidates = [a for a in over if a.number == end.attempt] or over
+        if candidates:
+            candidates[-1].late, candidates[-1].late_kind = event.at, end.kind
 
-    def in_flight(self, found: TaskDetail, now: float) -> None:
+    def in_flight(self, detail: TaskDetail, now: float) -> None:
         """Add what is asked for now, and what is planned."""
-        for step in found.steps:
+        for step in detail.steps:
             attempt = self._open.get(step.idx)
             if step.doing is not None:
                 if attempt is None or attempt.doing != step.doing:
-                    attempt = self._add(step, step.doing, self._last.get(step.idx, found.task.created))
+                    attempt = self._add(step, step.doing, self._last.get(step.idx, detail.task.created))
                 attempt.number, attempt.node = step.attempt, step.taken_by
                 attempt.due = None if step.due is None or step.taken_by is None else now + step.due
                 if attempt.due is not None:
@@ -269,13 +284,13 @@ def _within(step: StepView, doing: str) -> float:
     return policy.undo_within or policy.within if doing == "undo" else policy.within
 
 
-def _moved(doing: str, state: str, why: str) -> tuple[str, str]:
-    """Return how an attempt ended whose step moved to ``state``."""
-    if why in ("later", "withdrawn"):
-        return why, ""
+def _ending(doing: str, move: Move) -> str:
+    """Return how an attempt ended whose step moved."""
+    if move.reason in ("later", "withdrawn"):
+        return move.reason
     if doing == "undo":
-        return {"undone": "undone", "undo_failed": "undo failed"}.get(state, SILENT), why
-    return {"done": "done", "failed": "failed"}.get(state, SILENT), why
+        return {"undone": "undone", "undo_failed": "undo failed"}.get(move.after, SILENT)
+    return {"done": "done", "failed": "failed"}.get(move.after, SILENT)
 
 
 def _number(steps: Iterable[StepView], attempts: Sequence[ShownAttempt]) -> None:
@@ -285,7 +300,7 @@ def _number(steps: Iterable[StepView], attempts: Sequence[ShownAttempt]) -> None
         if attempt.end != "planned":
             mine.setdefault(attempt.idx, []).append(attempt)
     for step in steps:
-        known = mine.get(step.idx, [])
-        if len(known) == step.attempt:
-            for n, attempt in enumerate(known, 1):
+        own_attempts = mine.get(step.idx, [])
+        if len(own_attempts) == step.attempt:
+            for n, attempt in enumerate(own_attempts, 1):
                 attempt.number = n

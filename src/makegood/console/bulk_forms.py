@@ -36,12 +36,12 @@ class BulkForms:
         kind = next((kind for kind in get_args(BulkKind) if kind == visit.field("kind")), None)
         if kind is None:
             raise Denied(400, "Not understood", f"kind is one of {', '.join(get_args(BulkKind))}.")
-        wanted = bulk.chosen(visit.form)
-        found = await visit.client.bulk(kind, wanted, why=why_of(visit), who=who_of(visit))
+        condition = bulk.chosen(visit.form)
+        act = await visit.client.bulk(kind, condition, why=why_of(visit), who=who_of(visit))
         visit.reads.forget()
-        tasks = f"{found.counted:,}{'+' if found.more else ''} task{'s' * (found.counted != 1)}"
+        tasks = f"{act.counted:,}{'+' if act.more else ''} task{'s' * (act.counted != 1)}"
         text = "The leading Supervisor sends the commands; this page shows how far it is."
-        outcome = ActOutcome("ok", f"{tasks} will be {_VERBS[kind]}", text, f"/bulk/{found.id}")
+        outcome = ActOutcome("ok", f"{tasks} will be {_VERBS[kind]}", text, f"/bulk/{act.id}")
         return self._outcomes.respond(visit, outcome)
 
     async def stop(self, visit: Visit) -> Response:
@@ -49,12 +49,12 @@ class BulkForms:
         name = visit.params["id"]
         back = f"/bulk/{name}"
         try:
-            found = await visit.client.stop_bulk(name, why=why_of(visit), who=who_of(visit))
-            outcome = ActOutcome("ok", "Stopped", f"{found.sent:,} tasks had been sent the command.", back)
+            act = await visit.client.stop_bulk(name, why=why_of(visit), who=who_of(visit))
+            outcome = ActOutcome("ok", "Stopped", f"{act.sent:,} tasks had been sent the command.", back)
         except BulkNotFoundError as missing:
             raise Denied(404, "Not found", str(missing)) from None
-        except ActRefusedError as refused:
-            outcome = ActOutcome("need", "Refused", str(refused), back, 409)
+        except ActRefusedError as refusal:
+            outcome = ActOutcome("need", "Refused", str(refusal), back, 409)
         finally:
             visit.reads.forget()
         return self._outcomes.respond(visit, outcome)
@@ -68,8 +68,8 @@ class BulkForms:
             leader = await visit.client.step_down(epoch=epoch, why=why_of(visit), who=who_of(visit))
             text = "It does so after its present pass; another Supervisor takes the lead."
             outcome = ActOutcome("ok", f"{leader} is asked to step down", text, "/cluster")
-        except ActRefusedError as refused:
-            outcome = ActOutcome("need", "Refused", str(refused), "/cluster", 409)
+        except ActRefusedError as refusal:
+            outcome = ActOutcome("need", "Refused", str(refusal), "/cluster", 409)
         finally:
             visit.reads.forget()
         return self._outcomes.respond(visit, outcome)

@@ -8,7 +8,7 @@ import re
 from collections.abc import Iterator, Sequence
 from typing import Final, NamedTuple
 
-_TAG: Final = re.compile(r'<(/?)([a-zA-Z][a-zA-Z0-9]*)((?:"[^"]*"|\'[^\']*\'|[^>"\'])*)>')
+_TAG: Final = re.compile(r'<(/?)([a-zA-Z][a-zA-Z0-9]*)((?:"[^"]*"|\'[^\']*\'|[^<>"\'])*)>')
 _ID: Final = re.compile(r'(?:^|\s)id="([^"]*)"')
 _VOID: Final = frozenset(
     ("area", "base", "br", "col", "embed", "hr", "img", "input", "link", "meta", "source", "track", "wbr")
@@ -27,24 +27,24 @@ class Element(NamedTuple):
 
 def found(text: str, left_out: tuple[str, ...] = ()) -> Iterator[Element]:
     """Yield the elements with ids, each after those inside it; no id begins as one of ``left_out``."""
-    opened: list[tuple[str, str, int]] = []
+    stack: list[tuple[str, str, int]] = []
     inside = [""]
     for tag in _TAG.finditer(text):
         closes, name, attributes = tag.groups()
         if closes:
-            while opened:
-                was, known, begin = opened.pop()
-                if known:
+            while stack:
+                was, element_id, begin = stack.pop()
+                if element_id:
                     inside.pop()
-                    yield Element(known, inside[-1], begin, tag.end() if was == name else tag.start())
+                    yield Element(element_id, inside[-1], begin, tag.end() if was == name else tag.start())
                 if was == name:
                     break
         elif name not in _VOID and not attributes.endswith("/"):
-            named = _ID.search(attributes)
-            known = "" if named is None or named[1].startswith(left_out or ("\0",)) else named[1]
-            opened.append((name, known, tag.start()))
-            if known:
-                inside.append(known)
+            match = _ID.search(attributes)
+            element_id = "" if match is None or match[1].startswith(left_out or ("\0",)) else match[1]
+            stack.append((name, element_id, tag.start()))
+            if element_id:
+                inside.append(element_id)
 
 
 def cut(text: str, names: Sequence[str]) -> dict[str, str]:
@@ -53,5 +53,6 @@ def cut(text: str, names: Sequence[str]) -> dict[str, str]:
     >>> cut('<ul id="a"><li id="b">1<br>2</li></ul>', ("b", "c"))
     {'b': '<li id="b">1<br>2</li>'}
     """
-    places = {element.id: element for element in reversed(list(found(text))) if element.id in names}
+    ids = frozenset(names)
+    places = {element.id: element for element in reversed(list(found(text))) if element.id in ids}
     return {name: text[places[name].begin : places[name].end] for name in names if name in places}

@@ -1,5 +1,6 @@
 """The audit as files: CSV and JSON Lines."""
 
+import asyncio
 from collections.abc import Callable, Sequence
 
 from starlette.responses import Response
@@ -17,14 +18,15 @@ def routes() -> tuple[Route, ...]:
     )
 
 
-def _file(path: str, made: Callable[[Sequence[AuditView]], str], kind: str) -> Route:
-    return Route(path=path, role="viewer", kind="page", respond=_respond(path, made, kind), here="audit")
+def _file(path: str, render: Callable[[Sequence[AuditView]], str], kind: str) -> Route:
+    return Route(path=path, role="viewer", kind="page", respond=_respond(path, render, kind), here="audit")
 
 
-def _respond(path: str, made: Callable[[Sequence[AuditView]], str], kind: str) -> Respond:
+def _respond(path: str, render: Callable[[Sequence[AuditView]], str], kind: str) -> Respond:
     async def respond(visit: Visit) -> Response:
         views = await audit.read(visit.reads, visit.query, audit.EXPORTED)
         name = f'attachment; filename="makegood-{path.removeprefix("/")}"'
-        return Response(made(views), headers={"content-disposition": name}, media_type=kind)
+        text = await asyncio.to_thread(render, views)
+        return Response(text, headers={"content-disposition": name}, media_type=kind)
 
     return respond

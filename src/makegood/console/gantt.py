@@ -1,5 +1,6 @@
 """Lays attempts out on a time axis whose quiet stretches are shortened. Pure; positions are percentages."""
 
+from bisect import bisect_left
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
@@ -18,6 +19,8 @@ THINNEST: Final = 0.35
 """Percent of the axis that a bar takes at least."""
 NO_CALLS: Final = ("held", "nobody", "plan")
 NICE: Final = tuple(m * 10.0**e for e in range(-4, 7) for m in (1, 2, 5))
+MOST_TICKS: Final = 200
+"""Labels that are tried for an unbroken part of the axis, at most: a row may say that it lasted forever."""
 APART: Final = 9.0
 """Percent between two labels."""
 
@@ -54,10 +57,11 @@ class Axis:
         first, last = self.knots[0], self.knots[-1]
         if moment <= first[0]:
             return first[1]
-        for (a, x), (b, y) in pairwise(self.knots):
-            if moment <= b:
-                return x + (y - x) * ((moment - a) / (b - a) if b > a else 1)
-        return last[1]
+        n = bisect_left(self.knots, moment, key=lambda knot: knot[0])
+        if n == len(self.knots):
+            return last[1]
+        (a, x), (b, y) = self.knots[n - 1], self.knots[n]
+        return x + (y - x) * ((moment - a) / (b - a) if b > a else 1)
 
 
 @dataclass(slots=True, kw_only=True)
@@ -109,44 +113,62 @@ class TimeChart:
 def axis(bars: Sequence[Bar], marks: Sequence[float] = (), until: float = 100.0) -> Axis:
     """Return an axis on which no quiet stretch takes more than its share."""
     calls = [bar for bar in bars if bar.look not in NO_CALLS]
-    timed = [bar for bar in bars if bar.look not in ("held", "plan")]
+    timed_bars = [bar for bar in bars if bar.look not in ("held", "plan")]
     points = sorted({
-        *(round(t, 4) for bar in timed for t in (bar.start, bar.end, bar.taken, bar.due, bar.late) if t is not None),
+        *(round(t, 4) for bar in timed_bars for t in (bar.start, bar.end, bar.taken, bar.due, bar.late) if t is not None),
         *(round(mark, 4) for mark in marks),
     })  # fmt: skip
     if not points:
         points = [0.0]
     if len(points) == 1:
         points.append(points[0] + 0.001)
-    stretches = [(a, b, any(bar.start < b and bar.end > a for bar in calls)) for a, b in pairwise(points)]
-    broken = _broken(stretches)
-    free = until - BREAK * len(broken)
-    left = sum(b - a for n, (a, b, _) in enumerate(stretches) if n not in broken) or 1.0
-    made, x = Axis([(points[0], 0.0)]), 0.0
+    busy = _merged(calls)
+    stretches = [(a, b, _within(busy, a, b)) for a, b in pairwise(points)]
+    breaks = _broken(stretches)
+    free = until - BREAK * len(breaks)
+    left = sum(b - a for n, (a, b, _) in enumerate(stretches) if n not in breaks) or 1.0
+    scale, x = Axis([(points[0], 0.0)]), 0.0
     for n, (a, b, _) in enumerate(stretches):
-        step = BREAK if n in broken else (b - a) / left * free
-        if n in broken:
-            made.breaks.append((x, x + step, b - a))
+        step = BREAK if n in breaks else (b - a) / left * free
+        if n in breaks:
+            scale.breaks.append((x, x + step, b - a))
         x += step
-        made.knots.append((b, x))
-    return made
+        scale.knots.append((b, x))
+    return scale
+
+
+def _merged(calls: Sequence[Bar]) -> list[tuple[float, float]]:
+    """Return when anything runs, as stretches that do not touch."""
+    spans: list[tuple[float, float]] = []
+    for bar in sorted(calls, key=lambda bar: bar.start):
+        if spans and bar.start <= spans[-1][1]:
+            spans[-1] = spans[-1][0], max(spans[-1][1], bar.end)
+        else:
+            spans.append((bar.start, bar.end))
+    return spans
+
+
+def _within(busy: Sequence[tuple[float, float]], a: float, b: float) -> bool:
+    """Return whether anything runs between two moments."""
+    n = bisect_left(busy, (b,)) - 1
+    return n >= 0 and busy[n][1] > a
 
 
 def _broken(stretches: Sequence[tuple[float, float, bool]]) -> set[int]:
     """Return the stretches to break: the worst by its share of what is left, until none is over its share."""
-    broken: set[int] = set()
-    while len(broken) < min(MOST_BREAKS, len(stretches) - LEAST_WHOLE):
-        left = sum(b - a for n, (a, b, _) in enumerate(stretches) if n not in broken)
+    breaks: set[int] = set()
+    while len(breaks) < min(MOST_BREAKS, len(stretches) - LEAST_WHOLE):
+        left = sum(b - a for n, (a, b, _) in enumerate(stretches) if n not in breaks)
         shares = {
             n: (b - a) / left / (BUSY_MOST if busy else IDLE_MOST)
             for n, (a, b, busy) in enumerate(stretches)
-            if n not in broken
+            if n not in breaks
         }
         worst = max(shares, key=lambda n: shares[n])
         if shares[worst] <= 1:
             break
-        broken.add(worst)
-    return broken
+        breaks.add(worst)
+    return breaks
 
 
 def ticks(scale: Axis, origin: float) -> list[tuple[float, str]]:
@@ -154,32 +176,32 @@ def ticks(scale: Axis, origin: float) -> list[tuple[float, str]]:
     spans = _spans(scale)
     steepest = max(((y - x) / (b - a) for a, x, b, y in spans), default=0.0)
     step = next((n for n in NICE if n * steepest >= APART), NICE[-1])
-    made: list[tuple[float, str]] = []
+    labels: list[tuple[float, str]] = []
     for a, _, b, _ in spans:
-        k = int((a - origin) / step + 0.999)
-        while origin + k * step <= b + 1e-9:
+        first = int((a - origin) / step + 0.999)
+        last = int((b + 1e-9 - origin) / step)
+        for k in range(first, min(last, first + MOST_TICKS) + 1):
             at = scale.at(origin + k * step)
             free = all(not p - 3 < at < q + 4 for p, q, _ in scale.breaks)
-            before = made[-1][0] if made else -APART
+            before = labels[-1][0] if labels else -APART
             # The first label begins at the edge; the others are centred, and need less room.
             room = APART if before < 2 else APART * 0.6
             if free and at < 97.5 and at - before >= room:
-                made.append((at, duration_text(k * step, step)))
-            k += 1
-    return made
+                labels.append((at, duration_text(k * step, step)))
+    return labels
 
 
 def _spans(scale: Axis) -> list[tuple[float, float, float, float]]:
     """Return the unbroken parts of an axis as (from, at %, to, at %)."""
-    made: list[tuple[float, float, float, float]] = []
+    spans: list[tuple[float, float, float, float]] = []
     for (a, x), (b, y) in pairwise(scale.knots):
         if any(abs(p - x) < 1e-6 and abs(q - y) < 1e-6 for p, q, _ in scale.breaks) or b <= a:
             continue
-        if made and abs(made[-1][2] - a) < 1e-9:
-            made[-1] = (*made[-1][:2], b, y)
+        if spans and abs(spans[-1][2] - a) < 1e-9:
+            spans[-1] = (*spans[-1][:2], b, y)
         else:
-            made.append((a, x, b, y))
-    return made
+            spans.append((a, x, b, y))
+    return spans
 
 
 def duration_text(value: float, step: float = 0.0) -> str:
@@ -217,19 +239,19 @@ def chart(
 ) -> TimeChart:
     """Return what is drawn: bars in rows. ``origin``: the moment that the labels count from."""
     marks = [mark for mark in (now, turn) if mark is not None]
-    planned = any(bar.look == "plan" for bar in bars)
-    scale = axis(bars, marks, 100.0 - FUTURE if planned else 100.0)
-    drawn = [_drawn(bar, scale) for bar in bars]
+    has_plan = any(bar.look == "plan" for bar in bars)
+    scale = axis(bars, marks, 100.0 - FUTURE if has_plan else 100.0)
+    shapes = [_drawn(bar, scale) for bar in bars]
     cuts = [
         ((p + q) / 2, bar.row)
         for p, q, _ in scale.breaks
-        for bar in drawn
+        for bar in shapes
         if bar.look not in NO_CALLS and bar.x < p + 0.01 and bar.x + bar.width > q - 0.01
     ]
     places = [scale.at(mark) for mark in marks]
     return TimeChart(
         rows=list(rows),
-        bars=drawn,
+        bars=shapes,
         ticks=[tick for tick in ticks(scale, origin) if all(abs(tick[0] - place) > 4.5 for place in places)],
         breaks=[
             (p, q, "" if any(abs((p + q) / 2 - place) < 5 for place in places) else duration_text(seconds))
@@ -238,7 +260,7 @@ def chart(
         cuts=cuts,
         now=None if now is None else scale.at(now),
         turn=None if turn is None else scale.at(turn),
-        planned=planned,
+        planned=has_plan,
     )
 
 

@@ -4,9 +4,9 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from makegood.client.undo_preview import Preview, listed, what_happens
 from makegood.errors import StoreError
 from makegood.store.views import StepView, TaskDetail
+from makegood.story.undo_preview import Preview, fate, undo_order
 
 MOST = 40
 """Entries of a list, at most."""
@@ -37,29 +37,29 @@ class InPlace:
     result: bytes | None = None
 
 
-def undo_preview(found: TaskDetail) -> list[Undoing]:
+def undo_preview(detail: TaskDetail) -> list[Undoing]:
     """Return what an undo would do, in its order; what stays comes last. Empty if nobody can know."""
     try:
-        previews = listed(found)
+        previews = undo_order(detail)
     except StoreError:
         return []
-    stays = [preview for preview in previews if "stays" in preview.happens]
+    stays = [preview for preview in previews if preview.stays]
     groups: dict[tuple[str, str], list[Preview]] = {}
     for preview in previews:
         if preview not in stays:
             groups.setdefault((stem(preview.step), preview.happens), []).append(preview)
-    made = [
-        Undoing(turn=_turns(each), name=name, happens=happens, count=len(each))
-        for (name, happens), each in groups.items()
+    undoings = [
+        Undoing(turn=_turns(steps), name=name, happens=happens, count=len(steps))
+        for (name, happens), steps in groups.items()
     ]
-    why: dict[str, Counter[str]] = {}
+    reasons: dict[str, Counter[str]] = {}
     for preview in stays:
-        why.setdefault(preview.happens, Counter())[stem(preview.step)] += 1
-    made += [
-        Undoing(turn="", name=", ".join(_times(name, n) for name, n in some.items()), happens=happens)
-        for happens, some in why.items()
+        reasons.setdefault(preview.happens, Counter())[stem(preview.step)] += 1
+    undoings += [
+        Undoing(turn="", name=", ".join(_times(name, n) for name, n in counter.items()), happens=happens)
+        for happens, counter in reasons.items()
     ]
-    return made[:MOST]
+    return undoings[:MOST]
 
 
 def _turns(previews: Sequence[Preview]) -> str:
@@ -76,24 +76,24 @@ def stem(step: StepView) -> str:
     return step.name.partition("[")[0] if step.plan is not None and step.plan.nth >= 0 else step.name
 
 
-def in_place(found: TaskDetail) -> list[InPlace]:
+def in_place(detail: TaskDetail) -> list[InPlace]:
     """Return the effects that are, or may be, in place: those that should not be first."""
-    made = [_entry(found, step) for step in found.steps if step.stands]
-    joined: dict[tuple[str, str, str], InPlace] = {}
-    for entry in made:
-        known = joined.setdefault((entry.name, entry.icon, entry.words), entry)
-        if known is not entry:
-            known.count += 1
-            known.result = None
+    entries = [_entry(detail, step) for step in detail.steps if step.stands]
+    groups: dict[tuple[str, str, str], InPlace] = {}
+    for entry in entries:
+        first = groups.setdefault((entry.name, entry.icon, entry.words), entry)
+        if first is not entry:
+            first.count += 1
+            first.result = None
     return sorted(
-        joined.values(), key=lambda entry: (not entry.wrong, entry.tone != "need", entry.icon == "kept")
+        groups.values(), key=lambda entry: (not entry.wrong, entry.tone != "need", entry.icon == "kept")
     )[:MOST]
 
 
-def _entry(found: TaskDetail, step: StepView) -> InPlace:
-    back = found.task.goal == "undo"
-    name, known = stem(step), step.state not in ("running", "in_doubt") and step.result != b"null"
-    result = step.result if known else None
+def _entry(detail: TaskDetail, step: StepView) -> InPlace:
+    back = detail.task.goal == "undo"
+    name, has_result = stem(step), step.state not in ("running", "in_doubt") and step.result != b"null"
+    result = step.result if has_result else None
     if step.state == "undo_failed":
         words = f"its undo failed: {step.error}" if step.error else "its undo failed"
         return InPlace(name=name, icon="undofailed", tone="need", words=words, wrong=True, result=result)
@@ -105,7 +105,7 @@ def _entry(found: TaskDetail, step: StepView) -> InPlace:
             name=name,
             icon="doubt",
             tone="doubt",
-            words=what_happens(step) if back else "in doubt: it may be in place",
+            words=fate(step).text if back else "in doubt: it may be in place",
             wrong=back,
         )
     if step.state == "undoing":

@@ -102,19 +102,23 @@ class LadderRow:
     """A line of the ladder."""
 
     kind: str
-    """steps, turn, noreturn, beyond, stackhead, fold."""
+    """steps, turn, noreturn, beyond, stackhead, fold, block."""
     cells: list[LadderCell] = field(default_factory=list)
     names: tuple[str, ...] = ()
-    """Of beyond and fold: the steps that it stands for."""
+    """Of beyond and fold: the steps that it stands for; of block: the first and the last one."""
     passed: bool = False
     """Of noreturn: whether the task is past it."""
     count: int = 0
-    """Of stackhead: the branches."""
+    """Of stackhead: the branches; of block: its steps."""
     state: str = ""
     """Of fold: the state that its steps share."""
     rows: "list[LadderRow]" = field(default_factory=list)
     """Of fold: what is folded."""
     up: str = ""
+    said: str = ""
+    """Of block: how many of its steps are in which state."""
+    first: int = 0
+    """Of block: the index of its first step."""
 
     @property
     def steps(self) -> list[LadderStep]:
@@ -167,9 +171,9 @@ def series(steps: Sequence[LadderStep]) -> list[Part]:
     rank: dict[int, int] = {}
     for step in _topological(steps):
         rank[step.idx] = 1 + max((rank[p] for p in step.after if p in rank), default=-1)
-    ordered = sorted(steps, key=lambda step: (rank[step.idx], step.idx))
+    sequence = sorted(steps, key=lambda step: (rank[step.idx], step.idx))
     parts: list[Part] = []
-    for piece in _pieces(ordered):
+    for piece in _pieces(sequence):
         if len(piece) == 1:
             parts.append(piece[0])
             continue
@@ -187,25 +191,25 @@ def _topological(steps: Sequence[LadderStep]) -> list[LadderStep]:
     return sorted(steps, key=lambda step: step.idx)
 
 
-def _pieces(ordered: Sequence[LadderStep]) -> list[list[LadderStep]]:
+def _pieces(sequence: Sequence[LadderStep]) -> list[list[LadderStep]]:
     """Cut where every step before the cut comes before every step behind it.
 
     Sets of steps are bits of a number: a plan of a thousand steps is cut in a thousand operations.
     """
-    place = {step.idx: n for n, step in enumerate(ordered)}
-    before = [0] * len(ordered)
-    for n, step in enumerate(ordered):
+    place = {step.idx: n for n, step in enumerate(sequence)}
+    before = [0] * len(sequence)
+    for n, step in enumerate(sequence):
         for p in step.after:
             if p in place:
                 before[n] |= before[place[p]] | 1 << place[p]
-    common, behind = [0] * len(ordered), -1  # what all steps from here on come after
-    for n in range(len(ordered) - 1, -1, -1):
+    common, behind = [0] * len(sequence), -1  # what all steps from here on come after
+    for n in range(len(sequence) - 1, -1, -1):
         common[n] = behind = behind & before[n]
     pieces: list[list[LadderStep]] = [[]]
-    for n, step in enumerate(ordered):
+    for n, step in enumerate(sequence):
         pieces[-1].append(step)
-        done = (1 << (n + 1)) - 1
-        if n + 1 < len(ordered) and common[n + 1] & done == done:
+        mask = (1 << (n + 1)) - 1
+        if n + 1 < len(sequence) and common[n + 1] & mask == mask:
             pieces.append([])
     return [piece for piece in pieces if piece]
 
@@ -267,14 +271,14 @@ def rows_of(parts: Sequence[Part]) -> list[LadderRow]:
 
 def _side_by_side(part: Branches) -> list[LadderRow]:
     """Row r holds row r of each branch; a shorter branch passes."""
-    drawn = [rows_of(branch) for branch in part.series]
+    columns = [rows_of(branch) for branch in part.series]
     widths = [_width(branch) for branch in part.series]
-    height = max(map(len, drawn))
+    height = max(map(len, columns))
     rows = []
     for n in range(height):
         cells: list[LadderCell] = []
         lane = 1
-        for k, (branch, wide) in enumerate(zip(drawn, widths, strict=True)):
+        for k, (branch, wide) in enumerate(zip(columns, widths, strict=True)):
             mine = _cells_of(branch, n, lane, sum(widths), wide)
             back, on = widths[k - 1] if k else 0, widths[k + 1] if k < len(widths) - 1 else 0
             if n == 0:
@@ -334,19 +338,19 @@ def ladder(steps: Sequence[LadderStep], *, goal: str = "forward") -> list[Ladder
     rows = rows_of(series(steps))
     back = goal != "forward"
     last = max((n for n, row in enumerate(rows) if _begun(row)), default=-1)
-    made: list[LadderRow] = []
+    ladder_rows: list[LadderRow] = []
     for row in rows[: last + 1] if back else rows:
-        made.append(row)
+        ladder_rows.append(row)
         if any(step.no_return for step in row.steps):
-            made.append(LadderRow(kind="noreturn", passed=_begun(row)))
-    _climb(made, back=back)
-    made = fold(made)
+            ladder_rows.append(LadderRow(kind="noreturn", passed=_begun(row)))
+    _climb(ladder_rows, back=back)
+    ladder_rows = fold(ladder_rows)
     if back:
-        made.append(LadderRow(kind="turn"))
+        ladder_rows.append(LadderRow(kind="turn"))
         names = tuple(step.name for row in rows[last + 1 :] for step in row.steps)
         if names:
-            made.append(LadderRow(kind="beyond", names=names))
-    return made
+            ladder_rows.append(LadderRow(kind="beyond", names=names))
+    return ladder_rows
 
 
 def _begun(row: LadderRow) -> bool:
@@ -355,21 +359,21 @@ def _begun(row: LadderRow) -> bool:
 
 def _climb(rows: Sequence[LadderRow], *, back: bool) -> None:
     """Mark how far the right rail has been climbed: from the bottom to the first rung that is not settled."""
-    reached, n = back, len(rows) - 1
+    is_climbed, n = back, len(rows) - 1
     while n >= 0:
         block = [n]
         while _labelled(rows[n]) and n and _labelled(rows[n - 1]):
             n -= 1
             block.append(n)
         cells = [cell for k in block for cell in rows[k].cells]
-        unsettled = [cell for cell in cells if cell.step is not None and _unsettled(cell.step)]
+        open_cells = [cell for cell in cells if cell.step is not None and _unsettled(cell.step)]
         for cell in cells:
-            unsettled_here = cell in unsettled and not cell.label
-            cell.up = "ahead" if not reached else "half" if unsettled_here else ""
-        rows[n].up = "" if reached else "ahead"
-        reached = reached and not unsettled
+            unsettled_here = cell in open_cells and not cell.label
+            cell.up = "ahead" if not is_climbed else "half" if unsettled_here else ""
+        rows[n].up = "" if is_climbed else "ahead"
+        is_climbed = is_climbed and not open_cells
         if rows[n].kind == "stackhead":
-            rows[n].up = "" if reached else "ahead"
+            rows[n].up = "" if is_climbed else "ahead"
         n -= 1
 
 
@@ -396,7 +400,7 @@ def fold(rows: Sequence[LadderRow]) -> list[LadderRow]:
         state if state and all(quiet[k] for k in (n - 1, n + 1) if 0 <= k < len(rows)) else ""
         for n, state in enumerate(quiet)
     ]
-    made: list[LadderRow] = []
+    visible_rows: list[LadderRow] = []
     n = 0
     while n < len(rows):
         end = n
@@ -410,12 +414,12 @@ def fold(rows: Sequence[LadderRow]) -> list[LadderRow]:
                 if all(row.up == "" and all(cell.up == "" for cell in row.cells) for row in run)
                 else "ahead"
             )
-            made.append(LadderRow(kind="fold", names=names, state=free[n], rows=run, up=up))
+            visible_rows.append(LadderRow(kind="fold", names=names, state=free[n], rows=run, up=up))
         else:
             end = max(end, n + 1)
-            made += rows[n:end]
+            visible_rows += rows[n:end]
         n = end
-    return made
+    return visible_rows
 
 
 def _quiet(row: LadderRow) -> str:

@@ -1,9 +1,9 @@
 """Live pages: names of the fragments that have changed, as server-sent events.
 
-A page that somebody watches is drawn again when the store rings, and at least every second; equal pages of
-viewers of one role are drawn once. Its elements with an ``id`` are compared with those of the last time, and
-the ids of those that differ are sent. Relative times are left out of the comparison: the page's script keeps
-them.
+A page that somebody watches is drawn again when the store rings, and at least every second, but not before
+ten times as long as its last drawing took; equal pages of viewers of one role are drawn once. Its elements
+with an ``id`` are compared with those of the last time, and the ids of those that differ are sent. Relative
+times are left out of the comparison: the page's script keeps them.
 """
 
 import asyncio
@@ -11,6 +11,7 @@ import contextlib
 import hashlib
 import logging
 import re
+from collections import Counter
 from collections.abc import Awaitable, Callable, Iterator, Mapping
 from typing import Final, NamedTuple
 
@@ -18,11 +19,14 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
+from makegood.base.contexts import home_context
+from makegood.base.sizes import KIB
 from makegood.client.client import Client
+from makegood.console.drawing import COST, Cost, DrawingThread
 from makegood.console.elements import Element, found
 from makegood.console.reads import Reads
 from makegood.console.users import Role
-from makegood.console.visits import Denied, Route, Visit
+from makegood.console.visits import ANONYMOUS, Denied, Route, Visit
 from makegood.errors import MakegoodError, StoreError
 
 log = logging.getLogger("makegood.console")
@@ -37,16 +41,28 @@ ALIVE: Final = 15.0
 """Seconds after which a silent stream shows that it is alive."""
 LASTS: Final = 600.0
 """Seconds after which a stream ends; its page opens another, and is asked who it is again."""
-MOST: Final = 200
+MOST: Final = 100
 """Streams at the same time."""
+MOST_OF_USER: Final = 10
+"""Streams of one user; where nobody logs in, of one address."""
+SLOW: Final = 15.0
+"""Seconds within which a browser takes what a stream sends."""
+LIVE_BYTES: Final = 320 * KIB
+"""Characters of a page above which it is not live."""
+RESTS: Final = 10
+"""A page is not drawn again for so many times the CPU time of its last drawing."""
 
 Page = tuple[str, str, Role, str]
 """A page's path and query string, the role that it is drawn for, and the path under which links begin."""
+Watcher = tuple[str, str]
+"""Whose a stream is: the user's name, and the address where nobody logs in."""
 Draw = Callable[[str, str, Role, str], Awaitable[str]]
 """Draws such a page."""
 
 _MOVING: Final = re.compile(
-    r'(<(?:span|b)[^>]*) data-(?:since|until)="[^"]*"([^>]*>)[^<]*| data-(?:since|ring)="[^"]*"| data-left="[^"]*"(?: width="[^"]*")?|(?<=>)[^<]*(?=</time>)'
+    # possessive, as nothing is won by going back, and a long tag without an end would take its length squared
+    r'(<(?:span|b)[^<> ]*+(?: (?!data-(?:since|until)=")[^<> ]*+)*+) data-(?:since|until)="[^"]*+"([^<>]*+>)[^<]*+|'
+    r' data-(?:since|ring)="[^"]*+"| data-left="[^"]*+"(?: width="[^"]*+")?|(?<=>)[^<>]*+(?=</time>)'
 )
 _UNWATCHED: Final = ("i-", "h-")
 
@@ -109,12 +125,16 @@ class Stream:
     def __init__(self) -> None:
         self.names: dict[str, None] = {}
         self.away = False
+        self.large = False
+        """Whether the page has become too large to be live."""
         self.ended = False
         self.ring = asyncio.Event()
 
     def take(self) -> str:
         """Return the next event, "" for none."""
         self.ring.clear()
+        if self.large:
+            return "event: large\ndata: reload the page to see what has changed\n\n"
         if self.away:
             self.away = False
             return "event: away\ndata: the store does not answer\n\n"
@@ -128,19 +148,25 @@ class _Watched:
     def __init__(self) -> None:
         self.streams: set[Stream] = set()
         self.look: PageLook | None = None
+        self.due = 0.0
+        """When it may be drawn again, on the loop's clock."""
 
 
 class LivePages:
     """Looks at the pages that are watched, and tells their streams what has changed."""
 
-    def __init__(self, client: Client, reads: Reads, draw: Draw) -> None:
+    def __init__(self, client: Client, reads: Reads, draw: Draw, thread: DrawingThread) -> None:
         self._client = client
         self._reads = reads
         self._draw = draw
+        self._thread = thread
         self._pages: dict[Page, _Watched] = {}
+        self.streams: Counter[Watcher] = Counter()
+        """The streams of each user, those whose page is still being drawn included."""
         self.looking: asyncio.Task[None] | None = None
         self._rung = asyncio.Event()
         self._closing = False
+        self._context = home_context()  # not that of the first visitor's request
 
     def route(self) -> Route:
         """Return the route of the streams."""
@@ -151,32 +177,73 @@ class LivePages:
         many.
         """
         path, _, query = visit.query.get("page", "").partition("?")
-        if self._closing or sum(len(page.streams) for page in self._pages.values()) >= MOST:
-            raise Denied(503, "Too many live pages", "Close some, or read without live updates.")
         page = path, query, visit.visitor.role, visit.origin.base
-        return EventStream(self, page, look_at(await self._draw(*page)))
+        watcher = self._take_place(visit)  # before the page is drawn, which takes a while
+        try:
+            look, due = await self._look_at(page, None)
+        except BaseException:
+            self.leave_place(watcher)
+            raise
+        if look is None:
+            self.leave_place(watcher)
+            return Response(status_code=204)  # a browser does not ask again
+        return EventStream(self, page, look, due, watcher)
+
+    def _take_place(self, visit: Visit) -> Watcher:
+        """Count one more stream, and return whose it is. Raises ``Denied`` if there are too many."""
+        name = visit.visitor.name
+        watcher = name, visit.origin.address if name == ANONYMOUS else ""
+        if self._closing or self.streams.total() >= MOST:
+            raise Denied(503, "Too many live pages", "Close some, or read without live updates.")
+        if self.streams[watcher] >= MOST_OF_USER:
+            text = f"{name} has {MOST_OF_USER} live pages. Close some, or read without live updates."
+            raise Denied(429, "Too many live pages", text)
+        self.streams[watcher] += 1
+        return watcher
+
+    def leave_place(self, watcher: Watcher) -> None:
+        """Count one stream less."""
+        self.streams[watcher] -= 1
+        if not self.streams[watcher]:
+            del self.streams[watcher]
+
+    async def _look_at(self, page: Page, before: PageLook | None) -> tuple[PageLook | None, float]:
+        """Draw a page. Return what there is to compare of it, None if it is too large to be live, and when it
+        may be drawn again.
+        """
+        cost = Cost()
+        token = COST.set(cost)
+        try:
+            html = await self._draw(*page)
+            large = len(html) > LIVE_BYTES
+            look = None if large else await self._thread.run(lambda: look_at(html, before))
+        finally:
+            COST.reset(token)
+        return look, asyncio.get_running_loop().time() + RESTS * cost.seconds
 
     @contextlib.contextmanager
-    def watching(self, page: Page, look: PageLook) -> Iterator[Stream]:
-        """Watch a page, which looks like this now, with a stream."""
-        watched = self._pages.setdefault(page, _Watched())
-        watched.look = watched.look or look
-        watched.streams.add(stream := Stream())
+    def watching(self, page: Page, look: PageLook, due: float) -> Iterator[Stream]:
+        """Watch a page, which looks like this now and is not drawn before ``due``, with a stream."""
+        watch = self._pages.setdefault(page, _Watched())
+        watch.look, watch.due = watch.look or look, max(watch.due, due)
+        watch.streams.add(stream := Stream())
         if self.looking is None or self.looking.done():
-            self.looking = asyncio.get_running_loop().create_task(self._look_on(), name="console live")
+            self.looking = asyncio.get_running_loop().create_task(
+                self._look_on(), name="console live", context=self._context.copy()
+            )
         try:
             yield stream
         finally:
-            watched.streams.discard(stream)
-            if not watched.streams and self._pages.get(page) is watched:
+            watch.streams.discard(stream)
+            if not watch.streams and self._pages.get(page) is watch:
                 del self._pages[page]
             self._rung.set()
 
     def end(self) -> None:
         """End all streams: the process is about to end."""
         self._closing = True
-        for watched in self._pages.values():
-            for stream in watched.streams:
+        for watch in self._pages.values():
+            for stream in watch.streams:
                 stream.ended = True
                 stream.ring.set()
         self._rung.set()
@@ -203,31 +270,37 @@ class LivePages:
                     busy = False
                 self._rung.clear()
                 self._reads.forget()
-                for page, watched in list(self._pages.items()):
-                    await self._look(page, watched)
+                for page, watch in list(self._pages.items()):
+                    if asyncio.get_running_loop().time() >= watch.due:
+                        await self._look(page, watch)
         finally:
             for stop in stops:
                 stop()
 
-    async def _look(self, page: Page, watched: _Watched) -> None:
-        before = watched.look
+    async def _look(self, page: Page, watch: _Watched) -> None:
+        before = watch.look
         try:
-            watched.look = look_at(await self._draw(*page), before)
+            watch.look, watch.due = await self._look_at(page, before)
         except StoreError:
-            for stream in watched.streams:
+            for stream in watch.streams:
                 stream.away = True
                 stream.ring.set()
             return
-        except MakegoodError as gone:
-            log.debug("a live page cannot be drawn any more: %s", gone)
+        except MakegoodError as error:
+            log.debug("a live page cannot be drawn any more: %s", error)
             return
         except Exception:
             log.exception("a live page cannot be drawn")
             return
-        if before is None or before is watched.look:
+        if watch.look is None:
+            for stream in watch.streams:
+                stream.large = True
+                stream.ring.set()
             return
-        for name in changed(before, watched.look):
-            for stream in watched.streams:
+        if before is None or before is watch.look:
+            return
+        for name in changed(before, watch.look):
+            for stream in watch.streams:
                 stream.names[name] = None
                 stream.ring.set()
 
@@ -235,40 +308,50 @@ class LivePages:
 class EventStream(Response):
     """Sends a stream until its page is closed."""
 
-    def __init__(self, live: LivePages, page: Page, look: PageLook) -> None:
+    def __init__(self, live: LivePages, page: Page, look: PageLook, due: float, watcher: Watcher) -> None:
         super().__init__(media_type="text/event-stream", headers={"x-accel-buffering": "no"})
         del self.headers["content-length"]
         self._live = live
         self._page = page
         self._look = look
+        self._due = due
+        self._who = watcher
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Send events, at most four a second, and comments in between."""
-        await send({"type": "http.response.start", "status": 200, "headers": self.raw_headers})
-        with self._live.watching(self._page, self._look) as stream:
-            gone = asyncio.ensure_future(_left(Request(scope, receive)))
-            gone.add_done_callback(lambda _: stream.ring.set())
-            try:
-                await self._send_all(stream, send, gone)
-            finally:
-                gone.cancel()
-                await asyncio.gather(gone, return_exceptions=True)
-        if not stream.ended:
-            with contextlib.suppress(OSError):
-                await send({"type": "http.response.body", "body": b"", "more_body": False})
+        try:
+            await send({"type": "http.response.start", "status": 200, "headers": self.raw_headers})
+            with self._live.watching(self._page, self._look, self._due) as stream:
+                departure = asyncio.ensure_future(_left(Request(scope, receive)))
+                departure.add_done_callback(lambda _: stream.ring.set())
+                try:
+                    await self._send_all(stream, send, departure)
+                finally:
+                    departure.cancel()
+                    await asyncio.gather(departure, return_exceptions=True)
+            if not stream.ended:
+                with contextlib.suppress(OSError):
+                    await send({"type": "http.response.body", "body": b"", "more_body": False})
+        except TimeoutError:
+            log.debug("a stream ends: its browser reads nothing")
+        finally:
+            self._live.leave_place(self._who)
 
-    async def _send_all(self, stream: Stream, send: Send, gone: asyncio.Future[None]) -> None:
+    async def _send_all(self, stream: Stream, send: Send, departure: asyncio.Future[None]) -> None:
         text, end = "retry: 2000\n\n: live\n\n", asyncio.get_running_loop().time() + LASTS
         while True:
             if text:
-                await send({"type": "http.response.body", "body": text.encode(), "more_body": True})
+                async with asyncio.timeout(SLOW):
+                    await send({"type": "http.response.body", "body": text.encode(), "more_body": True})
+            if stream.large:
+                return
             try:
                 async with asyncio.timeout(ALIVE):
                     await stream.ring.wait()
                 text = stream.take()
             except TimeoutError:
                 text = ": alive\n\n"
-            if stream.ended or gone.done() or asyncio.get_running_loop().time() > end:
+            if stream.ended or departure.done() or asyncio.get_running_loop().time() > end:
                 return
 
 

@@ -40,7 +40,7 @@ def left(step: LadderStep) -> RungLook:
     state = step.forward or step.state
     if state in ("undoing", "undone", "undo_failed", "kept"):
         state = "done"
-    icon, tone, word = LOOKS[state]
+    icon, tone, word = LOOKS.get(state) or ("dot", "idle", state)
     if step.kind == "when":
         icon, tone = "when", "ok" if state == "done" else "idle"
     under_way = state in ("ready", "running", "in_doubt") and not step.forward
@@ -83,9 +83,9 @@ def _is_undone(step: LadderStep, *, stays: bool) -> RungLook:
         return RungLook(icon="kept", tone="kept", name="in place", word="kept", more=_why(step), line="stays")
     if step.state in ("undoing", "undone", "undo_failed"):
         icon, tone, word = LOOKS[step.state]
-        drawn = "stuck" if step.state == "undo_failed" else "undone"
+        line = "stuck" if step.state == "undo_failed" else "undone"
         return RungLook(
-            icon=icon, tone=tone, name=f"undo {step.name}", word=step.undo_said or word, line=drawn
+            icon=icon, tone=tone, name=f"undo {step.name}", word=step.undo_said or word, line=line
         )
     if stays:
         return RungLook(icon="kept", tone="ghost", word=f"will stay: {_why(step)}", line="stays")

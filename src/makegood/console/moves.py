@@ -3,20 +3,20 @@
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from itertools import takewhile
 from types import MappingProxyType
+from typing import Final
 
+from msgspec.structs import replace
+
+from makegood.model.attempt_end import AttemptEnd
+from makegood.model.states import Move
+from makegood.model.task import about
 from makegood.store.views import AuditView, EventView, PastTerm
 
 MOST_ROWS = 400
 """Rows of a page, at most: the latest."""
-CALM = frozenset(
-    {"reply", "dispatched", "predecessors done or skipped", "decided", "its branch is not taken"}
-)
+CALM: Final[frozenset[str]] = frozenset({"reply", "dispatched", "preceded", "decided", "branch_not_taken"})
 """Reasons of moves that nobody has to decide."""
-_REMARK = re.compile(
-    r"(?P<kind>\w+) came too late for the (?P<doing>\w+) of step (?P<idx>\d+), attempt (?P<attempt>\d+)|\w+ changed nothing|its lock was freed: .*"
-)
 _ITEM = re.compile(r"(.+)\[(\d+)\]$")
 
 
@@ -36,6 +36,8 @@ class HistoryRow:
     """Whether it is a remark: an act, a late reply."""
     kind: str = "move"
     """move, decision, act, late."""
+    after_seq: int | None = None
+    """Of moves that were left out: they come after this sequence."""
 
 
 def history_rows(
@@ -67,13 +69,13 @@ def history_rows(
 
 
 def _act(audit: AuditView) -> HistoryRow:
-    why = f": “{audit.why}”" if audit.why else ""
+    reason = f": “{audit.why}”" if audit.why else ""
     login = f" · database login {audit.db_user}" if audit.db_user else ""
-    what = audit.kind[:1].upper() + audit.kind[1:]
+    title = audit.kind[:1].upper() + audit.kind[1:]
     return HistoryRow(
         at=audit.at,
         who=audit.who,
-        what=f"{what} asked for{why}",
+        what=f"{title} asked for{reason}",
         why=f"act, {audit.verdict}: {audit.outcome}{login}",
         says=True,
         kind="act",
@@ -83,38 +85,32 @@ def _act(audit: AuditView) -> HistoryRow:
 def _event(
     event: EventView, nodes: Mapping[int, str], terms: Sequence[PastTerm], steps: Mapping[int, str]
 ) -> list[HistoryRow]:
-    who = _leader(event, terms) if event.node is None else nodes.get(event.node, f"node {event.node}")
+    author = _leader(event, terms) if event.node is None else nodes.get(event.node, f"node {event.node}")
+    if event.octets:
+        text = f"{event.octets:,} bytes of moves in one commit"
+        return [
+            HistoryRow(
+                at=event.at, who=author, what=text, kind="decision", says=True, after_seq=event.seq - 1
+            )
+        ]
     rows = [
         HistoryRow(
-            at=event.at, who=who, what=what, before=before, after=after.replace("_", " "), why=why.replace("_", " "),
-            kind="move" if why in CALM and what != "task" else "decision",
+            at=event.at, who=author, what=names, before=move.before.replace("_", " "), after=move.after.replace("_", " "), why=move.why,
+            kind="move" if move.reason in CALM and not move.of_task else "decision",
         )
-        for what, before, after, why in _together(event)
+        for names, move in _together(event)
     ]  # fmt: skip
-    remarks = list(
-        takewhile(_REMARK.fullmatch, event.note.split("; "))
-    )  # behind them are operators' own words
     return rows + [
-        HistoryRow(
-            at=event.at,
-            who=who,
-            what=_remarked(part, steps),
-            why="late reply" if "lock" not in part else "Supervisor",
-            says=True,
-            kind="late",
-        )
-        for part in remarks
+        HistoryRow(at=event.at, who=author, what=_late(end, steps), why="late reply", says=True, kind="late")
+        for end in event.attempts
+        if end.late
     ]
 
 
-def _remarked(part: str, steps: Mapping[int, str]) -> str:
-    found = _REMARK.fullmatch(part)
-    if found is None or found["kind"] is None:
-        return part[:1].upper() + part[1:]
-    step = steps.get(int(found["idx"]), f"step {found['idx']}")
-    asked = {"do": step}.get(found["doing"], f"the {found['doing']} of {step}")
-    kind = found["kind"].replace("_", " ")
-    return f"The answer “{kind}” to {asked}, attempt {found['attempt']}, came too late: kept, changes nothing"
+def _late(end: AttemptEnd, steps: Mapping[int, str]) -> str:
+    request = about(end.doing, steps.get(end.idx, f"step {end.idx}"))
+    kind = end.kind.replace("_", " ")
+    return f"The answer “{kind}” to {request}, attempt {end.attempt}, came too late: kept, changes nothing"
 
 
 def _leader(event: EventView, terms: Sequence[PastTerm]) -> str:
@@ -125,25 +121,23 @@ def _leader(event: EventView, terms: Sequence[PastTerm]) -> str:
     return "the Supervisor"
 
 
-def _together(event: EventView) -> list[tuple[str, str, str, str]]:
-    """Return the moves of a commit, a step's chained moves as one, and those that are alike as one."""
-    chained: list[tuple[str, str, str, str]] = []
+def _together(event: EventView) -> list[tuple[str, Move]]:
+    """Return the moves of a commit with the names of what moved: a step's chained moves as one, and steps
+    that moved alike as one.
+    """
+    moves: list[Move] = []
     last: dict[str, int] = {}
-    for name, before, after, why in event.moves:
-        known = last.get(name)
-        if known is not None and chained[known][2] == before and before == "ready":
-            chained[known] = name, chained[known][1], after, why
+    for move in event.moves:
+        place = last.get(move.name)
+        if place is not None and moves[place].after == move.before == "ready":
+            moves[place] = replace(move, before=moves[place].before)
         else:
-            last[name] = len(chained)
-            chained.append((name, before, after, why))
-    alike: dict[tuple[str, str, str], list[str]] = {}
-    for name, before, after, why in chained:
-        alike.setdefault(
-            (before.replace("_", " "), after, why) if name != "task" else (before, after, f"{why}\0"), []
-        ).append(name)
-    return [
-        (_joined(names), before, after, why.rstrip("\0")) for (before, after, why), names in alike.items()
-    ]
+            last[move.name] = len(moves)
+            moves.append(move)
+    alike: dict[Move, list[str]] = {}
+    for move in moves:
+        alike.setdefault(move if move.of_task else replace(move, name=""), []).append(move.name)
+    return [(_joined(names), move) for move, names in alike.items()]
 
 
 def _joined(names: Sequence[str]) -> str:
@@ -154,18 +148,18 @@ def _joined(names: Sequence[str]) -> str:
     """
     groups: dict[str, list[str]] = {}
     for name in names:
-        found = _ITEM.match(name)
-        groups.setdefault(found[1] if found else name, []).append(found[2] if found else "")
-    made = []
+        match = _ITEM.match(name)
+        groups.setdefault(match[1] if match else name, []).append(match[2] if match else "")
+    texts = []
     for stem, items in groups.items():
         if items == [""]:
-            made.append(stem)
+            texts.append(stem)
         elif len(items) == 1:
-            made.append(f"{stem}[{items[0]}]")
+            texts.append(f"{stem}[{items[0]}]")
         else:
             numbers = sorted(int(item or 0) for item in items)
             whole = numbers[-1] - numbers[0] + 1 == len(numbers)
-            made.append(
+            texts.append(
                 f"{stem}[{numbers[0]}] to [{numbers[-1]}]" + ("" if whole else f" ({len(numbers)} of them)")
             )
-    return ", ".join(made) if len(made) <= 6 else f"{', '.join(made[:5])} and {len(made) - 5} more"
+    return ", ".join(texts) if len(texts) <= 6 else f"{', '.join(texts[:5])} and {len(texts) - 5} more"

@@ -9,8 +9,7 @@ from msgspec.structs import replace
 from makegood import saga
 from makegood.base import ids
 from makegood.base.counts import counted
-from makegood.client.replanning import held
-from makegood.client.undo_preview import needs_settling
+from makegood.client.remedies import allowed
 from makegood.console.in_place import Undoing, undo_preview
 from makegood.console.verdict import names
 from makegood.errors import StoreError
@@ -18,6 +17,8 @@ from makegood.model.messages import TaskMessage
 from makegood.model.shape import HeldTask
 from makegood.saga import rules
 from makegood.store.views import TaskDetail
+from makegood.story.held_tasks import held, task_of
+from makegood.story.undo_preview import TOUCHED, needs_settling
 
 MOST_SETTLED = 5
 """Steps that get a form of their own, at most."""
@@ -65,34 +66,46 @@ class Offers:
         return next((offer for offer in self.acts if offer.act == act), None)
 
 
-def offers(found: TaskDetail) -> Offers:
+def offers(detail: TaskDetail) -> Offers:
     """Return the acts that the rules would carry out now."""
     try:
-        task = held(found)
-        allowed = saga.lawful(task)
+        task = held(detail) if detail.tally is None else None
+        messages = allowed(detail)
     except StoreError:
         return Offers(
             refused=["The rows of this task cannot be read, so nobody can know what an act would do."]
         )
-    made = Offers()
-    known = {step.idx: step.name for step in found.steps}
-    settled: dict[str, list[tuple[str, str]]] = {}
-    for message in allowed:
+    result = Offers()
+    names = {step.idx: step.name for step in detail.steps}
+    outcomes_by_step: dict[str, list[tuple[str, str]]] = {}
+    for message in messages:
         if message.kind == "settle":
-            settled.setdefault(known[message.idx], []).append((message.settled, _MEANS[message.settled]))
+            outcomes_by_step.setdefault(names[message.idx], []).append(
+                (message.settled, _MEANS[message.settled])
+            )
         else:
-            made.acts.append(_OFFERS[message.kind](found))
-            if message.kind == "resubmit" and (steps := _anew(found)):
-                made.acts.append(_edit(found, steps))
-    first = [_settle(found, name, tuple(outcomes)) for name, outcomes in list(settled.items())[:MOST_SETTLED]]
-    made.more = max(0, len(settled) - MOST_SETTLED)
-    made.acts = first + made.acts if needs_settling(found) else made.acts + first
-    if _can_be_later(found, task):
-        made.acts.append(_extend(found))
-    if found.task.state in ("error", "undone") and made.find("resubmit") is None:
-        answer = saga.tried(task, TaskMessage("resubmit"))
-        made.refused.append(f"Resubmit is refused: {answer.outcome}.")
-    return made
+            offer = _OFFERS[message.kind](detail)
+            for warning in saga.warnings(task, message.kind, detail.now) if task is not None else ():
+                offer.means += f" {warning[0].upper()}{warning[1:]}."
+            result.acts.append(offer)
+            if message.kind == "resubmit" and task is not None and (steps := _anew(task)):
+                result.acts.append(_edit(detail, steps))
+    first = [
+        _settle(detail, name, tuple(outcomes))
+        for name, outcomes in list(outcomes_by_step.items())[:MOST_SETTLED]
+    ]
+    result.more = max(0, len(outcomes_by_step) - MOST_SETTLED)
+    result.acts = first + result.acts if needs_settling(detail) else result.acts + first
+    if _can_be_later(detail):
+        result.acts.append(_extend(detail))
+    if task is None and result.acts:
+        result.refused.append(
+            "The task is too long for this page to try a command: the rules decide it once you send it."
+        )
+    elif task is not None and detail.task.state in ("error", "undone") and result.find("resubmit") is None:
+        answer = saga.tried(task, TaskMessage("resubmit"), detail.now)
+        result.refused.append(f"Resubmit is refused: {answer.outcome}.")
+    return result
 
 
 _MEANS = {
@@ -102,38 +115,40 @@ _MEANS = {
 }
 
 
-def _can_be_later(found: TaskDetail, task: HeldTask) -> bool:
+def _can_be_later(detail: TaskDetail) -> bool:
     """Whether the task has a deadline that counts."""
-    return rules.may_be_later(replace(task.task, timed=found.task.complete_by is not None))
+    return rules.may_be_later(replace(task_of(detail), timed=detail.task.complete_by is not None))
 
 
-def _command(found: TaskDetail, *words: str) -> str:
-    return shlex.join(("makegood", "task", words[0], ids.show(found.task.id), *words[1:]))
+def _command(detail: TaskDetail, *words: str) -> str:
+    return shlex.join(("makegood", "task", words[0], ids.show(detail.task.id), *words[1:]))
 
 
-def _name(found: TaskDetail) -> str:
-    return found.task.key or ids.show(found.task.id)
+def _name(detail: TaskDetail) -> str:
+    return detail.task.key or ids.show(detail.task.id)
 
 
-def _effects(previews: Sequence[Undoing]) -> str:
+def _effects(detail: TaskDetail, previews: Sequence[Undoing]) -> str:
+    if detail.tally is not None:
+        return f"what is left of {counted(detail.count(*TOUCHED), 'step')}"
     count = sum(preview.count for preview in previews if preview.turn)
     return counted(count, "effect") if count else "nothing"
 
 
-def _cancel(found: TaskDetail) -> ActOffer:
-    previews = undo_preview(found)
-    what = _effects(previews)
+def _cancel(detail: TaskDetail) -> ActOffer:
+    previews = undo_preview(detail)
+    effects = _effects(detail, previews)
     return ActOffer(
         id="cancel", act="cancel", role="operator", icon="undoing", look="undo", label="Cancel…",
-        verb=f"Cancel, undo {what}" if what != "nothing" else "Cancel", title=f"Cancel {_name(found)}, and undo {what}",
-        means="Ends it: makegood undoes what it did.", command=_command(found, "cancel"), previews=previews,
+        verb=f"Cancel, undo {effects}" if effects != "nothing" else "Cancel", title=f"Cancel {_name(detail)}, and undo {effects}",
+        means="Ends it: makegood undoes what it did.", command=_command(detail, "cancel"), previews=previews,
     )  # fmt: skip
 
 
-def _undo(found: TaskDetail) -> ActOffer:
-    previews = undo_preview(found)
-    again = [step.name for step in found.steps if step.state == "undo_failed"]
-    what = _effects(previews)
+def _undo(detail: TaskDetail) -> ActOffer:
+    previews = undo_preview(detail)
+    again = [step.name for step in detail.steps if step.state == "undo_failed"]
+    effects = _effects(detail, previews)
     label = "Try the undo again…" if again else "Undo…"
     means = (
         f"{names(again)} first, then what is left."
@@ -142,58 +157,56 @@ def _undo(found: TaskDetail) -> ActOffer:
     )
     return ActOffer(
         id="undo", act="undo", role="operator", icon="undoing", look="main" if again else "undo", label=label,
-        verb=f"Undo {what}", title=f"Undo {'what is left of ' if found.task.goal == 'undo' else ''}{_name(found)}",
-        means=means, command=_command(found, "undo"), previews=previews,
+        verb=f"Undo {effects}", title=f"Undo {'what is left of ' if detail.task.goal == 'undo' else ''}{_name(detail)}",
+        means=means, command=_command(detail, "undo"), previews=previews,
     )  # fmt: skip
 
 
-def _anew(found: TaskDetail) -> tuple[str, ...]:
+def _anew(task: HeldTask) -> tuple[str, ...]:
     """Return the steps that a resubmission would begin again."""
-    return tuple(
-        step.name for step in held(found).steps if step.plan.kind == "action" and rules.begins_anew(step)
-    )
+    return tuple(step.name for step in task.steps if step.plan.kind == "action" and rules.begins_anew(step))
 
 
-def _resubmit(found: TaskDetail) -> ActOffer:
-    steps = _anew(found)
+def _resubmit(detail: TaskDetail) -> ActOffer:
+    steps = _anew(held(detail)) if detail.tally is None else ()
     begin = "step begins" if len(steps) == 1 else "steps begin"
     rounds = f"{len(steps):,} {begin} a new round under new keys: {names(steps, 6)}. " if steps else ""
     return ActOffer(
         id="resubmit", act="resubmit", role="operator", icon="again", look="", label="Resubmit…",
-        verb=f"Resubmit {_name(found)}", title=f"Resubmit {_name(found)}",
-        means=f"{rounds}Sends it forward again.", command=_command(found, "resubmit"),
+        verb=f"Resubmit {_name(detail)}", title=f"Resubmit {_name(detail)}",
+        means=f"{rounds}Sends it forward again.", command=_command(detail, "resubmit"),
     )  # fmt: skip
 
 
-def _edit(found: TaskDetail, steps: tuple[str, ...]) -> ActOffer:
-    failed = [step.name for step in found.steps if step.state == "failed" and step.name in steps]
-    first = (failed or list(steps))[0]
+def _edit(detail: TaskDetail, steps: tuple[str, ...]) -> ActOffer:
+    failures = [step.name for step in detail.steps if step.state == "failed" and step.name in steps]
+    first = (failures or list(steps))[0]
     return ActOffer(
         id="edit", act="edit", role="admin", icon="settle", look="", label="Resubmit with other input…",
-        verb=f"Resubmit {_name(found)}", title=f"Resubmit {_name(found)} with other input",
+        verb=f"Resubmit {_name(detail)}", title=f"Resubmit {_name(detail)} with other input",
         means="A step that was refused is refused again, unless its arguments change.",
-        command=_command(found, "resubmit", "--step", first, "--input", "JSON"), steps=(*failed, *(name for name in steps if name not in failed))[:100],
+        command=_command(detail, "resubmit", "--step", first, "--input", "JSON"), steps=(*failures, *(name for name in steps if name not in failures))[:100],
         reason="kept in the audit with your name", required=True,
     )  # fmt: skip
 
 
-def _settle(found: TaskDetail, step: str, outcomes: tuple[tuple[str, str], ...]) -> ActOffer:
+def _settle(detail: TaskDetail, step: str, outcomes: tuple[tuple[str, str], ...]) -> ActOffer:
     flag = {"done": ("--done", "VALUE"), "failed": ("--not-done",), "undone": ("--undone",)}[outcomes[0][0]]
     only = f" as {outcomes[0][0]}" if len(outcomes) == 1 else ""
     return ActOffer(
-        id=f"settle-{next(view.idx for view in found.steps if view.name == step)}", act="settle", role="admin", icon="settle", look="",
+        id=f"settle-{next(view.idx for view in detail.steps if view.name == step)}", act="settle", role="admin", icon="settle", look="",
         label=f"Settle {step}{only}…", verb=f"Settle {step}", title=f"Settle {step}{only}",
         means="You say what happened, and makegood believes you.",
-        command=_command(found, "settle", "--step", step, *flag, "--reason", "HOW YOU KNOW"), step=step, settled=outcomes,
+        command=_command(detail, "settle", "--step", step, *flag, "--reason", "HOW YOU KNOW"), step=step, settled=outcomes,
         reason="how do you know? Kept in the audit with your name", required=True,
     )  # fmt: skip
 
 
-def _extend(found: TaskDetail) -> ActOffer:
+def _extend(detail: TaskDetail) -> ActOffer:
     return ActOffer(
         id="extend", act="extend", role="admin", icon="waiting", look="", label="Extend the deadline…", verb="Extend the deadline",
-        title=f"Extend the deadline of {_name(found)}", means="The whole task gets more time, at most a week from now.",
-        command=f"makegood task extend {ids.show(found.task.id)} --by 1h",
+        title=f"Extend the deadline of {_name(detail)}", means="The whole task gets more time, at most a week from now.",
+        command=f"makegood task extend {ids.show(detail.task.id)} --by 1h",
     )  # fmt: skip
 
 

@@ -11,6 +11,8 @@ from typing import Any, Final
 import msgspec
 
 from makegood.console.api import ROOT, Api, Endpoint
+from makegood.console.covering import Covering
+from makegood.console.drawing import DrawingThread
 from makegood.console.redaction import Redaction
 
 _KINDS: Final[Mapping[str, Mapping[str, Any]]] = MappingProxyType(
@@ -36,17 +38,18 @@ _ANSWERS: Final[Mapping[str, str]] = MappingProxyType(
         "Tasks": "tasks:[Task] older:id?",
         "Count": "count:whole more:yes",
         "Step": "idx:whole kind:text name:text agent:text action:text state:text attempt:whole round:whole failures:whole doubt:yes "
-        "undoable:yes result:any error:text? doing:text? waiting:yes taken_by:whole? due:number?",
+        "undoable:yes result:any error:text? doing:text? waiting:yes taken_by:whole? due:number? "
+        "first_sent:time? key:text? service_key:text? undo_key:text? undo_service_key:text?",
         "Allowed": "act:text step:text? command:text",
-        "TaskDetail": "+Task inputs:[any] reply_to:text? steps:[Step] unreadable:[text] allowed:[Allowed]",
-        "Move": "step:text? from:text to:text why:text",
-        "Event": "event:text seq:whole task:id at:time node:whole? moves:[Move] note:text attempts:[AttemptEnd]?",
-        "AttemptEnd": "idx:whole attempt:whole doing:text kind:text node:whole? took:number? error:text? frame:text? traceback:text?",
-        "Events": "events:[Event]",
+        "TaskDetail": "+Task inputs:[any] reply_to:text? steps:[Step] unreadable:[text] allowed:[Allowed] next:whole? left_out:counts",
+        "Move": "step:text? from:text to:text reason:text why:text",
+        "Event": "event:text seq:whole task:id at:time node:whole? moves:[Move] note:text attempts:[AttemptEnd]",
+        "AttemptEnd": "idx:whole attempt:whole doing:text kind:text node:whole? took:number? error:text? frame:text? traceback:text? late:truth",
+        "Events": "events:[Event] next:whole?",
         "Undo": "step:text turn:whole? what:text",
         "Preview": "undo:[Undo]",
         "Alert": "id:whole kind:text task:id? step:text? text:text at:time open:yes ended:time? ended_why:text? acked:time? acked_by:text? "
-        "acked_why:text?",
+        "acked_why:text? acked_db_user:text?",
         "Alerts": "alerts:[Alert]",
         "Act": "act:text task:id? kind:text who:text db_user:text? why:text verdict:text outcome:text state:text at:time change:any",
         "Audit": "audit:[Act]",
@@ -102,24 +105,24 @@ def _ref(name: str) -> dict[str, Any]:
 
 def _kind(text: str) -> dict[str, Any]:
     if text.endswith("?"):
-        found = _kind(text[:-1])
-        if isinstance(found.get("type"), str):
-            return {**found, "type": [found["type"], "null"]}
-        return {"anyOf": [found, {"type": "null"}]}
+        schema = _kind(text[:-1])
+        if isinstance(schema.get("type"), str):
+            return {**schema, "type": [schema["type"], "null"]}
+        return {"anyOf": [schema, {"type": "null"}]}
     if text.startswith("["):
         return {"type": "array", "items": _kind(text[1:-1])}
     return dict(_KINDS[text]) if text in _KINDS else _ref(text)
 
 
 def _properties(text: str) -> dict[str, Any]:
-    found: dict[str, Any] = {}
+    properties: dict[str, Any] = {}
     for word in text.split():
         if word.startswith("+"):
-            found |= _properties(_ANSWERS[word[1:]])
+            properties |= _properties(_ANSWERS[word[1:]])
         else:
             name, _, kind = word.partition(":")
-            found[name] = _kind(kind)
-    return found
+            properties[name] = _kind(kind)
+    return properties
 
 
 def _answer(text: str) -> dict[str, Any]:
@@ -139,8 +142,13 @@ def _operation(endpoint: Endpoint) -> dict[str, Any]:
         for name in names
     ]
     parts += [
-        {"name": each.name, "in": "query", "description": each.about, "schema": dict(each.schema)}
-        for each in endpoint.query
+        {
+            "name": parameter.name,
+            "in": "query",
+            "description": parameter.about,
+            "schema": dict(parameter.schema),
+        }
+        for parameter in endpoint.query
     ]
     problem = {"application/problem+json": {"schema": _ref("Problem")}}
     answers: dict[str, Any] = {
@@ -149,7 +157,7 @@ def _operation(endpoint: Endpoint) -> dict[str, Any]:
     if endpoint.answer == "Answer":
         answers["202"] = {**answers["200"], "description": "Not decided yet: no Scheduler has answered."}
     answers |= {status: {"description": about, "content": problem} for status, about in _PROBLEMS.items()}
-    found: dict[str, Any] = {
+    operation: dict[str, Any] = {
         "operationId": re.sub(r"\W+", "_", f"{endpoint.method.lower()}{endpoint.path}").strip("_"),
         "summary": endpoint.about,
         "description": f"Role: {endpoint.role}.",
@@ -159,15 +167,17 @@ def _operation(endpoint: Endpoint) -> dict[str, Any]:
     }
     if endpoint.body is not None:
         schema = _ref(endpoint.body.__name__)
-        found["requestBody"] = {"required": True, "content": {"application/json": {"schema": schema}}}
-    return found
+        operation["requestBody"] = {"required": True, "content": {"application/json": {"schema": schema}}}
+    return operation
 
 
 def document(endpoints: Sequence[Endpoint] | None = None) -> dict[str, Any]:
     """Return the description, as OpenAPI 3.1."""
-    endpoints = Api(Redaction()).endpoints if endpoints is None else endpoints
+    if endpoints is None:
+        redaction, thread = Redaction(), DrawingThread()
+        endpoints = Api(redaction, thread, Covering(redaction, thread)).endpoints
     bodies = sorted(
-        {each.body for each in endpoints if each.body is not None}, key=lambda body: body.__name__
+        {endpoint.body for endpoint in endpoints if endpoint.body is not None}, key=lambda body: body.__name__
     )
     _, components = msgspec.json.schema_components(bodies, ref_template="#/components/schemas/{name}")
     problem = _answer("type:text title:text status:whole detail:text")
@@ -175,8 +185,8 @@ def document(endpoints: Sequence[Endpoint] | None = None) -> dict[str, Any]:
         {name: _answer(text) for name, text in _ANSWERS.items()} | dict(components) | {"Problem": problem}
     )
     paths: dict[str, Any] = {}
-    for each in endpoints:
-        paths.setdefault(ROOT + each.path, {})[each.method.lower()] = _operation(each)
+    for endpoint in endpoints:
+        paths.setdefault(ROOT + endpoint.path, {})[endpoint.method.lower()] = _operation(endpoint)
     return {
         "openapi": "3.1.0",
         "info": {

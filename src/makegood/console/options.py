@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Final
 
+from makegood.base.arguments import judge_calls
 from makegood.base.host_port import host_and_port
 from makegood.console.users import Role, User
 from makegood.errors import ConfigError
@@ -13,6 +14,7 @@ from makegood.errors import ConfigError
 DEFAULT: Final = "127.0.0.1:8640"
 
 
+@judge_calls(ConfigError)
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConsoleOptions:
     """A console that a process serves itself. Raises ``ConfigError`` for what contradicts itself."""
@@ -31,6 +33,8 @@ class ConsoleOptions:
     """The path under which a proxy serves the console."""
     secret: str | None = field(default=None, repr=False)
     """Signs logins; None draws one, and logins end with the process."""
+    token: str | None = field(default=None, repr=False)
+    """What opens a console without users; None: what this user's private file holds."""
     insecure: bool = False
     """Whether everybody may use it without a login."""
     trace_url: str | None = None
@@ -43,7 +47,8 @@ class ConsoleOptions:
         if not (self.authenticates or self.insecure or _is_loopback(host)):
             raise ConfigError(
                 f"console={self.listen!r}: other machines would reach it, and nobody has to log in: add console_users, or listen on "
-                f"127.0.0.1. With --insecure, whoever reaches it may do everything"
+                f"127.0.0.1, where its token is enough. With console_insecure=on (MAKEGOOD_CONSOLE_INSECURE, insecure= in Python), "
+                f"whoever reaches it may do everything"
             )
 
     @property

@@ -13,7 +13,7 @@ from starlette.responses import HTMLResponse, RedirectResponse, Response
 
 from makegood.console.render import Renderer, Shell
 from makegood.console.sessions import Logins
-from makegood.console.visits import Visit
+from makegood.console.visits import Visit, Whence
 
 COOKIE: Final = "makegood_said"
 BY_SCRIPT: Final = "hx-request"
@@ -55,11 +55,11 @@ class Outcomes:
             text = self._renderer.page(Shell(base=visit.origin.base), "toast.html", {"toast": toast})
             return HTMLResponse(text, outcome.status)
         response = RedirectResponse(visit.origin.base + outcome.back, 303)
-        said = self._logins.signed("said", msgspec.json.encode(toast))
-        response.set_cookie(COOKIE, said, max_age=60, **visit.origin.cookie)
+        cookie = self._logins.signed("said", msgspec.json.encode(toast))
+        response.set_cookie(visit.origin.named(COOKIE), cookie, max_age=60, **visit.origin.cookie)
         return response
 
-    def take(self, request: Request) -> Toast | None:
+    def take(self, request: Request, origin: Whence) -> Toast | None:
         """Return what the last act's answer left for this page to say."""
-        body = self._logins.verified("said", request.cookies.get(COOKIE, ""))
+        body = self._logins.verified("said", request.cookies.get(origin.named(COOKIE), ""))
         return None if body is None else msgspec.json.decode(body, type=Toast)

@@ -14,12 +14,13 @@ from makegood.store import Store
 from makegood.store.views import (
     AlertView,
     AuditView,
-    EventView,
     Filter,
     LeaseView,
     NodeView,
     PastTerm,
-    TaskDetail,
+    StepPage,
+    TaskEvents,
+    TaskExcerpt,
     TaskFigures,
     TaskView,
 )
@@ -57,27 +58,27 @@ class Reads:
         """
         while True:
             now = self._clock.monotonic()
-            known = self._kept.get(key)
-            if known is not None and (not known[1].done() or now - known[0] < self._share):
+            entry = self._kept.get(key)
+            if entry is not None and (not entry[1].done() or now - entry[0] < self._share):
                 try:
-                    found: T = await asyncio.shield(known[1])
+                    value: T = await asyncio.shield(entry[1])
                 except asyncio.CancelledError:
-                    if known[1].cancelled():
+                    if entry[1].cancelled():
                         continue
                     raise
-                return found
+                return value
             return await self._read(key, read, now)
 
     async def _read(self, key: Hashable, read: Callable[[], Awaitable[T]], now: float) -> T:
         self._kept = {
-            other: kept for other, kept in list(self._kept.items())[-MOST_SHARED + 1 :]
-            if now - kept[0] < self._share or not kept[1].done()
+            other: entry for other, entry in list(self._kept.items())[-MOST_SHARED + 1 :]
+            if now - entry[0] < self._share or not entry[1].done()
         }  # fmt: skip
         future: asyncio.Future[T] = asyncio.get_running_loop().create_future()
         future.add_done_callback(_seen)
         self._kept[key] = now, future
         try:
-            found = await read()
+            value = await read()
         except asyncio.CancelledError:
             self._kept.pop(key, None)
             future.cancel()
@@ -86,24 +87,29 @@ class Reads:
             self._kept.pop(key, None)
             future.set_exception(failure)
             raise
-        future.set_result(found)
-        return found
+        future.set_result(value)
+        return value
 
     async def now(self) -> float:
         """Return the time on the store's clock."""
         return await self.store.now()
 
-    async def tasks(self, wanted: Filter) -> list[TaskView]:
-        """Return tasks that match, newest first; at most ``wanted.limit``."""
-        return await self.shared(("tasks", wanted), lambda: self._client.find(wanted))
+    async def tasks(self, condition: Filter) -> list[TaskView]:
+        """Return tasks that match, newest first; at most ``condition.limit``."""
+        return await self.shared(("tasks", condition), lambda: self._client.find(condition))
 
-    async def detail(self, task: int) -> TaskDetail | None:
-        """Return a task with its steps and its undecided commands, None if it does not exist."""
-        return await self.shared(("detail", task), lambda: self.store.tasks.detail(task, asked=True))
+    async def excerpt(self, task: int, page: StepPage | None = None) -> TaskExcerpt | None:
+        """Return what a page shows of a task, with its undecided commands; None if it does not exist."""
+        return await self.shared(("excerpt", task, page), lambda: self.store.tasks.excerpt(task, page))
 
-    async def history(self, task: int) -> list[EventView]:
-        """Return the history of a task."""
-        return await self.shared(("history", task), lambda: self.store.tasks.history(task))
+    async def step_names(self, task: int, steps: Sequence[int]) -> dict[int, str]:
+        """Return the names of these steps."""
+        key = "names", task, tuple(steps)
+        return await self.shared(key, lambda: self.store.tasks.step_names(task, steps))
+
+    async def recent(self, task: int, before: int | None = None) -> TaskEvents:
+        """Return the newest events of a task, or those before the sequence ``before``."""
+        return await self.shared(("events", task, before), lambda: self.store.tasks.recent(task, before))
 
     async def alerts(
         self, limit: int = 100, *, task: int | None = None, ended: bool | None = False
@@ -116,8 +122,10 @@ class Reads:
         return await self.shared(key, lambda: self.store.alerts.views(limit, task, ended=ended))
 
     async def audit(self, limit: int = 100, *, task: int | None = None) -> Sequence[AuditView]:
-        """Return operators' acts, newest first."""
-        return await self.shared(("audit", limit, task), lambda: self._client.audit(task, limit=limit))
+        """Return operators' acts, newest first, without what they replaced."""
+        return await self.shared(
+            ("audit", limit, task), lambda: self.store.admin.audit(limit, task, change=0)
+        )
 
     async def figures(self) -> TaskFigures:
         """Return how much work there is."""

@@ -9,7 +9,6 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from makegood.base.durations import brief
-from makegood.client.undo_preview import turns, what_happens
 from makegood.console.attempts import Course, ShownAttempt
 from makegood.console.conditions import condition_text, verdict_text
 from makegood.console.day_time import day_time
@@ -19,6 +18,7 @@ from makegood.model.plan import StepPlan
 from makegood.saga.held import predecessors
 from makegood.saga.rules import owner
 from makegood.store.views import StepView, TaskDetail
+from makegood.story.undo_preview import fate, turns
 
 MOST_TICKS = 12
 MOST_ODD = 5
@@ -66,22 +66,27 @@ class _Rung:
 
 
 def rungs(
-    found: TaskDetail, course: Course, *, now: float, nodes: Mapping[int, str], skipped: bool = False
+    detail: TaskDetail, course: Course, *, now: float, nodes: Mapping[int, str], shows_skipped: bool = False
 ) -> list[LadderStep]:
-    """Return the steps of a task's ladder. ``skipped``: with the steps whose branch was not taken."""
+    """Return the steps of a task's ladder. ``shows_skipped``: with the steps whose branch was not taken."""
     try:
-        counted: Mapping[int, int] = turns(found)
+        turn_counts: Mapping[int, int] = turns(detail)
     except StoreError:  # rows that cannot be read have no order
-        counted = {}
-    back = found.task.goal == "undo" or found.task.state in ("undoing", "undone")
-    reading = _Reading(found, course, now, nodes, "undo" if back else "forward", counted)
+        turn_counts = {}
+    back = detail.task.goal == "undo" or detail.task.state in ("undoing", "undone")
+    reading = _Reading(detail, course, now, nodes, "undo" if back else "forward", turn_counts)
     for attempt in course.attempts:
         reading.attempts.setdefault(attempt.idx, []).append(attempt)
-    prepared = _prepared(found.steps, skipped=skipped)
-    place = {n: n for n in range(len(prepared))}
+    if detail.tally is None:
+        drafts = _prepared(detail.steps, shows_skipped=shows_skipped)
+    else:  # each step has a rung: how they follow each other takes all of them
+        drafts = [
+            _Rung(view.name, [view], set()) for view in detail.steps if view.kind not in ("merge", "gather")
+        ]
+    place = {n: n for n in range(len(drafts))}
     steps = [
-        _step(reading, n, rung, tuple(sorted(place[p] for p in rung.before)))
-        for n, rung in enumerate(prepared)
+        _step(reading, n, draft, tuple(sorted(place[p] for p in draft.before)))
+        for n, draft in enumerate(drafts)
     ]
     _say_what_they_wait_for(steps)
     _pick(steps)
@@ -91,38 +96,38 @@ def rungs(
 # -- what is one rung ----------------------------------------------------------------------------------------
 
 
-def _prepared(views: Sequence[StepView], *, skipped: bool) -> list[_Rung]:
+def _prepared(views: Sequence[StepView], *, shows_skipped: bool) -> list[_Rung]:
     """Return the rungs in the order of the plan, each with those before it by position."""
-    known = {view.idx: view for view in views}
+    views_by_idx = {view.idx: view for view in views}
     items: dict[int, list[StepView]] = {}
     top: list[StepView] = []
     for view in sorted(views, key=lambda view: view.idx):
-        each = _outermost(view, known)
+        each = _outermost(view, views_by_idx)
         if each is None:
             top.append(view)
         elif view.kind == "action":
             items.setdefault(each, []).append(view)
-    made: list[_Rung] = []
+    drafts: list[_Rung] = []
     ends: dict[int, set[int]] = {}  # of each step: the rungs that whoever follows it comes after
     last: set[int] = set()
     for view in top:
         before = set(last) if view.plan is None else _before(view.plan, ends)
         if view.kind == "each":
-            last = _each(view, items.get(view.idx, []), before, made)
-        elif view.kind in ("merge", "gather") or (view.state == "skipped" and not skipped):
+            last = _each(view, items.get(view.idx, []), before, drafts)
+        elif view.kind in ("merge", "gather") or (view.state == "skipped" and not shows_skipped):
             last = before
         else:
-            made.append(_Rung(view.name, [view], before))
-            last = {len(made) - 1}
+            drafts.append(_Rung(view.name, [view], before))
+            last = {len(drafts) - 1}
         ends[view.idx] = last
-    return made
+    return drafts
 
 
-def _outermost(view: StepView, known: Mapping[int, StepView]) -> int | None:
+def _outermost(view: StepView, views_by_idx: Mapping[int, StepView]) -> int | None:
     """Return the ``each`` that a step belongs to, the outermost one; None for a step of the plan itself."""
     each = None
-    while view.plan is not None and (of := owner(view.plan)) >= 0 and of in known and of != view.idx:
-        each, view = of, known[of]
+    while view.plan is not None and (of := owner(view.plan)) >= 0 and of in views_by_idx and of != view.idx:
+        each, view = of, views_by_idx[of]
     return each
 
 
@@ -130,30 +135,30 @@ def _before(plan: StepPlan, ends: Mapping[int, set[int]]) -> set[int]:
     return set().union(*(ends.get(p, set()) for p in predecessors(plan)))
 
 
-def _each(each: StepView, items: Sequence[StepView], before: set[int], made: list[_Rung]) -> set[int]:
+def _each(each: StepView, items: Sequence[StepView], before: set[int], drafts: list[_Rung]) -> set[int]:
     """Add the rungs of an ``each``: one for each position of its body, in series."""
     body = [step for step in (each.plan.body if each.plan is not None else ()) if step.kind == "action"]
     groups: dict[str, list[StepView]] = {step.name: [] for step in body}
     for item in items:
         groups.setdefault(item.name.partition("[")[0], []).append(item)
-    declared = {step.name: step for step in body}
+    declarations = {step.name: step for step in body}
     for name, views in groups.items():
         views.sort(key=lambda view: (view.plan.nth if view.plan is not None else 0, view.idx))
-        made.append(_Rung(name, views, before, each, declared.get(name)))
-        before = {len(made) - 1}
+        drafts.append(_Rung(name, views, before, each, declarations.get(name)))
+        before = {len(drafts) - 1}
     return before
 
 
 # -- the words of a rung -------------------------------------------------------------------------------------
 
 
-def _step(reading: _Reading, n: int, rung: _Rung, after: tuple[int, ...]) -> LadderStep:
-    if rung.each is not None:
-        return _group(reading, n, rung, rung.each, after)
-    (view,) = rung.views
+def _step(reading: _Reading, n: int, draft: _Rung, after: tuple[int, ...]) -> LadderStep:
+    if draft.each is not None:
+        return _group(reading, n, draft, draft.each, after)
+    (view,) = draft.views
     if view.kind == "when":
         name = condition_text(view, reading.found)
-        said = verdict_text(view, reading.found)
+        label = verdict_text(view, reading.found)
         return LadderStep(
             idx=n,
             name=name,
@@ -161,14 +166,25 @@ def _step(reading: _Reading, n: int, rung: _Rung, after: tuple[int, ...]) -> Lad
             kind="when",
             state=view.state,
             after=after,
-            said=said,
+            said=label,
+            undoable=False,
+        )
+    if view.kind == "each":
+        label = "its items have rungs of their own" if view.state == "done" else ""
+        return LadderStep(
+            idx=n,
+            name=view.name,
+            anchor=str(view.idx),
+            kind="each",
+            state=view.state,
+            said=label,
             undoable=False,
         )
     mine = reading.attempts.get(view.idx, [])
     forward = [a for a in mine if a.doing != "undo"]
     undos = [a for a in mine if a.doing == "undo"]
-    how = reading.course.forward.get(view.name, "")
-    was = "in_doubt" if how == "in_doubt" else "done"
+    outcome = reading.course.forward.get(view.name, "")
+    was = "in_doubt" if outcome == "in_doubt" else "done"
     return LadderStep(
         idx=n,
         name=view.name,
@@ -183,29 +199,29 @@ def _step(reading: _Reading, n: int, rung: _Rung, after: tuple[int, ...]) -> Lad
         undo_ticks=ticks(undos, view.round),
         took=took(forward, view.round),
         undo_took=took(undos, view.round) if view.state == "undone" else "",
-        note=_note(reading, view, how),
+        note=_note(reading, view, outcome),
         undo_note=_undo_note(reading, view),
         turn=str(reading.turns.get(view.idx, "")),
         round=view.round,
         now=_now(reading, view),
-        said=how if how.startswith("done,") and view.state != "waiting" else "",
+        said=outcome if outcome.startswith("done,") and view.state != "waiting" else "",
         undo_said=_undo_said(view),
     )
 
 
 def ticks(attempts: Iterable[ShownAttempt], round_: int) -> tuple[str, ...]:
     """Return the marks of a step's attempts, those of older rounds before a line."""
-    made: list[str] = []
+    codes: list[str] = []
     last = 0
     for attempt in attempts:
         code = CODES.get(attempt.end)
         if code is None:
             continue
         if last and attempt.round != last:
-            made.append("|")
+            codes.append("|")
         last = attempt.round
-        made.append(code if attempt.round >= round_ else f"~{code}")
-    return tuple(made[-MOST_TICKS:])
+        codes.append(code if attempt.round >= round_ else f"~{code}")
+    return tuple(codes[-MOST_TICKS:])
 
 
 def took(attempts: Iterable[ShownAttempt], round_: int) -> str:
@@ -220,7 +236,7 @@ def took(attempts: Iterable[ShownAttempt], round_: int) -> str:
     return brief(max(0.0, mine[-1].ended - mine[0].asked))
 
 
-def _note(reading: _Reading, view: StepView, how: str) -> str:
+def _note(reading: _Reading, view: StepView, outcome: str) -> str:
     if view.state == "in_doubt":
         silent = sum(a.doing == "do" and a.end == "no answer" for a in reading.attempts.get(view.idx, []))
         times = {0: "", 1: "", 2: ", twice"}.get(silent, f", {silent} times")
@@ -231,22 +247,24 @@ def _note(reading: _Reading, view: StepView, how: str) -> str:
         return _in_flight(reading, view)
     if view.waiting and view.state == "ready" and view.due is not None:
         return f"again at {day_time(reading.now + view.due)}" + (f": {view.error}" if view.error else "")
-    if how == "done, by probe":
+    if outcome == "done, by probe":
         return "no answer at first; its probe found that it had happened"
+    if reading.found.tally is not None and view.attempt > 1:
+        return f"{view.attempt:,} attempts"
     return ""
 
 
 def _in_flight(reading: _Reading, view: StepView) -> str:
-    what = f"attempt {view.attempt}" if view.attempt > 1 else ""
+    attempt = f"attempt {view.attempt}" if view.attempt > 1 else ""
     if view.taken_by is None:
-        return ", ".join(filter(None, (what, "waits for an agent")))
-    where = f"at {reading.nodes.get(view.taken_by, f'node {view.taken_by}')}"
+        return ", ".join(filter(None, (attempt, "waits for an agent")))
+    place = f"at {reading.nodes.get(view.taken_by, f'node {view.taken_by}')}"
     left = (
         ""
         if view.due is None
         else f"{'deadline' if view.due > 0 else 'overdue since'} {day_time(reading.now + view.due)}"
     )
-    return ", ".join(filter(None, (f"{what} {where}".strip(), left)))
+    return ", ".join(filter(None, (f"{attempt} {place}".strip(), left)))
 
 
 def _undo_note(reading: _Reading, view: StepView) -> str:
@@ -269,7 +287,8 @@ def _undo_said(view: StepView) -> str:
     if view.state == "running":
         return "undone once it is answered"
     if view.state == "in_doubt":
-        return what_happens(view).removeprefix("in doubt: ").removeprefix("in doubt, and ")
+        ahead = fate(view)
+        return ahead.short or ahead.text
     return ""
 
 
@@ -288,8 +307,8 @@ def _now(reading: _Reading, view: StepView) -> str:
 
 def _pick(steps: Sequence[LadderStep]) -> None:
     """Leave marked only what matters most."""
-    marked = {step.now for step in steps}
-    drop = {"doubt", "run", "undo"} if "need" in marked else {"run"} if marked & {"doubt", "undo"} else set()
+    marks = {step.now for step in steps}
+    drop = {"doubt", "run", "undo"} if "need" in marks else {"run"} if marks & {"doubt", "undo"} else set()
     for step in steps:
         if step.now in drop:
             step.now = ""
@@ -301,37 +320,37 @@ def _say_what_they_wait_for(steps: Sequence[LadderStep]) -> None:
     for step in steps:
         for before in step.after:
             followers[before].append(step)
-    blocked: dict[int, str] = {}
+    blockers: dict[int, str] = {}
     for step in reversed(steps):
         for follower in followers[step.idx]:
-            if step.idx in blocked:
+            if step.idx in blockers:
                 break
             if follower.kind == "when" or follower.state in SETTLED:
-                if follower.idx in blocked:
-                    blocked[step.idx] = blocked[follower.idx]
+                if follower.idx in blockers:
+                    blockers[step.idx] = blockers[follower.idx]
             else:
-                blocked[step.idx] = follower.name
-        step.waits_for = blocked.get(step.idx, "")
+                blockers[step.idx] = follower.name
+        step.waits_for = blockers.get(step.idx, "")
 
 
 # -- an each -------------------------------------------------------------------------------------------------
 
 
-def _group(reading: _Reading, n: int, rung: _Rung, each: StepView, after: tuple[int, ...]) -> LadderStep:
+def _group(reading: _Reading, n: int, draft: _Rung, each: StepView, after: tuple[int, ...]) -> LadderStep:
     """Return the items of an ``each`` as one rung."""
-    views = rung.views
-    policy = rung.body.policy if rung.body is not None else None
+    views = draft.views
+    policy = draft.body.policy if draft.body is not None else None
     step = LadderStep(
-        idx=n, name=rung.name, anchor=str(each.idx), agent=rung.body.agent if rung.body is not None else each.agent,
+        idx=n, name=draft.name, anchor=str(each.idx), agent=draft.body.agent if draft.body is not None else each.agent,
         after=after, undoable=policy is None or policy.undoable, no_return=policy is not None and policy.no_return,
         round=max((view.round for view in views), default=1),
     )  # fmt: skip
     if not views:
-        begun = each.state in ("done", "kept")
+        is_done = each.state in ("done", "kept")
         step.kind, step.state, step.said = (
             "each",
-            "done" if begun else each.state,
-            "no items" if begun else "",
+            "done" if is_done else each.state,
+            "no items" if is_done else "",
         )
         return step
     step.count = len(views)
@@ -403,9 +422,9 @@ def _counts(states: Counter[str], total: int) -> str:
 def _undo_counts(states: Counter[str], total: int, goal: str) -> str:
     if goal != "undo":
         return ""
-    failed = [f"{states['undo_failed']:,} failed"] if states["undo_failed"] else []
-    begun = states["undone"] or states["undoing"] or failed
-    return ", ".join([*failed, f"{states['undone']:,} of {total:,} undone"]) if begun else ""
+    failures = [f"{states['undo_failed']:,} failed"] if states["undo_failed"] else []
+    any_undone = states["undone"] or states["undoing"] or failures
+    return ", ".join([*failures, f"{states['undone']:,} of {total:,} undone"]) if any_undone else ""
 
 
 def _span(attempts: Sequence[ShownAttempt]) -> str:

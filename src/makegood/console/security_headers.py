@@ -5,8 +5,11 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Final
 
+from starlette.requests import Request
+
 from makegood.base.clock import Clock
 from makegood.base.text import kept
+from makegood.console.visits import Whence
 
 log = logging.getLogger("makegood.console.access")
 
@@ -23,11 +26,25 @@ HEADERS: Final[Mapping[str, str]] = MappingProxyType(
         "cross-origin-resource-policy": "same-origin",
     }
 )
+_TLS_FOR: Final = "max-age=31536000"
+"""Browsers that came over TLS come to this host over TLS for a year."""
 FRESH: Final = "no-store"
 """``Cache-Control`` of every answer but a hashed file."""
 FOREVER: Final = "public, max-age=31536000, immutable"
 
 _LONGEST: Final = 500
+
+
+def headers_of(origin: Whence, request: Request) -> Mapping[str, str]:
+    """Return what every answer carries.
+
+    Browsers keep to TLS for a host that is the console's own: not that of an application around it, nor
+    the browser's own machine.
+    """
+    host = request.url.hostname or ""
+    if not origin.secure or request.scope.get("root_path") or host.endswith("localhost"):
+        return HEADERS
+    return {**HEADERS, "strict-transport-security": _TLS_FOR}
 
 
 class AccessLog:
@@ -46,9 +63,9 @@ class AccessLog:
         """Log a request that has been answered. Query strings and forms are left out: they may hold
         payloads.
         """
-        taken = round((self._clock.monotonic() - began) * 1000, 1)
-        said = {name: kept(value[:_LONGEST]) for name, value in fields.items()}
+        milliseconds = round((self._clock.monotonic() - began) * 1000, 1)
+        texts = {name: kept(value[:_LONGEST]) for name, value in fields.items()}
         log.info(
-            "%s %s: %d", said.get("method", ""), ascii(said.get("path", ""))[1:-1], status,
-            extra={"event": "request", "status": status, "milliseconds": taken, **said},
+            "%s %s: %d", texts.get("method", ""), ascii(texts.get("path", ""))[1:-1], status,
+            extra={"event": "request", "status": status, "milliseconds": milliseconds, **texts},
         )  # fmt: skip

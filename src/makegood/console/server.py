@@ -1,18 +1,16 @@
 """Serves a console inside a process, by uvicorn: on the loop of the roles, or of a process of its own."""
 
-import asyncio
-import contextlib
 import logging
 import socket
-from collections.abc import Iterator
 from typing import Final
+from urllib.parse import quote
 
-import uvicorn
-
+from makegood.base.accepted_connections import QUEUE
 from makegood.base.clock import Clock
 from makegood.base.host_port import host_and_port
 from makegood.client.client import Client
 from makegood.console.app import ConsoleApp, create_app
+from makegood.console.limited_server import LimitedServer
 from makegood.console.options import ConsoleOptions
 from makegood.errors import ConfigError
 
@@ -20,8 +18,6 @@ log = logging.getLogger("makegood.console")
 
 GRACE: Final = 3
 """Seconds that answers under way have when the console ends."""
-MOST_AT_ONCE: Final = 512
-"""Connections at the same time."""
 
 
 class ConsoleServer:
@@ -38,13 +34,16 @@ class ConsoleServer:
             base=options.base,
             secret=options.secret,
             insecure=options.insecure,
+            token=options.token,
             trace_url=options.trace_url,
             clock=clock,
         )
         self.address = ""
         """Where it listens, such as "http://127.0.0.1:8640"; "" before ``begin``."""
-        self._server: uvicorn.Server | None = None
-        self._serving: asyncio.Task[None] | None = None
+        self.link = ""
+        """The address to open: with the token, if the console has no users. It belongs in no log."""
+        self.http: LimitedServer | None = None
+        """What listens; None before ``begin`` and after ``end``."""
 
     async def begin(self) -> None:
         """Open the store, if it was given as a URL, and listen.
@@ -60,67 +59,50 @@ class ConsoleServer:
             raise
         host, port = listening.getsockname()[:2]
         self.address = f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
-        self._server = _Server(
-            uvicorn.Config(
-                self.app, lifespan="off", ws="none", log_config=None, access_log=False, proxy_headers=False, server_header=False,
-                limit_concurrency=MOST_AT_ONCE, timeout_graceful_shutdown=GRACE,
-            )
-        )  # fmt: skip
-        self._serving = asyncio.get_running_loop().create_task(
-            self._server.serve([listening]), name="console"
+        token = self.app.access.token
+        base = self.app.access.proxies.base
+        self.link = f"{self.address}{base}/" + (
+            "" if token is None else f"?token={quote(token.text, safe='')}"
         )
-        self._serving.add_done_callback(_ended)
-        log.info("the console listens on %s", self.address)
+        self.http = LimitedServer("the console", self.app, listening, grace=GRACE)
+        hint = "" if token is None or token.file is None else f"; its token is in {token.file}"
+        log.info("the console listens on %s%s", self.address, hint)
         if self._options.insecure:
             log.warning("nobody logs in to the console: whoever reaches %s may do everything", self.address)
 
     async def wait(self) -> None:
         """Wait until it has ended."""
-        if self._serving is not None:
-            await asyncio.wait([self._serving])
+        if self.http is not None:
+            await self.http.wait()
 
     async def end(self) -> None:
         """End the streams, let answers under way finish, and close the store if it was opened here."""
-        if self._server is not None and self._serving is not None:
+        if self.http is not None:
             self.app.end_streams()
-            self._server.should_exit = True
-            await asyncio.wait([self._serving])
-            self._server = self._serving = None
+            await self.http.end()
+            self.http = None
         await self.app.close()
 
     def _listen(self) -> socket.socket:
         host, port = host_and_port(self._options.listen, "console")
         try:
             family, kind, _, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
-            made = socket.socket(family, kind)
+            sock = socket.socket(family, kind)
         except OSError as unknown:
             raise self._refused(unknown) from unknown
         try:
-            made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            made.bind(address)
-            made.listen(128)  # a second process on the port is told apart from one that only holds it bound
-            made.setblocking(False)
-        except OSError as refused:
-            made.close()
-            raise self._refused(refused) from refused
-        return made
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            sock.bind(address)
+            sock.listen(
+                QUEUE
+            )  # two sockets may be bound to a port with SO_REUSEADDR, and only one may listen
+        except OSError as error:
+            sock.close()
+            raise self._refused(error) from error
+        return sock
 
     def _refused(self, error: OSError) -> ConfigError:
         return ConfigError(
             f"console={self._options.listen!r}: this process cannot listen there ({error.strerror or error}): is another process on "
             f"that port, or is the host not one of this machine? Name another port; port 0 takes any free one"
         )
-
-
-class _Server(uvicorn.Server):
-    """Uvicorn's server without its signals: the process that runs it has its own."""
-
-    @contextlib.contextmanager
-    def capture_signals(self) -> Iterator[None]:
-        """Leave the signals alone."""
-        yield
-
-
-def _ended(serving: asyncio.Task[None]) -> None:
-    if not serving.cancelled() and (failure := serving.exception()) is not None:
-        log.error("the console has ended", exc_info=failure)

@@ -1,18 +1,22 @@
 """Logins: a signed cookie names the user until it expires, and failed attempts are limited.
 
-The cookie holds no role: a user who is removed from the settings, or loses a role, loses it at once.
+The cookie holds no role: a user who is removed from the settings, or loses a role, loses it at once. It is
+signed with the hash of the user's password as well, so a change of password ends all logins with the old one.
 """
 
 import hashlib
 import hmac
 import secrets
 from collections import OrderedDict
+from collections.abc import Callable
+from pathlib import Path
 from typing import Final, NamedTuple
 
 import msgspec
 
 from makegood.base.clock import Clock
-from makegood.console.users import base64_bytes, base64_text
+from makegood.console.private_state import EndedLogins
+from makegood.console.users import User, base64_bytes, base64_text
 
 LASTS: Final = 12 * 3600.0
 """Seconds until a login expires."""
@@ -27,6 +31,8 @@ MOST_OF_ADDRESS: Final = 20
 MOST_OF_NAME: Final = 50
 """Failures of one name from all addresses; high, so that a stranger cannot lock a user out with ease."""
 MOST_KEPT: Final = 10_000
+PROVEN: Final = 60.0
+"""Seconds for which a password that a program sends with each request counts as proven."""
 
 
 class Login(NamedTuple):
@@ -40,30 +46,34 @@ class Login(NamedTuple):
 class Logins:
     """Signs and verifies cookies and tokens with one secret. Processes that share logins share the secret."""
 
-    def __init__(self, clock: Clock, secret: str | None = None) -> None:
+    def __init__(self, clock: Clock, secret: str | None = None, ended_file: Path | None = None) -> None:
+        """``ended_file``: the file in which logouts outlive the process, as logins do with a ``secret``."""
         self._clock = clock
         self._key = hashlib.sha256((secret or secrets.token_hex(32)).encode()).digest()
-        self._ended: OrderedDict[str, float] = OrderedDict()
+        self._ended = EndedLogins(ended_file)
 
-    def cookie(self, user: str) -> str:
-        """Return a new cookie for a user who has logged in."""
+    def cookie(self, user: str, proof: str) -> str:
+        """Return a new cookie for a user who has logged in. ``proof``: the hash of what they know."""
         login = Login(user, self._clock.wall() + LASTS, secrets.token_urlsafe(16))
-        return self.signed("login", msgspec.json.encode(login))
+        return self.signed(f"login {proof}", msgspec.json.encode(login))
 
-    def read(self, cookie: str) -> Login | None:
-        """Return what a cookie says; None for one that is forged, has expired or was logged out."""
-        body = self.verified("login", cookie)
-        if body is None:
+    def read(self, cookie: str, proof: Callable[[str], str]) -> Login | None:
+        """Return what a cookie says; None for one that is forged, has expired or was logged out.
+
+        ``proof``: of a user by name, "" for somebody who cannot log in.
+        """
+        try:
+            login = msgspec.json.decode(base64_bytes(cookie.partition(".")[0]), type=Login)
+        except (ValueError, msgspec.MsgspecError):
             return None
-        login = msgspec.json.decode(body, type=Login)
+        fingerprint = proof(login.user)
+        if not fingerprint or self.verified(f"login {fingerprint}", cookie) is None:
+            return None
         return None if login.expires <= self._clock.wall() or login.nonce in self._ended else login
 
     def end(self, login: Login) -> None:
         """Let a cookie be valid no longer."""
-        now = self._clock.wall()
-        while self._ended and (len(self._ended) >= MOST_KEPT or next(iter(self._ended.values())) <= now):
-            self._ended.popitem(last=False)
-        self._ended[login.nonce] = login.expires
+        self._ended.end(login.nonce, login.expires, self._clock.wall())
 
     def signed(self, purpose: str, body: bytes) -> str:
         """Return a body with its signature, as a cookie holds it."""
@@ -73,14 +83,14 @@ class Logins:
     def verified(self, purpose: str, cookie: str) -> bytes | None:
         """Return the body of what was signed for this purpose; None for anything else."""
         text, _, signature = cookie.partition(".")
-        same = hmac.compare_digest(
+        is_valid = hmac.compare_digest(
             signature.encode("utf-8", "surrogatepass"), self._sign(purpose, text).encode()
         )
-        return base64_bytes(text) if same else None
+        return base64_bytes(text) if is_valid else None
 
-    def token(self, bound: str) -> str:
-        """Return the token that a login's forms carry. ``bound``: what the login is told apart by."""
-        return self._sign("form", bound)
+    def token(self, subject: str) -> str:
+        """Return the token that a login's forms carry. ``subject``: what the login is told apart by."""
+        return self._sign("form", subject)
 
     def _sign(self, purpose: str, text: str) -> str:
         return base64_text(
@@ -98,14 +108,14 @@ class LoginLimits:
     def wait(self, name: str, address: str) -> float:
         """Return the seconds until another attempt may be made, 0 for now."""
         now = self._clock.monotonic()
-        return max(self._left(key, most, now) for key, most in _keys(name, address))
+        return max(self._left(key, limit, now) for key, limit in _keys(name, address))
 
     def failed(self, name: str, address: str) -> None:
         """Count a failed attempt."""
         now = self._clock.monotonic()
-        for key, most in _keys(name, address):
+        for key, limit in _keys(name, address):
             times = [at for at in self._failed.pop(key, []) if at > now - WINDOW]
-            self._failed[key] = [*times, now][-most:]
+            self._failed[key] = [*times, now][-limit:]
         while len(self._failed) > MOST_KEPT:
             self._failed.popitem(last=False)
 
@@ -113,11 +123,40 @@ class LoginLimits:
         """Forget the failures of a name from an address: its user has logged in."""
         self._failed.pop((name, address), None)
 
-    def _left(self, key: tuple[str, str], most: int, now: float) -> float:
+    def _left(self, key: tuple[str, str], limit: int, now: float) -> float:
         times = [at for at in self._failed.get(key, ()) if at > now - WINDOW]
-        return times[-most] + WINDOW - now if len(times) >= most else 0.0
+        return times[-limit] + WINDOW - now if len(times) >= limit else 0.0
 
 
 def _keys(name: str, address: str) -> tuple[tuple[tuple[str, str], int], ...]:
     name = name[:200]
     return ((name, address), MOST_OF_PAIR), (("", address), MOST_OF_ADDRESS), ((name, ""), MOST_OF_NAME)
+
+
+class ProvenPasswords:
+    """Passwords that were right a moment ago, so that a program's next request need not wait for scrypt.
+
+    It holds no password, but a keyed hash of name, stored hash and password: a user whose password has
+    changed must prove the new one.
+    """
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._key = secrets.token_bytes(32)
+        self._until: OrderedDict[bytes, float] = OrderedDict()
+
+    def holds(self, user: User, password: str) -> bool:
+        """Return whether this password of a user was proven less than ``PROVEN`` seconds ago."""
+        return self._until.get(self._mark(user, password), 0.0) > self._clock.monotonic()
+
+    def add(self, user: User, password: str) -> None:
+        """Record that a password was right."""
+        now, mark = self._clock.monotonic(), self._mark(user, password)
+        self._until.pop(mark, None)
+        while self._until and (len(self._until) >= MOST_KEPT or next(iter(self._until.values())) <= now):
+            self._until.popitem(last=False)
+        self._until[mark] = now + PROVEN
+
+    def _mark(self, user: User, password: str) -> bytes:
+        text = f"{user.name}\0{user.password}\0{password}"
+        return hmac.digest(self._key, text.encode("utf-8", "surrogatepass"), "sha256")

@@ -45,11 +45,11 @@ class StaticFiles:
 
     def find(self, hash: str, name: str) -> StaticFile | None:  # noqa: A002 - what it is
         """Return a file; None if there is none of that name and hash."""
-        found = self._files.get(name)
-        return found if found is not None and found.hash == hash else None
+        file = self._files.get(name)
+        return file if file is not None and file.hash == hash else None
 
     async def respond(self, visit: Visit) -> Response:
         """Answer with a file. Raises ``Denied`` if there is none of that name and hash."""
-        if (found := self.find(visit.params["hash"], visit.params["file"])) is None:
+        if (file := self.find(visit.params["hash"], visit.params["file"])) is None:
             raise Denied(404, "Not found", "There is no such file.")
-        return Response(found.body, media_type=found.kind, headers={"cache-control": FOREVER})
+        return Response(file.body, media_type=file.kind, headers={"cache-control": FOREVER})

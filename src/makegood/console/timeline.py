@@ -33,56 +33,57 @@ class TimeRow:
 
 
 def timeline(
-    found: TaskDetail,
+    detail: TaskDetail,
     course: Course,
     rows: Sequence[TimeRow],
     *,
     now: float,
     nodes: Mapping[int, str],
     submission: int,
-    opened: str = "",
+    open_each: str = "",
 ) -> TimeChart | None:
     """Return the drawing of a submission, None if nothing of it has a time yet.
 
-    ``rows``: the rungs in order. ``opened``: the ``each`` whose items have rows of their own.
+    ``rows``: the rungs in order. ``open_each``: the ``each`` whose items have rows of their own.
     """
     mine: dict[int, list[ShownAttempt]] = {}
     for attempt in course.attempts:
         if attempt.submission == submission:
             mine.setdefault(attempt.idx, []).append(attempt)
-    last = submission == found.task.submission
-    open_ = last and found.task.state not in AT_REST
+    last = submission == detail.task.submission
+    open_ = last and detail.task.state not in AT_REST
     end = now if open_ else course.ended.get(submission, now)
-    held = _held(course, submission, end, nodes)
-    names, bars, folds, items, more = ["held by"], held, dict[int, tuple[str, bool]](), set[int](), 0
+    holdings = _held(course, submission, end, nodes)
+    names_of_steps = {step.idx: step.name for step in detail.steps}
+    names, bars, folds, items, excess = ["held by"], holdings, dict[int, tuple[str, bool]](), set[int](), 0
     for row in rows:
         attempts = [attempt for idx in row.steps for attempt in mine.get(idx, ())]
         if not attempts:
             continue
         if len(names) - len(items) > MOST_ROWS:
-            more += 1
+            excess += 1
             continue
         bars += _bars(len(names), row.name, attempts, end, now, single=not row.each)
         names.append(row.name)
         if not row.each:
             continue
-        folds[len(names) - 1] = row.each, row.each == opened
-        if row.each == opened:
-            begun = sorted((idx for idx in row.steps if idx in mine), key=lambda idx: _rank(mine[idx]))
-            more += max(0, len(begun) - MOST_ITEMS)
-            for idx in begun[:MOST_ITEMS]:
-                name = found.steps[idx].name
+        folds[len(names) - 1] = row.each, row.each == open_each
+        if row.each == open_each:
+            indices = sorted((idx for idx in row.steps if idx in mine), key=lambda idx: _rank(mine[idx]))
+            excess += max(0, len(indices) - MOST_ITEMS)
+            for idx in indices[:MOST_ITEMS]:
+                name = names_of_steps[idx]
                 bars += _bars(len(names), name, mine[idx], end, now, single=True)
                 items.add(len(names))
                 names.append(name)
     if not bars:
         return None
-    turned = course.turned
-    turn = turned.at if last and turned is not None and found.task.goal == "undo" else None
-    origin = course.began.get(submission, found.task.created)
-    made = chart(names, bars, origin=origin, now=now if open_ else None, turn=turn)
-    made.folds, made.items, made.more = folds, items, more
-    return made
+    turn_event = course.turned
+    turn = turn_event.at if last and turn_event is not None and detail.task.goal == "undo" else None
+    origin = course.began.get(submission, detail.task.created)
+    time_chart = chart(names, bars, origin=origin, now=now if open_ else None, turn=turn)
+    time_chart.folds, time_chart.items, time_chart.more = folds, items, excess
+    return time_chart
 
 
 def _rank(attempts: Sequence[ShownAttempt]) -> int:
@@ -92,27 +93,27 @@ def _rank(attempts: Sequence[ShownAttempt]) -> int:
 
 
 def _held(course: Course, submission: int, end: float, nodes: Mapping[int, str]) -> list[Bar]:
-    made = []
+    bars = []
     for holding in course.holdings:
         if holding.submission != submission:
             continue
         until = end if holding.end is None else holding.end
         if holding.node is None:
             title = f"no Scheduler held it for {duration_text(until - holding.start)}"
-            made.append(Bar(row=0, start=holding.start, end=until, look="nobody", title=title))
+            bars.append(Bar(row=0, start=holding.start, end=until, look="nobody", title=title))
             continue
-        who = nodes.get(holding.node, f"node {holding.node}")
-        made.append(
+        holder = nodes.get(holding.node, f"node {holding.node}")
+        bars.append(
             Bar(
                 row=0,
                 start=holding.start,
                 end=until,
                 look="held",
-                text=f"{who} · epoch {holding.epoch}",
-                title=f"{who}, epoch {holding.epoch}",
+                text=f"{holder} · epoch {holding.epoch}",
+                title=f"{holder}, epoch {holding.epoch}",
             )
         )
-    return made
+    return bars
 
 
 def _bars(
@@ -120,25 +121,25 @@ def _bars(
 ) -> list[Bar]:
     if single:
         return [_bar(row, name, attempt, end, now) for attempt in attempts if attempt.end != "withdrawn"]
-    made = []
+    bars = []
     for undo in (False, True):
-        some = [a for a in attempts if (a.doing == "undo") is undo and a.end not in ("planned", "withdrawn")]
-        if some:
-            ends = {a.end for a in some}
+        calls = [a for a in attempts if (a.doing == "undo") is undo and a.end not in ("planned", "withdrawn")]
+        if calls:
+            ends = {a.end for a in calls}
             worst = next((kind for kind in WORST if kind in ends), "undone" if undo else "done")
-            last = max(end if a.ended is None else a.ended for a in some)
-            what = "undo of " if undo else ""
-            title = f"{what}{name}, {len(some)} attempts: {worst}"
-            made.append(
-                Bar(row=row, start=min(a.asked for a in some), end=last, look=LOOKS[worst], title=title)
+            last = max(end if a.ended is None else a.ended for a in calls)
+            prefix = "undo of " if undo else ""
+            title = f"{prefix}{name}, {len(calls)} attempts: {worst}"
+            bars.append(
+                Bar(row=row, start=min(a.asked for a in calls), end=last, look=LOOKS[worst], title=title)
             )
-    return made
+    return bars
 
 
 def _bar(row: int, name: str, attempt: ShownAttempt, end: float, now: float) -> Bar:
-    what = {"do": name, "probe": f"probe of {name}", "undo": f"undo of {name}"}[attempt.doing]
+    subject = {"do": name, "probe": f"probe of {name}", "undo": f"undo of {name}"}[attempt.doing]
     number = "" if attempt.number is None else f", attempt {attempt.number}"
-    title = f"{what}{number}: {attempt.end}"
+    title = f"{subject}{number}: {attempt.end}"
     if attempt.end == "planned":
         return Bar(
             row=row,
@@ -156,9 +157,9 @@ def _bar(row: int, name: str, attempt: ShownAttempt, end: float, now: float) -> 
     start = min(attempt.asked, until)
     if look == "probe":
         start = until
-    taken = (
+    pickup = (
         None if attempt.taken is None or look == "probe" or attempt.taken - start < 0.001 else attempt.taken
     )
     return Bar(
-        row=row, start=start, end=until, look=look, taken=taken, due=due, late=attempt.late, title=title
+        row=row, start=start, end=until, look=look, taken=pickup, due=due, late=attempt.late, title=title
     )

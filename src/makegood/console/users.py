@@ -48,28 +48,28 @@ def users_of(table: Mapping[str, object], name: str) -> dict[str, User]:
     """Return users by their names, from a table of settings. ``name``: the table, for messages. Raises
     ``ConfigError``.
     """
-    found: dict[str, User] = {}
-    for who, line in table.items():
+    users: dict[str, User] = {}
+    for user_name, line in table.items():
         words = line.split() if isinstance(line, str) else []
-        if not who.strip() or not 1 <= len(words) <= 2:
+        if not user_name.strip() or not 1 <= len(words) <= 2:
             raise ConfigError(
-                f'{name}: write NAME = "ROLE HASH", as `makegood console --hash-password NAME` prints it, not {who!r}'
+                f'{name}: write NAME = "ROLE HASH", as `makegood console --hash-password NAME` prints it, not {user_name!r}'
             )
         password = words[1] if len(words) > 1 else ""
         if password and _parts(password) is None:
             raise ConfigError(
-                f"{name}: the password of {who!r} is not a hash that `makegood console --hash-password` printed"
+                f"{name}: the password of {user_name!r} is not a hash that `makegood console --hash-password` printed"
             )
-        found[who] = User(who, role_of(words[0], f"{name}: {who}"), password)
-    return found
+        users[user_name] = User(user_name, role_of(words[0], f"{name}: {user_name}"), password)
+    return users
 
 
 def role_of(text: object, name: str) -> Role:
     """Return a role by its name. Raises ``ConfigError``."""
-    known = next((role for role in ROLES if role == text), None)
-    if known is None:
+    match = next((role for role in ROLES if role == text), None)
+    if match is None:
         raise ConfigError(f"{name}: {text!r} is not a role; one of {', '.join(ROLES)}")
-    return known
+    return match
 
 
 def hashed(password: str) -> str:
@@ -79,19 +79,19 @@ def hashed(password: str) -> str:
     if not SHORTEST <= len(password) <= MOST_CHARACTERS:
         raise ConfigError(f"a password of the console has {SHORTEST} to {MOST_CHARACTERS} characters")
     salt = secrets.token_bytes(16)
-    made = _scrypt(password, salt, _COST, _BLOCK, _LANES)
-    return f"scrypt:{_COST}:{_BLOCK}:{_LANES}:{base64_text(salt)}:{base64_text(made)}"
+    digest = _scrypt(password, salt, _COST, _BLOCK, _LANES)
+    return f"scrypt:{_COST}:{_BLOCK}:{_LANES}:{base64_text(salt)}:{base64_text(digest)}"
 
 
 def accepts(user: User | None, password: str) -> bool:
     """Return whether a password is a user's; of an unknown user, or one without a password, it never is."""
-    given = user.password if user is not None and user.password else _UNKNOWN
-    parts = _parts(given)
+    password_hash = user.password if user is not None and user.password else _UNKNOWN
+    parts = _parts(password_hash)
     if parts is None or len(password) > MOST_CHARACTERS:
         return False
-    cost, block, lanes, salt, wanted = parts
-    same = hmac.compare_digest(_scrypt(password, salt, cost, block, lanes), wanted)
-    return same and given is not _UNKNOWN
+    cost, block, lanes, salt, digest = parts
+    is_equal = hmac.compare_digest(_scrypt(password, salt, cost, block, lanes), digest)
+    return is_equal and password_hash is not _UNKNOWN
 
 
 def _scrypt(password: str, salt: bytes, cost: int, block: int, lanes: int) -> bytes:
@@ -104,9 +104,9 @@ def _parts(text: str) -> tuple[int, int, int, bytes, bytes] | None:
     given.
     """
     try:
-        kind, *numbers, salt, made = text.split(":")
+        kind, *numbers, salt, digest = text.split(":")
         cost, block, lanes = map(int, numbers)
-        parts = cost, block, lanes, base64_bytes(salt), base64_bytes(made)
+        parts = cost, block, lanes, base64_bytes(salt), base64_bytes(digest)
     except (ValueError, binascii.Error):
         return None
     fits = kind == "scrypt" and 14 <= cost <= 18 and 1 <= block <= 16 and 1 <= lanes <= 4

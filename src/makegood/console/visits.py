@@ -22,6 +22,14 @@ Audience = Literal["everyone", "viewer", "operator", "admin"]
 """Who may use a route: the role that is needed, or everyone, logged in or not."""
 
 
+ANONYMOUS: Final = "anonymous"
+"""The name of visitors where nobody logs in."""
+KNOWN: Final = "makegood.known"
+"""The key of an ASGI scope whose function is called when it is known who asks: the server then closes the
+connections of strangers before this one.
+"""
+
+
 class Denied(MakegoodError):  # noqa: N818 - an answer, reads as a word
     """A request that is answered with an error page. ``status``: its HTTP status; ``title``: its heading."""
 
@@ -67,10 +75,17 @@ class Whence:
     trusted: bool
     """Whether a listed proxy passed the request on."""
 
+    def named(self, cookie: str) -> str:
+        """Return the name of a cookie; over TLS one that a browser takes from this host over TLS alone."""
+        return cookie if not self.secure else f"__Secure-{cookie}" if self.base else f"__Host-{cookie}"
+
     @property
     def cookie(self) -> dict[str, Any]:
         """How a cookie of this console is kept: for its own paths, away from scripts, over TLS if there is
         TLS.
+
+        Lax, not strict: a link in a mail or a chat leads to the page, not to the login, and no GET changes
+        anything.
         """
         return {"path": self.base or "/", "secure": self.secure, "httponly": True, "samesite": "lax"}
 
@@ -101,8 +116,8 @@ class Visit:
     @property
     def params(self) -> Mapping[str, str]:
         """The parts of the path that the route names."""
-        found: Mapping[str, Any] = self.request.path_params
-        return found
+        parameters: Mapping[str, Any] = self.request.path_params
+        return parameters
 
 
 Respond = Callable[[Visit], Awaitable[Response]]

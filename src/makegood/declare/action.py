@@ -16,19 +16,32 @@ from collections.abc import Callable, Coroutine, Iterable, Mapping
 from contextvars import ContextVar
 from typing import Any, Generic, ParamSpec, Protocol, TypeVar, overload
 
+from makegood.base.arguments import judge_calls
 from makegood.base.durations import Duration, seconds
+from makegood.base.function_layers import definition, is_async
 from makegood.base.ids import checked_name
+from makegood.base.service_keys import checked_form
 from makegood.base.sizes import PAYLOAD_LIMIT
+from makegood.declare.around import Around
 from makegood.declare.functions import Fitted, Fitting
 from makegood.declare.outcomes import Happened, NotHappened, Nothing
 from makegood.declare.parameters import Parameters, names_around, signature
-from makegood.declare.terms import Declared, Terms, checked_within, former_names, known
+from makegood.declare.terms import (
+    Declared,
+    Terms,
+    check_key_length,
+    checked_within,
+    former_names,
+    known,
+)
 from makegood.errors import DefinitionError, DuplicateNameError, PayloadError
+from makegood.keys import Preset
 from makegood.model.breaker import Breaker
 from makegood.model.messages import Request
 from makegood.model.plan import Ref, Template
 from makegood.model.policy import Policy, Recover, Retry
 from makegood.model.rates import per_second
+from makegood.model.task import about
 from makegood.payload.codec import check_fits, encode, misfit
 
 P = ParamSpec("P")
@@ -69,11 +82,12 @@ class Shared:
         self.step_limit = step_limit
         self.plans: set[PlanRecorder] = set()
         self.agents: dict[str, Agent] = {}
+        self.around = Around()
 
     def find(self, agent: str, name: str) -> "Action[..., Any] | None":
         """Return the action that has or had this name; None if there is none."""
-        declared = self.agents.get(agent)
-        return None if declared is None else declared._find(name)
+        owner = self.agents.get(agent)
+        return None if owner is None else owner._find(name)
 
     def outside(self, name: str) -> None:
         """Report a call outside a plan to the plans that other threads are building: it may belong to one of
@@ -125,6 +139,7 @@ class Action(Generic[P, R]):
         self._fn = fn
         self._functions = Fitting(fn, self.parameters, where=self.address, name=name)
         self._undo_terms: tuple[float, Recover] = (terms.within, terms.recover)
+        check_key_length(self.address, name, "do", terms.keys)
         self._fences = False
         self._kept_policy: Policy | None = None
         self._kept_fitted: Fitted | None = None
@@ -157,10 +172,11 @@ class Action(Generic[P, R]):
     def undo(self, fn: UF, /) -> UF: ...
     @overload
     def undo(
-        self, *, complete_within: Duration | None = None, recover: Recover | None = None
+        self, /, *, complete_within: Duration | None = None, recover: Recover | None = None
     ) -> Callable[[UF], UF]: ...
+    @judge_calls(DefinitionError)
     def undo(
-        self, fn: Any = None, *, complete_within: Duration | None = None, recover: Recover | None = None
+        self, fn: Any = None, /, *, complete_within: Duration | None = None, recover: Recover | None = None
     ) -> Any:
         """Declare what undoes the action: ``@charge.undo``, or ``@charge.undo(complete_within="1m")``.
 
@@ -170,9 +186,9 @@ class Action(Generic[P, R]):
         """
         where = f"the undo of {self.address}"
         if self.terms.nothing or self.terms.no_return:
-            said = "undo=mg.NOTHING" if self.terms.nothing else "no_return=True"
+            option = "undo=mg.NOTHING" if self.terms.nothing else "no_return=True"
             raise DefinitionError(
-                f"{self.address} says {said}, so it cannot have an undo: remove one of the two"
+                f"{self.address} says {option}, so it cannot have an undo: remove one of the two"
             )
         least = self.terms.within if complete_within is None else checked_within(complete_within, where)
         if recover is not None and not isinstance(recover, Recover):
@@ -182,7 +198,10 @@ class Action(Generic[P, R]):
             if self._undoable:
                 raise DuplicateNameError(f"{self.address} already has an undo: an action can have only one")
             self._fits(undo, where, undoes=True)
-            self._functions.undo, self._undo_terms = undo, (least, recover or self.terms.recover)
+            check_key_length(where, self.name, "undo", self.terms.keys)
+            policy = recover or (self.terms.recover if self.terms.written else None)
+            self._functions.undo = undo
+            self._undo_terms = (least, self.terms.fitting(where, policy, least))
             self._refit()
             return undo
 
@@ -197,8 +216,9 @@ class Action(Generic[P, R]):
         self, fn: Callable[P, Happened[R] | NotHappened], /
     ) -> Callable[P, Happened[R] | NotHappened]: ...
     @overload
-    def probe(self, *, fences: bool = False) -> ProbeDecorator[P, R]: ...
-    def probe(self, fn: Any = None, *, fences: bool = False) -> Any:
+    def probe(self, /, *, fences: bool = False) -> ProbeDecorator[P, R]: ...
+    @judge_calls(DefinitionError)
+    def probe(self, fn: Any = None, /, *, fences: bool = False) -> Any:
         """Declare how to find out whether the action happened: ``@charge.probe``, or
         ``@charge.probe(fences=True)``.
 
@@ -220,18 +240,20 @@ class Action(Generic[P, R]):
 
     def _fits(self, fn: Callable[..., Any], where: str, *, undoes: bool) -> None:
         """Raise ``DefinitionError`` if the parameters of an undo or a probe are not among the action's."""
-        found = signature(fn, where).parameters
-        for name, p in found.items():
+        parameters = signature(fn, where).parameters
+        for name, p in parameters.items():
             if p.kind in (p.VAR_POSITIONAL, p.VAR_KEYWORD, p.POSITIONAL_ONLY):
                 raise DefinitionError(
-                    f"{where}: {p} is not passed by name: write out the parameters it wants"
+                    f"{where}: {p} is not passed by name: write out the parameters it wants; a decorator that hides them needs functools.wraps"
                 )
             if name not in self.parameters.names and not (undoes and name == "result"):
-                known = ", ".join(self.parameters.names) or "none"
+                names = ", ".join(self.parameters.names) or "none"
                 raise DefinitionError(
-                    f"{where} takes {name}, which {self.name} does not have: it may take {known}"
+                    f"{where} takes {name}, which {self.name} does not have: it may take {names}"
                 )
-        if undoes and ("result" not in found or found["result"].kind is not inspect.Parameter.KEYWORD_ONLY):
+        if undoes and (
+            "result" not in parameters or parameters["result"].kind is not inspect.Parameter.KEYWORD_ONLY
+        ):
             raise DefinitionError(
                 f"{where} must take the result by keyword: add `*, result`, which is None when it is in doubt whether the action "
                 f"happened (mg.current_call().in_doubt)"
@@ -291,6 +313,9 @@ class Action(Generic[P, R]):
                 never=terms.retry.never,
                 probe=self._functions.probe is not None,
                 fences=self._fences,
+                key_form=checked_form(terms.keys.form, self.address),
+                key_limit=terms.keys.limit or 0,
+                keeps=0.0 if terms.keys.keeps is None else seconds(terms.keys.keeps),
             )
         return self._kept_policy
 
@@ -300,14 +325,14 @@ class Action(Generic[P, R]):
 
         The last hundred are kept: the same call in task after task gives the same record.
         """
-        known = self._templates.get(refs)
-        if known is None:
+        template = self._templates.get(refs)
+        if template is None:
             names = [f'"{name}":' for name in self.parameters.names]
             parts = ["{" + names[0], *[f",{name}" for name in names[1:]], "}"] if names else ["{}"]
-            known = self._templates[refs] = Template(tuple(parts), refs)
+            template = self._templates[refs] = Template(tuple(parts), refs)
             if len(self._templates) > _TEMPLATES:
                 self._templates.popitem(last=False)
-        return known
+        return template
 
     def _fitted(self) -> Fitted:
         """Return what is needed to run the action; raises ``DefinitionError`` for annotations that cannot be
@@ -330,15 +355,15 @@ class Action(Generic[P, R]):
                 return functions.fn, fitted.args(request.args)
             if request.doing == "undo" and functions.undo is not None and fitted.undo is not None:
                 kwargs = fitted.undo(request.args)
-                known = None if request.result == b"null" else request.result  # null: settled by hand
-                kwargs["result"] = None if known is None else fitted.result(known)
+                result = None if request.result == b"null" else request.result  # null: settled by hand
+                kwargs["result"] = None if result is None else fitted.result(result)
                 return functions.undo, kwargs
             if request.doing == "probe" and functions.probe is not None and fitted.probe is not None:
                 return functions.probe, fitted.probe(request.args)
         except DefinitionError as wrong:
-            raise PayloadError(f"the {request.doing} of {self.address}: {wrong}") from wrong
+            raise PayloadError(f"{about(request.doing, self.address)}: {wrong}") from wrong
         except Exception as wrong:  # the constructors of the user's classes may raise anything
-            raise PayloadError(f"the {request.doing} of {self.address}: {misfit(wrong)}") from wrong
+            raise PayloadError(f"{about(request.doing, self.address)}: {misfit(wrong)}") from wrong
         raise PayloadError(f"{self.address} no longer declares its {request.doing}: declare it again")
 
     def _encoded(self, value: object) -> bytes:
@@ -422,7 +447,10 @@ class Agent:
         undo: Nothing,
         retry: Retry | None = None,
         recover: Recover | None = None,
-        remembers: bool = False,
+        remembers: bool | None = None,
+        key: str | Preset | None = None,
+        key_limit: int | None = None,
+        keeps: Duration | None = None,
         name: str | None = None,
         formerly: Iterable[str] = (),
     ) -> ActionDecorator: ...
@@ -434,11 +462,14 @@ class Agent:
         no_return: bool = False,
         retry: Retry | None = None,
         recover: Recover | None = None,
-        remembers: bool = False,
+        remembers: bool | None = None,
+        key: str | Preset | None = None,
+        key_limit: int | None = None,
+        keeps: Duration | None = None,
         name: str | None = None,
         formerly: Iterable[str] = (),
     ) -> ActionDecorator: ...
-    def action(self, *misplaced: Any, complete_within: Any = None, **options: Any) -> Any:
+    def action(self, *positional: Any, complete_within: Any = None, **options: Any) -> Any:
         """Declare an action: ``@payments.action(complete_within="30s")`` above a ``def`` or an ``async def``.
 
         - ``complete_within``: how long one attempt may take, including retries within it; after that the
@@ -450,27 +481,38 @@ class Agent:
           ``no_return=True`` (there is no way back: from there on failures are held for an operator).
         - ``remembers``: the service remembers its answer per key but knows no tokens: in doubt, ask again
           before undoing.
+        - ``key``: the form in which the service takes keys ("uuid", "uuid4", "quoted", "length=28"), or all
+          that is known of it (``mg.keys.SQUARE``). ``key_limit``: the most characters that it takes; the
+          longest key that the action can have is checked here and when a plan is made. ``keeps``: how long
+          it remembers a key, from the first request on: past that makegood does not send the request again,
+          and ``recover`` must end before it. These two replace what a preset says.
         - ``name``: replaces the function's name; ``formerly``: names it had, so that waiting steps find it
           after a deploy.
 
         Raises ``DefinitionError`` or ``DuplicateNameError`` that says what to write instead.
         """
-        if misplaced:
+        if positional:
             raise DefinitionError(
                 f'@{self.name}.action needs its options: write @{self.name}.action(complete_within="30s", ...) above the function'
             )
-        given = Declared(complete_within=complete_within, **known(options, f"an action of agent {self.name}"))
+        declaration = Declared(
+            complete_within=complete_within, **known(options, f"an action of agent {self.name}")
+        )
 
         def declare(fn: Any) -> Any:
             if isinstance(fn, Action):
                 raise DefinitionError(
                     f"{fn.address} is declared already: one function is one action of one agent"
                 )
-            name = given.name if given.name is not None else getattr(fn, "__name__", "")
-            terms = given.terms(f"{self.shared.app}/{self.name}/{name}")
-            kind: type[Action[..., Any]] = AsyncAction if inspect.iscoroutinefunction(fn) else Action
+            name = declaration.name if declaration.name is not None else getattr(fn, "__name__", "")
+            terms = declaration.terms(f"{self.shared.app}/{self.name}/{name}")
+            kind: type[Action[..., Any]] = AsyncAction if is_async(fn) else Action
             action = kind(
-                fn, self, terms, name=checked_name(name, "action"), formerly=former_names(given.formerly)
+                fn,
+                self,
+                terms,
+                name=checked_name(name, "action"),
+                formerly=former_names(declaration.formerly),
             )
             self._add(action)
             return action
@@ -479,8 +521,8 @@ class Agent:
 
     def _find(self, name: str) -> Action[..., Any] | None:
         """Return the action that has or had this name; None if there is none."""
-        found = self.actions.get(name)
-        return found or next((a for a in self.actions.values() if name in a.formerly), None)
+        action = self.actions.get(name)
+        return action or next((a for a in self.actions.values() if name in a.formerly), None)
 
     def _add(self, action: Action[..., Any]) -> None:
         for name in (action.name, *action.formerly):
@@ -493,5 +535,5 @@ class Agent:
 
 
 def _place(action: Action[..., Any]) -> str:
-    code = getattr(inspect.unwrap(action.fn), "__code__", None)
+    code = getattr(definition(action.fn), "__code__", None)
     return action.name if code is None else f"{code.co_filename}:{code.co_firstlineno}"

@@ -8,14 +8,18 @@ attempt; and the seconds that are left.
 import asyncio
 from collections.abc import Awaitable, Callable, Generator
 from contextvars import ContextVar
+from datetime import UTC, datetime
+from email.utils import format_datetime
 from typing import Any, NamedTuple, Protocol
 
 import msgspec
 from msgspec.structs import replace
 
-from makegood.base import durations, ids
+from makegood.base import durations, ids, service_keys
+from makegood.base.arguments import judge_calls
 from makegood.base.clock import Clock
 from makegood.errors import CompleteByPassed, ConfigError, DefinitionError
+from makegood.keys import PLAIN, Preset
 from makegood.model.messages import Request
 from makegood.payload.codec import decode
 
@@ -57,10 +61,15 @@ class Bounds(Protocol):
     def retries(self) -> int:
         """Tries of this attempt after the first."""
 
+    @property
+    def first_sent(self) -> float:
+        """When the first request under the call's key was taken: seconds since 1970, on the store's clock."""
+
     async def extend(self, more: float) -> bool:
         """Ask the store to move the deadline to ``more`` seconds from now; return whether it agreed."""
 
 
+@judge_calls(ConfigError)
 class Call(msgspec.Struct, eq=False):
     """One attempt of a step, as the action, undo or probe that runs it sees it."""
 
@@ -74,6 +83,12 @@ class Call(msgspec.Struct, eq=False):
     """The agent's event loop; None for a call outside any."""
     _decoded: Callable[[bytes], Any] | None = None
     """Turns a result's JSON into the action's type."""
+    _keys: Preset = PLAIN
+    """What the service says of keys. Their form is the request's: it stays what it was when the step was
+    submitted.
+    """
+    _tries: int = 1
+    """Among how many tries an attempt shares its time."""
 
     def _traced(self, trace: str) -> "Call":
         """Return this call as part of the span named by ``trace``, a ``traceparent``."""
@@ -86,7 +101,7 @@ class Call(msgspec.Struct, eq=False):
         return None if trace is None else trace.partition("-")[2].partition("-")[0]
 
     def __repr__(self) -> str:
-        return f"<call {self.key} attempt {self.attempt}>"
+        return f"<call {self.key_as('plain')} attempt {self.attempt}>"
 
     # -- what a service is told ------------------------------------------------------------------------------
 
@@ -94,13 +109,29 @@ class Call(msgspec.Struct, eq=False):
     def key(self) -> str:
         """The idempotency key: the same for every attempt. An undo has its own; a probe has that of the call
         it asks about.
+
+        It has the form that the action declares (``key=``).
         """
-        return self._key("undo" if self._request.doing == "undo" else "do")
+        return self._key(self._request.key_form, undo=self._request.doing == "undo")
+
+    def key_as(self, form: str | None = None, *, length: int | None = None) -> str:
+        """Return ``key`` in another form, for a service that does not take it as it is.
+
+        "uuid" (version 5), "uuid4" (the same with version 4), "quoted" (a UUID in double quotes), or
+        ``length=28`` letters and digits, which are equally long for an action and its undo; or "plain", the
+        readable one. Raises ``ConfigError`` for any other form, and for a length below 20 or above 64.
+        """
+        return self._key(_form(form, length, "key_as"), undo=self._request.doing == "undo")
 
     @property
     def undoes(self) -> str | None:
         """In an undo and a probe: the key under which the action was done. None in an action."""
-        return None if self._request.doing == "do" else self._key("do")
+        return None if self._request.doing == "do" else self._key(self._request.key_form, undo=False)
+
+    def undoes_as(self, form: str | None = None, *, length: int | None = None) -> str | None:
+        """Return ``undoes`` in another form, as ``key_as`` does."""
+        key_form = _form(form, length, "undoes_as")
+        return None if self._request.doing == "do" else self._key(key_form, undo=False)
 
     @property
     def token(self) -> Token:
@@ -108,6 +139,14 @@ class Call(msgspec.Struct, eq=False):
         ``scope``.
         """
         return Token(self._generation, self._request.attempt)
+
+    @property
+    def first_sent(self) -> datetime:
+        """When an agent had the first request under ``key``, in UTC: the same for every attempt.
+
+        It is read from the store's clock.
+        """
+        return datetime.fromtimestamp(self._bounds.first_sent, UTC)
 
     @property
     def scope(self) -> str:
@@ -119,23 +158,30 @@ class Call(msgspec.Struct, eq=False):
         """All of it as HTTP headers: Idempotency-Key, Makegood-Token, -Scope, -Undoes, -Remaining,
         traceparent.
 
-        Makegood-Remaining is in seconds, as ``remaining()``.
+        Makegood-Remaining is in seconds, as ``remaining()``. A preset (``key=mg.keys.KLARNA``) gives the key
+        another header.
         """
         headers = {
-            "Idempotency-Key": self.key,
+            self._keys.header or "Idempotency-Key": self.key,
             "Makegood-Token": str(self.token),
             "Makegood-Scope": self.scope,
             "Makegood-Remaining": f"{self.remaining():.3f}",
         }
+        if self._keys.first_sent is not None:
+            headers[self._keys.first_sent] = format_datetime(self.first_sent, usegmt=True)
         if (undoes := self.undoes) is not None:
             headers["Makegood-Undoes"] = undoes
         if self._request.trace is not None:
             headers["traceparent"] = self._request.trace
         return headers
 
-    def _key(self, direction: str) -> str:
+    def _key(self, form: str, *, undo: bool) -> str:
         request = self._request
-        return ids.key(self._store_id, request.task, request.step, request.round, direction)
+        if not form:
+            direction = "undo" if undo else "do"
+            return ids.key(self._store_id, request.task, request.step, request.round, direction)
+        of_request = service_keys.KeyedRequest(request.task, request.idx, request.round, undo)
+        return service_keys.in_form(self._store_id, of_request, form)
 
     # -- which step it is ------------------------------------------------------------------------------------
 
@@ -180,18 +226,23 @@ class Call(msgspec.Struct, eq=False):
         return max(0.0, self._bounds.deadline - self._clock.monotonic())
 
     def remaining(self, tries: int = 1) -> float:
-        """Return the seconds to wait for a service: use it as the timeout. 0 if there is no time left for a
-        call.
+        """Return the seconds that one request to a service may take: use it as the timeout. 0 if there is no
+        time left.
 
-        It ends a little before the deadline, by a tenth of ``complete_within`` and at most one second, so
-        that the attempt can still report a call that times out. ``tries``: the action's
-        ``mg.Retry(tries=...)``; the time left is then shared among the remaining tries, so that a hanging
-        service is tried that often. Raises ``ConfigError`` for a number below 1.
+        All of it ends a little before the deadline, by a tenth of ``complete_within`` and at most one second,
+        so that the attempt can still report a request that times out. An action that declares
+        ``retry=mg.Retry(tries=...)`` shares the time left among its remaining tries, so that a hanging
+        service is tried that often; its undo and its probe too. ``tries``: how often your client itself sends
+        a request, if you cannot switch its repetitions off; each of them then has its share. Raises
+        ``ConfigError`` for a number below 1.
         """
         if not isinstance(tries, int) or isinstance(tries, bool) or tries < 1:
-            raise ConfigError(f"remaining(tries={tries!r}): a whole number from 1, as in mg.Retry(tries=...)")
+            raise ConfigError(
+                f"remaining(tries={tries!r}): a whole number from 1: how often your client itself sends the request; the "
+                f"tries of mg.Retry are known"
+            )
         left = max(0.0, self.left - margin(self._request.within))
-        return left if tries == 1 else left / max(1, tries - self._bounds.retries)
+        return left / (max(1, self._tries - self._bounds.retries) * tries)
 
     def check(self) -> None:
         """Raise ``CompleteByPassed`` once the deadline has passed: for long loops, which nobody can stop from
@@ -208,14 +259,14 @@ class Call(msgspec.Struct, eq=False):
         blocks. Raises ``CompleteByPassed`` if that is impossible: the attempt was judged, or has had all
         the time it may have.
         """
-        asked = self._extend_or_raise(durations.seconds(seconds, name="seconds", least=0.001))
+        request = self._extend_or_raise(durations.seconds(seconds, name="seconds", least=0.001))
         here = _running_loop()
         if here is not None and here is self._loop:
-            return here.create_task(asked)
+            return here.create_task(request)
         if self._loop is None:
-            asyncio.run(asked)
+            asyncio.run(request)
         else:
-            future = asyncio.run_coroutine_threadsafe(asked, self._loop)
+            future = asyncio.run_coroutine_threadsafe(request, self._loop)
             try:
                 future.result(self.left + _SLACK)
             except TimeoutError:
@@ -223,8 +274,8 @@ class Call(msgspec.Struct, eq=False):
                 raise self._no_more_time() from None
         return _Done()
 
-    async def _extend_or_raise(self, wanted: float) -> None:
-        if not await self._bounds.extend(wanted):
+    async def _extend_or_raise(self, more: float) -> None:
+        if not await self._bounds.extend(more):
             raise self._no_more_time()
 
     def _no_more_time(self) -> CompleteByPassed:
@@ -232,6 +283,15 @@ class Call(msgspec.Struct, eq=False):
             f"the deadline of step {self.step} of task {self.task_id} cannot be extended any further: stop now; for more time declare a "
             f"longer complete_within"
         )
+
+
+def _form(form: str | None, length: int | None, where: str) -> str:
+    """Return the form that the arguments of ``key_as`` name; raises ``ConfigError``."""
+    if (form is None) == (length is None):
+        raise ConfigError(f'{where}: pass either a form, {where}("uuid"), or a length, {where}(length=28)')
+    return (
+        service_keys.form_of_length(length, where) if form is None else service_keys.checked_form(form, where)
+    )
 
 
 class _Done:

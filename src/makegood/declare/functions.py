@@ -15,7 +15,7 @@ from makegood.errors import DefinitionError
 from makegood.model.task import Doing
 from makegood.payload.annotations import certain, constrained, hints, may_fit, members, takes
 from makegood.payload.codec import decoder, shown
-from makegood.payload.pydantic_models import refuse_hidden
+from makegood.payload.unchecked_rules import limits_in, refuse_unkept
 
 Function = Callable[..., Any]
 Arguments = Callable[[bytes], dict[str, Any]]
@@ -40,37 +40,37 @@ class Fitted:
     _certain: dict[tuple[str, type], bool] = field(default_factory=dict)
     _promised: dict[tuple[str, Any], bool] = field(default_factory=dict)
 
-    def surely(self, name: str, given: type) -> bool:
+    def surely(self, name: str, kind: type) -> bool:
         """Return whether every value of this type fits a parameter; False: only decoding shows it."""
-        known = self._sure.get((name, given))
-        if known is None:
+        cached = self._sure.get((name, kind))
+        if cached is None:
             annotation = self.annotations.get(name, Any)
-            known = self._sure[name, given] = takes(annotation, given) and not constrained(annotation)
-        return known
+            cached = self._sure[name, kind] = takes(annotation, kind) and not constrained(annotation)
+        return cached
 
-    def always(self, name: str, given: type) -> bool:
+    def always(self, name: str, kind: type) -> bool:
         """Return whether all values of this type fit a parameter ("return": the result), whatever they
         hold.
         """
-        known = self._certain.get((name, given))
-        if known is None:
-            known = self._certain[name, given] = certain(self.annotations.get(name, Any), given)
-        return known
+        cached = self._certain.get((name, kind))
+        if cached is None:
+            cached = self._certain[name, kind] = certain(self.annotations.get(name, Any), kind)
+        return cached
 
-    def may_take(self, name: str, promised: Any) -> bool:
+    def may_take(self, name: str, result: Any) -> bool:
         """Return whether a result annotated so may be passed to a parameter; False: no value of it ever
         fits.
         """
         annotation = self.annotations.get(name, Any)
-        if promised is annotation or Any in (promised, annotation):
+        if result is annotation or Any in (result, annotation):
             return True
         try:
-            known = self._promised.get((name, promised))
+            cached = self._promised.get((name, result))
         except TypeError:  # an unhashable annotation
-            return may_fit(annotation, promised)
-        if known is None:
-            known = self._promised[name, promised] = may_fit(annotation, promised)
-        return known
+            return may_fit(annotation, result)
+        if cached is None:
+            cached = self._promised[name, result] = may_fit(annotation, result)
+        return cached
 
 
 class Fitting:
@@ -100,7 +100,7 @@ class Fitting:
         Raises ``DefinitionError`` for annotations that cannot be evaluated, cannot be decoded to, or do not
         fit together.
         """
-        own = hints(self.fn, names, self._where)
+        own = self._hints(self.fn, names, self._where)
         returns = own.get("return", Any)
         undo = probe = None
         parameters = self._parameters
@@ -109,35 +109,45 @@ class Fitting:
         }
         if self.undo is not None:
             where = f"the undo of {self._where}"
-            found = hints(self.undo, names, where)
-            self._compare(found, own, where)
-            self._compare_result(found.get("result", Any), returns, where)
+            annotations = self._hints(self.undo, names, where)
+            self._compare(annotations, own, where)
+            self._compare_result(annotations.get("result", Any), returns, where)
             wants["undo"], undo = self._wanted_arguments(own, self.undo, where)
         if self.probe is not None:
             where = f"the probe of {self._where}"
-            found = hints(self.probe, names, where)
-            self._compare(found, own, where)
-            _compare_answer(found.get("return", Any), returns, where)
+            annotations = self._hints(self.probe, names, where)
+            self._compare(annotations, own, where)
+            _compare_answer(annotations.get("return", Any), returns, where)
             wants["probe"], probe = self._wanted_arguments(own, self.probe, where)
-        for name, annotation in own.items():
-            what = "result" if name == "return" else f"parameter {name}"
-            refuse_hidden(annotation, f"the {what} of {self._where}")
         result = decoder(returns, f"the result of {self._where}")
         args = self._arguments(own, wants["do"])
         return Fitted(own, returns, result, args, undo, probe, wants)
 
-    def _arguments(self, own: Mapping[str, Any], wanted: Mapping[str, bool]) -> Arguments:
+    def _hints(self, fn: Function, names: Mapping[str, Any] | None, where: str) -> dict[str, Any]:
+        """Return a function's annotations. Raises ``DefinitionError`` for those that promise too much."""
+        annotations = hints(fn, names, where)
+        for name, annotation in annotations.items():
+            refuse_unkept(
+                annotation, f"the {'result' if name == 'return' else f'parameter {name}'} of {where}"
+            )
+        return annotations
+
+    def _arguments(self, own: Mapping[str, Any], choices: Mapping[str, bool]) -> Arguments:
         """Return the decoder of the wanted arguments; required ones must be there, unwanted ones are
         ignored.
         """
         fields: dict[str, Any] = {}
-        for name, needed in wanted.items():
+        for name, required in choices.items():
             annotation = own.get(name, Any)
             # called for its error, which names the parameter
             decoder(annotation, f"the parameter {name} of {self._where}")
-            fields[name] = annotation if needed else NotRequired[annotation]
+            fields[name] = annotation if required else NotRequired[annotation]
         make: Any = TypedDict
-        return decoder(make(self._name, fields), self._where)
+        try:
+            whole = make(self._name, fields)
+        except TypeError as wrong:  # such as Final, which msgspec skips
+            raise DefinitionError(f"{self._where}: an annotation of a parameter: {wrong}") from None
+        return decoder(whole, self._where)
 
     def _wanted_arguments(
         self, own: Mapping[str, Any], fn: Function, where: str
@@ -147,28 +157,37 @@ class Fitting:
         A step that was submitted before the action had a parameter does not name it: then the function's own
         default applies, or else the action's.
         """
-        taken, defaults = signature(fn, where).parameters, self._parameters.defaults
-        bare = [name for name in self._parameters.names if name in taken and taken[name].default is EMPTY]
+        parameters, defaults = signature(fn, where).parameters, self._parameters.defaults
+        bare = [
+            name
+            for name in self._parameters.names
+            if name in parameters and parameters[name].default is EMPTY
+        ]
         left = {name: defaults[name] for name in bare if name in defaults}
-        wanted = {name: name in bare and name not in left for name in self._parameters.names if name in taken}
-        read = self._arguments(own, wanted)
-        return wanted, (lambda data: {**left, **read(data)}) if left else read
+        choices = {
+            name: name in bare and name not in left for name in self._parameters.names if name in parameters
+        }
+        read = self._arguments(own, choices)
+        return choices, (lambda data: {**left, **read(data)}) if left else read
 
-    def _compare(self, wanted: Mapping[str, Any], given: Mapping[str, Any], where: str) -> None:
-        for name, annotation in wanted.items():
-            if name in given and name != "return" and not takes(annotation, given[name]):
+    def _compare(self, ours: Mapping[str, Any], theirs: Mapping[str, Any], where: str) -> None:
+        for name, annotation in ours.items():
+            if name in theirs and name != "return" and not takes(annotation, theirs[name]):
                 raise DefinitionError(
-                    f"{where} takes {name}: {shown(annotation)}, but {self._name} takes {name}: {shown(given[name])}: "
+                    f"{where} takes {name}: {shown(annotation)}, but {self._name} takes {name}: {shown(theirs[name])}: "
                     f"annotate both alike"
                 )
+            if name in theirs and name != "return":
+                _compare_limits(annotation, theirs[name], f"{where} takes {name}")
 
-    def _compare_result(self, wanted: Any, returns: Any, where: str) -> None:
-        if not takes(wanted, returns) or not takes(wanted, None):
-            always = "" if None in (returns, wanted) else " | None"
+    def _compare_result(self, ours: Any, returns: Any, where: str) -> None:
+        if not takes(ours, returns) or not takes(ours, None):
+            always = "" if None in (returns, ours) else " | None"
             raise DefinitionError(
-                f"{where} takes result: {shown(wanted)}, but {self._name} returns {shown(returns)}, and None is passed when it is in "
+                f"{where} takes result: {shown(ours)}, but {self._name} returns {shown(returns)}, and None is passed when it is in "
                 f"doubt: annotate `result: {shown(returns)}{always}`"
             )
+        _compare_limits(ours, returns, f"{where} takes result")
 
 
 def _compare_answer(answer: Any, returns: Any, where: str) -> None:
@@ -181,3 +200,13 @@ def _compare_answer(answer: Any, returns: Any, where: str) -> None:
                 f"{where} returns {shown(answer)}: it answers mg.Happened(result) or mg.NOT_HAPPENED, so annotate "
                 f"`-> mg.Happened[{shown(returns)}] | mg.NotHappened`"
             )
+        _compare_limits(member.__args__[0], returns, f"{where} answers mg.Happened")
+
+
+def _compare_limits(ours: Any, theirs: Any, what: str) -> None:
+    """Raise ``DefinitionError`` for limits other than those of the annotation that values are checked by."""
+    limits = limits_in(theirs)
+    if any(limit not in limits for limit in limits_in(ours)):
+        raise DefinitionError(
+            f"{what}: {shown(ours)}, but the action says {shown(theirs)}, and only that is checked: annotate both alike"
+        )

@@ -1,17 +1,21 @@
 """An app's declaration of an inbox: its queue, the function for its messages, what follows failures."""
 
 import functools
-import inspect
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, Generic, TypeAlias, TypeVar
 
+from makegood.base.function_layers import is_async
 from makegood.base.ids import checked_queue
+from makegood.base.wrapped_errors import leaves
+from makegood.declare.around import Around
 from makegood.declare.parameters import signature
-from makegood.errors import ConfigError, DefinitionError, PayloadError
+from makegood.declare.verdicts import verdict_in
+from makegood.errors import ConfigError, DefinitionError, KeyConflict, PayloadError, Permanent
 from makegood.model.plan import Plan
 from makegood.model.policy import Retry
 from makegood.payload.annotations import hints
-from makegood.payload.codec import decode, shallow
+from makegood.payload.codec import decode, decoder, shallow
+from makegood.payload.unchecked_rules import refuse_unkept
 from makegood.transactions.transaction import Transaction
 
 T = TypeVar("T")
@@ -40,20 +44,23 @@ class Inbox(Generic[T]):
         retry: Retry,
         lease: float,
         names: Mapping[str, Any] | None,
+        around: Around,
     ) -> None:
         self.queue = checked_queue(queue)
         self.where = f"{app}'s inbox {queue}"
         self.fn = fn
+        self.around = around
+        """The app's hooks."""
         self.retry = retry
         """Deliveries of a message, and the waits between them."""
         self.lease = lease
         """Seconds for which a message belongs to the process that took it."""
         self.concurrency = concurrency
         """Messages at once in one process."""
-        self.waits = inspect.iscoroutinefunction(fn)
-        """The function is an ``async def``."""
+        self.waits = is_async(fn)
+        """A call of the function has to wait: it is an ``async def``, or returned a coroutine before."""
         self._names = names
-        parameters = list(signature(fn, self.where).parameters.values())
+        parameters = list(signature(fn, self.where, by_name=False).parameters.values())
         by_place = [p for p in parameters if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)]
         if len(by_place) < 2 or any(p.default is p.empty for p in parameters if p not in by_place[:2]):
             raise DefinitionError(
@@ -63,6 +70,12 @@ class Inbox(Generic[T]):
         self._payload = by_place[0].name
         if not isinstance(concurrency, int) or concurrency < 1:
             raise DefinitionError(f"{self.where}: concurrency={concurrency!r}: a whole number from 1")
+        try:
+            hints(fn, names, self.where)
+        except DefinitionError:  # it names what is defined further down
+            pass
+        else:
+            self._prepare()
         self.__doc__ = fn.__doc__
         self.__name__ = getattr(fn, "__name__", queue)
 
@@ -75,11 +88,15 @@ class Inbox(Generic[T]):
 
     @functools.cached_property
     def _annotation(self) -> Any:
-        return hints(self.fn, self._names, self.where).get(self._payload, Any)
+        annotation = hints(self.fn, self._names, self.where).get(self._payload, Any)
+        what = f"the message to {self.where}"
+        refuse_unkept(annotation, what)
+        decoder(annotation, what)  # raises for what no JSON can be decoded to
+        return annotation
 
-    def _prepare(self) -> Any:
-        """Return the payload's annotation. Raises ``DefinitionError`` when it cannot be evaluated."""
-        return self._annotation
+    def _prepare(self) -> None:
+        """Raise ``DefinitionError`` for an annotation that cannot be used."""
+        _ = self._annotation
 
     def _read(self, body: bytes) -> T:
         """Return a message's body as the payload that the function takes. Raises ``PayloadError``,
@@ -104,9 +121,16 @@ class Inbox(Generic[T]):
 
 
 def is_final(fault: BaseException) -> bool:
-    """Whether a message that failed so would fail so every time.
+    """Whether a message that failed so would fail so every time: a refusal, or an error of the message or of
+    the code, alone or in a group of such errors.
 
     >>> is_final(PayloadError("no JSON")), is_final(ValueError())
     (True, False)
     """
-    return isinstance(fault, ConfigError | DefinitionError | PayloadError)
+    answer = verdict_in(fault, 0.0)
+    if answer is not None:
+        return isinstance(answer.verdict, Permanent)
+    return all(
+        isinstance(one, ConfigError | DefinitionError | KeyConflict | PayloadError)
+        for one, _ in leaves(fault)
+    )

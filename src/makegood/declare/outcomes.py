@@ -4,6 +4,9 @@ import enum
 from dataclasses import dataclass
 from typing import Final, Generic, TypeVar
 
+from makegood.base.arguments import judge_calls
+from makegood.errors import ConfigError
+
 R_co = TypeVar("R_co", covariant=True)
 
 
@@ -32,6 +35,7 @@ NOT_HAPPENED: Final = NotHappened.NOT_HAPPENED
 """A probe's answer if the service does not know the key."""
 
 
+@judge_calls(ConfigError)
 @dataclass(frozen=True, slots=True)
 class Happened(Generic[R_co]):
     """A probe's answer if the action happened, with the action's result.

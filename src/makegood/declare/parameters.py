@@ -1,14 +1,22 @@
 """The parameters of a function that users declare: their names and defaults, and how arguments are bound."""
 
+import functools
 import inspect
 import sys
 from collections.abc import Callable, Collection, Mapping
 from typing import Any
 
+from makegood.base.arguments import misfit
+from makegood.base.function_layers import layers
 from makegood.errors import DefinitionError
+from makegood.payload.unchecked_rules import refuse_default
 
 EMPTY = inspect.Parameter.empty
-_OURS = ("makegood.declare.", "makegood.workflow.")
+_CACHE = ("cache_key", "cache_lock")
+"""What a function has that ``cachetools`` caches."""
+_MOCK = "unittest.mock.NonCallableMock"
+_METHOD = "declare the method of an object, `agent.action(...)(shop.charge)`, or a staticmethod, or a function of the module"
+_OURS = ("makegood.base.", "makegood.declare.", "makegood.workflow.")
 """Rooms whose frames are between a decorator and the user's code."""
 
 
@@ -21,14 +29,16 @@ class Parameters:
         self.where = where
         """Names the function in messages."""
         self._signature = signature(fn, where)
-        found = self._signature.parameters.values()
-        for p in found:
+        parameters = self._signature.parameters.values()
+        for p in parameters:
             _refuse_kind(p, where)
-        self.names = tuple(p.name for p in found)
+        self.names = tuple(p.name for p in parameters)
         """In order."""
-        self.positional = sum(p.kind is p.POSITIONAL_OR_KEYWORD for p in found)
+        self.positional = sum(p.kind is p.POSITIONAL_OR_KEYWORD for p in parameters)
         """The number of parameters, from the first, that may be passed by position."""
-        self.defaults: Mapping[str, object] = {p.name: p.default for p in found if p.default is not EMPTY}
+        self.defaults: Mapping[str, object] = {
+            p.name: p.default for p in parameters if p.default is not EMPTY
+        }
         """By name."""
 
     def __str__(self) -> str:
@@ -42,11 +52,12 @@ class Parameters:
         if not kwargs and len(args) == len(self.names) == self.positional:
             return dict(zip(self.names, args, strict=True))
         try:
-            bound = self._signature.bind(*args, **kwargs)
-        except TypeError as wrong:
+            arguments = self._signature.bind(*args, **kwargs)
+        except TypeError:
+            wrong = misfit(self._signature, args, kwargs, noun="parameter")
             raise DefinitionError(f"{self.where}{self._signature}: {wrong}") from None
-        bound.apply_defaults()
-        return bound.arguments
+        arguments.apply_defaults()
+        return arguments.arguments
 
     def left(self, args: tuple[object, ...], kwargs: Mapping[str, object]) -> Collection[str]:
         """Return the parameters that a fitting call leaves to their defaults."""
@@ -55,25 +66,103 @@ class Parameters:
         return {*self.names[len(args) :]} - kwargs.keys()
 
 
-def signature(fn: Callable[..., object], where: str) -> inspect.Signature:
-    """Return a function's signature; raises ``DefinitionError`` if it is not a function, or is a
-    generator.
+if sys.version_info >= (
+    3,
+    14,
+):  # annotations are evaluated when asked for, and may name what is not there yet
+    from annotationlib import Format
+
+    _signature = functools.partial(inspect.signature, annotation_format=Format.FORWARDREF)
+else:
+    _signature = inspect.signature
+
+
+def signature(fn: Callable[..., object], where: str, *, by_name: bool = True) -> inspect.Signature:
+    """Return a function's signature.
+
+    ``by_name``: makegood calls it with arguments by name, else by position. Raises ``DefinitionError`` for
+    what could only fail, or do nothing, when a task runs, and for a default that stands for a rule.
     """
+    if isinstance(fn, classmethod | functools.partialmethod):
+        raise DefinitionError(f"{where} is declared with {fn!r}, which no call reaches: {_METHOD}")
     if isinstance(fn, type) or not callable(fn):
         raise DefinitionError(f"{where} is declared with {fn!r}: decorate a function, def or async def")
-    if inspect.isgeneratorfunction(fn) or inspect.isasyncgenfunction(fn):
-        raise DefinitionError(f"{where} has a yield in it: return the result, it is kept as a whole")
+    for layer in layers(fn):
+        _refuse_layer(layer, where)
+    fn = fn.__func__ if isinstance(fn, staticmethod) else fn
     try:
-        return inspect.signature(fn)
+        outer = _signature(fn)
+        own = _signature(fn, follow_wrapped=False)
     except (TypeError, ValueError) as wrong:
         raise DefinitionError(f"{where}: its parameters cannot be read ({wrong}): wrap it in a def") from None
+    _refuse_unbound(fn, outer, where)
+    if own != outer:
+        _refuse_uncallable(own, outer, where, by_name=by_name)
+    for p in outer.parameters.values():
+        try:
+            refuse_default(p.default, f"its parameter {p.name}")
+        except TypeError as wrong:
+            raise DefinitionError(f"{where}: {wrong}") from None
+    return outer
+
+
+def _refuse_layer(layer: Any, where: str) -> None:
+    """Refuse mocks, generators and caches, also inside decorators."""
+    if any(f"{kind.__module__}.{kind.__name__}" == _MOCK for kind in type(layer).__mro__):
+        raise DefinitionError(
+            f"{where} is declared with a mock, whose parameters and results are unknown: declare a def, and let that call the mock"
+        )
+    if inspect.isgeneratorfunction(layer) or inspect.isasyncgenfunction(layer):
+        raise DefinitionError(
+            f"{where} has a yield in it: return the result, it is kept as a whole; what wraps the generator {getattr(layer, '__name__', '')}, such as "
+            f"a context manager, is used inside a def of its own"
+        )
+    if isinstance(layer, functools._lru_cache_wrapper) or all(hasattr(layer, name) for name in _CACHE):  # noqa: SLF001 - its only name
+        raise DefinitionError(
+            f"{where} is cached ({type(layer).__name__}): for equal arguments it would not be called again, so nothing would happen for the "
+            f"next task; take the cache away, or put it around what this function only reads"
+        )
+    if isinstance(getattr(layer, "registry", None), Mapping) and callable(getattr(layer, "dispatch", None)):
+        raise DefinitionError(
+            f"{where} is a singledispatch function, which chooses by position, while arguments are passed by name: write a def "
+            f"that calls it"
+        )
+
+
+def _refuse_unbound(fn: Callable[..., object], own_signature: inspect.Signature, where: str) -> None:
+    """Refuse a function of a class that lacks its object."""
+    outer = getattr(fn, "__qualname__", "").rpartition(".")[0]
+    if (
+        outer
+        and not outer.endswith("<locals>")
+        and next(iter(own_signature.parameters), "") in ("self", "cls")
+    ):
+        raise DefinitionError(
+            f"{where} is a method of {outer}, and nobody passes its {next(iter(own_signature.parameters))}: {_METHOD}"
+        )
+
+
+def _refuse_uncallable(
+    own: inspect.Signature, outer: inspect.Signature, where: str, *, by_name: bool
+) -> None:
+    """Refuse a decorator that shows the parameters of what it wraps but does not take them."""
+    try:
+        if by_name:
+            own.bind(**dict.fromkeys(outer.parameters))
+        else:
+            own.bind(*[None] * min(2, len(outer.parameters)))
+    except TypeError as wrong:
+        how = "by name: let it take **kwargs" if by_name else "by position: let it take *args"
+        raise DefinitionError(
+            f"{where}: its decorator shows the parameters {outer}, but takes {own} ({wrong}); makegood passes arguments {how}, and pass them on"
+        ) from None
 
 
 def _refuse_kind(p: inspect.Parameter, where: str) -> None:
     if p.kind in (p.VAR_POSITIONAL, p.VAR_KEYWORD):
         raise DefinitionError(
             f"{where} takes {'*' if p.kind is p.VAR_POSITIONAL else '**'}{p.name}: arguments are kept by name, so write each "
-            f"parameter out; for many values take one list or dict"
+            f"parameter out; for many values take one list or dict; a decorator that hides them needs functools.wraps"
         )
     if p.kind is p.POSITIONAL_ONLY:
         raise DefinitionError(

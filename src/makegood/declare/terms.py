@@ -4,15 +4,17 @@
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
-from makegood.base.durations import Duration, seconds
+from makegood.base.arguments import unknown
+from makegood.base.durations import Duration, seconds, shown
 from makegood.base.ids import checked_name
-from makegood.base.old_names import OLD, translated
+from makegood.base.service_keys import checked_form, length_of, longest_key
 from makegood.declare.outcomes import NOTHING
 from makegood.errors import ConfigError, DefinitionError
-from makegood.model.policy import Recover, Retry
+from makegood.keys import PLAIN, Preset
+from makegood.model.policy import Recover, Retry, shortened, span
 
 LEAST_WITHIN = 0.001
 """Seconds; a shorter deadline makes no sense."""
@@ -25,11 +27,36 @@ class Terms:
     within: float
     """Seconds that one attempt may take."""
     retry: Retry
+    tries: int
+    """Among how many tries an attempt shares its time: those of a ``retry`` that was passed, else 1."""
     recover: Recover
     nothing: bool
     """Declared with ``undo=mg.NOTHING``."""
     no_return: bool
     remembers: bool
+    keys: Preset
+    """What its service says of keys."""
+    written: bool
+    """Whether ``recover`` was passed."""
+
+    def fitting(self, where: str, recover: Recover | None, within: float) -> Recover:
+        """Return a policy that ends before the service forgets the key: ``recover``, or for None the default,
+        shortened. Raises ``DefinitionError`` for one that was written and does not fit.
+        """
+        if self.keys.keeps is None or self.retry.never:
+            return recover or Recover()
+        keeps = seconds(self.keys.keeps)
+        if recover is None:
+            return shortened(Recover(), within, keeps)
+        lasts = span(recover, within)
+        if lasts > keeps:
+            waits, tries = lasts - (recover.threshold + 2) * within, recover.threshold + 2
+            raise DefinitionError(
+                f"{where}: recover={recover!r} makes {tries} attempts of {shown(within)} and waits {shown(waits)} between them, "
+                f"{shown(lasts)} in all, and the service keeps a key for {shown(keeps)}: makegood would not send the last ones. Pass a "
+                f"lower threshold or shorter waits; without recover= the default is shortened to fit"
+            )
+        return recover
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,7 +68,10 @@ class Declared:
     no_return: bool = False
     retry: Any = None
     recover: Any = None
-    remembers: bool = False
+    remembers: bool | None = None
+    key: Any = None
+    key_limit: Any = None
+    keeps: Any = None
     name: str | None = None
     formerly: Any = ()
 
@@ -57,11 +87,10 @@ class Declared:
                 f"{where} says both undo=mg.NOTHING (harmless) and no_return=True (no way back): drop one of them"
             )
         retry = Retry() if self.retry is None else self.retry
-        recover = Recover() if self.recover is None else self.recover
         if not isinstance(retry, Retry):
             raise DefinitionError(f"{where}: retry={retry!r}: pass mg.Retry(...) or mg.NEVER")
-        if not isinstance(recover, Recover):
-            raise DefinitionError(f"{where}: recover={recover!r}: pass mg.Recover(...)")
+        if not isinstance(self.recover, Recover | None):
+            raise DefinitionError(f"{where}: recover={self.recover!r}: pass mg.Recover(...)")
         if retry.never and retry.tries != 1:
             raise DefinitionError(f"{where}: retry={retry!r} is one try at most: pass mg.NEVER")
         if retry.never and self.remembers:
@@ -69,25 +98,63 @@ class Declared:
                 f"{where} says both remembers=True (the service remembers its answer per key) and retry=mg.NEVER (it knows no keys): "
                 f"drop one of them"
             )
-        return Terms(
+        if retry.never and self.key is not None:
+            raise DefinitionError(
+                f"{where} says both key={self.key!r} (how the service takes keys) and retry=mg.NEVER (it knows none): drop one of "
+                f"them; for one try in each attempt write mg.Retry(tries=1)"
+            )
+        if retry.never and self.keeps is not None:
+            raise DefinitionError(
+                f"{where} says both keeps={self.keeps!r} (how long the service remembers a key) and retry=mg.NEVER (it knows none): "
+                f"drop one of them"
+            )
+        keys = self._keys(where)
+        terms = Terms(
             within=checked_within(self.complete_within, where),
             retry=retry,
-            recover=recover,
+            tries=1 if self.retry is None else retry.tries,
+            recover=self.recover or Recover(),
             nothing=self.undo is NOTHING,
             no_return=bool(self.no_return),
-            remembers=bool(self.remembers),
+            remembers=bool(keys.remembers if self.remembers is None else self.remembers),
+            keys=keys,
+            written=self.recover is not None,
+        )
+        return replace(terms, recover=terms.fitting(where, self.recover, terms.within))
+
+    def _keys(self, where: str) -> Preset:
+        """Return what is declared of the service's keys."""
+        key = self.key
+        if not (key is None or isinstance(key, str | Preset)):
+            raise DefinitionError(
+                f'{where}: key={key!r}: pass a form, such as "uuid", or what is known of the service, such as mg.keys.SQUARE'
+            )
+        try:
+            preset = replace(PLAIN, form=key) if isinstance(key, str) else key or PLAIN
+            if self.key_limit is not None:
+                preset = replace(preset, limit=self.key_limit)
+            return preset if self.keeps is None else replace(preset, keeps=self.keeps)
+        except ConfigError as wrong:
+            raise DefinitionError(f"{where}: {wrong}") from None
+
+
+def check_key_length(where: str, step: str, direction: str, keys: Preset) -> None:
+    """Raise ``DefinitionError`` if the readable key of a step is longer than its service takes."""
+    if keys.limit is None or checked_form(keys.form, where):
+        return
+    length = longest_key(step, direction)
+    if length > keys.limit:
+        raise DefinitionError(
+            f"{where}: the idempotency key for {'undoing ' if direction == 'undo' else ''}step {step} has {length} characters, and {keys.service} takes {keys.limit}: "
+            f'pass key="uuid", which has {length_of("uuid")} in both directions'
         )
 
 
 def known(options: Mapping[str, Any], where: str) -> Mapping[str, Any]:
     """Return ``options``; raises ``DefinitionError`` for one that an action does not have."""
-    names = [name for name in Declared.__dataclass_fields__ if name != "complete_within"]
-    options = translated("action", OLD["action"], options.items())
-    for name in options:
-        if name not in names:
-            raise DefinitionError(
-                f"{where}: there is no option {name!r}; there are complete_within, {', '.join(names)}"
-            )
+    names = list(Declared.__dataclass_fields__)
+    if wrong := list(unknown(options, names, "option")):
+        raise DefinitionError(f"{where}: {'; '.join(wrong)}; there are {', '.join(names)}")
     return options
 
 

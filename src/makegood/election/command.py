@@ -53,21 +53,21 @@ class LedCommand:
         self.code, self.unkept = None, False
         self.runs += 1
         deadline = self._clock.monotonic() + term.remaining()
-        kept = await _Kept.begun(self._command, self._wind_down, deadline, self._told(term), self._clock)
+        keeper = await _Kept.begun(self._command, self._wind_down, deadline, self._told(term), self._clock)
         try:
-            while not kept.waiting.done():
+            while not keeper.waiting.done():
                 left = term.remaining()
                 if not term.lost.is_set():
-                    kept.tell(f"{self._clock.monotonic() + left}\n")
-                await asyncio.wait([kept.waiting], timeout=_LOOK)
-            self.unkept = not kept.told_the_end()
+                    keeper.tell(f"{self._clock.monotonic() + left}\n")
+                await asyncio.wait([keeper.waiting], timeout=_LOOK)
+            self.unkept = not keeper.told_the_end()
         finally:
-            ending = asyncio.ensure_future(kept.end(term))
+            ending = asyncio.ensure_future(keeper.end(term))
             while not ending.done():  # It ends in time, whatever happens.
                 with contextlib.suppress(asyncio.CancelledError):
                     await asyncio.wait([ending])
             term.stopped(ending.result())
-        self.code = UNKEPT if self.unkept else kept.waiting.result()
+        self.code = UNKEPT if self.unkept else keeper.waiting.result()
 
     def _told(self, term: Term) -> dict[str, str]:
         return {
@@ -99,9 +99,9 @@ class _Kept:
         """Start the keeper, which starts the command."""
         process_group.adopt()  # If it is killed, its descendants become ours.
         before = frozenset(process_group.below(os.getpid()))
-        (read, write), (said, report) = os.pipe(), os.pipe()
+        (read, write), (feedback, report) = os.pipe(), os.pipe()
         os.set_blocking(write, False)
-        os.set_blocking(said, False)
+        os.set_blocking(feedback, False)
         words = [sys.executable, "-I", "-S", str(Path(process_group.__file__)), str(read), str(report), str(wind_down), str(deadline)]  # fmt: skip
         try:
             process = await asyncio.create_subprocess_exec(
@@ -109,14 +109,14 @@ class _Kept:
             )
         except BaseException:
             os.close(write)
-            os.close(said)
+            os.close(feedback)
             raise
         finally:
             os.close(read)
             os.close(report)
-        made = cls(process, wind_down, clock, (write, said))
-        made._before = before
-        return made
+        keeper = cls(process, wind_down, clock, (write, feedback))
+        keeper._before = before
+        return keeper
 
     def tell(self, text: str) -> None:
         """Send text to the keeper; one that has ended, or is stopped, need not receive it."""
@@ -159,17 +159,17 @@ class _Kept:
         """Send a signal to the remaining processes, repeatedly if need be, and wait at most ``seconds`` until
         there are none.
         """
-        begun, none, first = self._clock.monotonic(), 0, True
-        while none < 2:  # One check may miss a process that starts during it.
+        start, empty_checks, first = self._clock.monotonic(), 0, True
+        while empty_checks < 2:  # One check may miss a process that starts during it.
             left = self._left()
-            none = 0 if left else none + 1
-            barred = [
+            empty_checks = 0 if left else empty_checks + 1
+            survivors = [
                 p for p in left if (first or number == signal.SIGKILL) and not process_group.sent(p, number)
             ]
-            if left and barred == left:
-                sys.stderr.write(f"makegood: the command's processes may not be ended: {barred}\n")
+            if left and survivors == left:
+                sys.stderr.write(f"makegood: the command's processes may not be ended: {survivors}\n")
                 return
-            if seconds is not None and self._clock.monotonic() - begun >= seconds:
+            if seconds is not None and self._clock.monotonic() - start >= seconds:
                 return
             first = False
             await asyncio.sleep(_SHORT / 4)

@@ -26,7 +26,7 @@ class Figures:
         self.slowest = max(self.slowest, took)
         self.margin = min(self.margin, margin)
 
-    def ended(self, why: str) -> None:
+    def ended(self, ending: str) -> None:
         """Count the end of a term."""
         self.terms += 1
-        self.endings[why] = self.endings.get(why, 0) + 1
+        self.endings[ending] = self.endings.get(ending, 0) + 1

@@ -17,9 +17,10 @@ from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, 
 from contextlib import aclosing
 from typing import Any
 
+from makegood.base.arguments import judge_calls
 from makegood.base.clock import Clock, SystemClock
+from makegood.base.contexts import fresh, home_context, within
 from makegood.base.durations import Duration, seconds
-from makegood.base.old_names import keeps_old_names
 from makegood.base.text import hostname, refuse_unstorable
 from makegood.election.counters import Figures
 from makegood.election.preference.protocol import MOST_TURNS, TURN, Preference, Seen
@@ -36,7 +37,7 @@ _BAD = frozenset({"raised", "stalled", "unhealthy"})
 _MOST_BACK_OFF = 6
 
 
-@keeps_old_names
+@judge_calls(ConfigError)
 class Election:
     """Contends for the lease ``name`` as ``me`` (default: the preference's own name, else host, process id
     and chance).
@@ -144,15 +145,21 @@ class Election:
     async def run(self, lead: Callable[[Term], Awaitable[object]], *, signals: bool = True) -> None:
         """Call ``lead(term)`` in each term, until ``stop()``; contend again after each, even if it returned.
 
-        ``lead`` is cancelled and awaited when its term ends. Its exceptions are raised here, after the lease
-        was released; the next call begins with a pause. ``signals``: on SIGTERM, unless it has another
-        handler, step down first and return.
+        ``lead`` is cancelled and awaited when its term ends. Each call runs in a fresh copy of the context
+        (contextvars) of this call of ``run``, without its span and baggage. Its exceptions are raised here,
+        after the lease was released; the next call begins with a pause. ``signals``: on SIGTERM, unless it
+        has another handler, step down first and return.
         """
+        context = home_context()
+
+        async def led(term: Term) -> None:
+            await lead(term)
+
         with self.listening() if signals else contextlib.nullcontext():
             async with aclosing(self.terms()) as terms:
                 async for term in terms:
                     async with term:
-                        await lead(term)
+                        await within(fresh(context), led(term))
 
     def stop(self) -> None:
         """Step down, and contend no more: ``terms()`` and ``run()`` end. Call it on the loop's thread."""
@@ -217,9 +224,9 @@ class Election:
         try:
             while await self._rested():
                 if await self._turn():
-                    sent = self._clock.monotonic()
+                    sent_at = self._clock.monotonic()
                     grant, doubt = await self._take(nonce)
-                    if grant is not None and (term := await self._elected(grant, sent)) is not None:
+                    if grant is not None and (term := await self._elected(grant, sent_at)) is not None:
                         doubt = False
                         return term
                     if not doubt:
@@ -246,13 +253,13 @@ class Election:
             return None, True
         return grant, False
 
-    async def _elected(self, grant: Grant, sent: float) -> Term | None:
+    async def _elected(self, grant: Grant, sent_at: float) -> Term | None:
         """Make a term of a grant, unless its answer took too long, or it is not wanted any more."""
         term = Term(
-            self.leases, grant, sent, settings=self.settings, clock=self._clock, rng=self._rng, figures=self.figures
+            self.leases, grant, sent_at, settings=self.settings, clock=self._clock, rng=self._rng, figures=self.figures
         )  # fmt: skip
-        unwanted = self._quit or self._clock.monotonic() < self._rest_until
-        if unwanted or term.remaining() <= self.settings.wind_down:
+        is_unwanted = self._quit or self._clock.monotonic() < self._rest_until
+        if is_unwanted or term.remaining() <= self.settings.wind_down:
             await term.abandon()
             return None
         log.info("%s leads %r, epoch %d", self.me, self.name, grant.epoch)
@@ -286,10 +293,10 @@ class Election:
         await self._pause(rank * TURN * self.settings.retry)
         return not self._quit
 
-    def _tell(self, seen: Seen) -> None:
-        if self._preference is not None and seen != self._seen:
-            self._seen = seen
-            self._preference.seen(seen)
+    def _tell(self, leadership: Seen) -> None:
+        if self._preference is not None and leadership != self._seen:
+            self._seen = leadership
+            self._preference.seen(leadership)
 
     # -- rest --------------------------------------------------------------------------------------
 
@@ -297,12 +304,12 @@ class Election:
         """Back off after a term that ended badly, longer each time."""
         if term.ending not in _BAD:
             self._bad = 0
-            rest = self.settings.retry * self._rng.uniform(0.5, 1.5)
+            pause = self.settings.retry * self._rng.uniform(0.5, 1.5)
         else:
             self._bad = min(self._bad + 1, _MOST_BACK_OFF)
-            rest = self.settings.retry * 2**self._bad * self._rng.uniform(0.5, 1.5)
-            log.warning("%s rests for %.1f s after a term that was %s", self.me, rest, term.ending)
-        self._rest_until = max(self._rest_until, self._clock.monotonic() + rest)
+            pause = self.settings.retry * 2**self._bad * self._rng.uniform(0.5, 1.5)
+            log.warning("%s rests for %.1f s after a term that was %s", self.me, pause, term.ending)
+        self._rest_until = max(self._rest_until, self._clock.monotonic() + pause)
 
     async def _rested(self) -> bool:
         """Wait until this candidate may try; return whether it still wants to."""

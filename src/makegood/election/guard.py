@@ -11,7 +11,7 @@ from typing import Any
 
 from makegood.election.protocol import Fence, Grant, LeaseStore
 from makegood.errors import ConfigError, LeadershipLostError, TransactionError
-from makegood.transactions.caller import Caller
+from makegood.transactions.caller import Caller, defer_checkpoints
 from makegood.transactions.recognise import known
 
 _NAMED = re.compile(r"(?<!:):([a-z]+)\b")
@@ -29,15 +29,15 @@ def guarding(leases: LeaseStore, connection: Any) -> Caller:
             "the resource refuse a lower one"
         )
     try:
-        found = known(connection)
+        caller = known(connection)
     except TransactionError as unusable:
         raise ConfigError(f"term.guard(): {unusable}") from None
-    if found is None:
+    if caller is None:
         raise ConfigError(
             f"term.guard() does not know {type(connection).__module__}.{type(connection).__qualname__}: pass a connection of sqlite3, "
             "asyncpg, psycopg, or a Connection or Session of SQLAlchemy"
         )
-    return found
+    return caller
 
 
 async def guarded(leases: LeaseStore, grant: Grant, caller: Caller) -> None:
@@ -50,11 +50,13 @@ async def guarded(leases: LeaseStore, grant: Grant, caller: Caller) -> None:
             raise ConfigError(
                 f"the leases are kept in {fence.dialect}, the connection is one of {dialect}: guard works only inside one database"
             )
+        if fence.dialect == "sqlite":
+            await defer_checkpoints(tx)
         values = [fence.values[name] for name in _NAMED.findall(fence.sql)]
         return bool(await tx.ask(_NAMED.sub("?", fence.sql), *values))
 
     try:
-        found = await caller.perform(find)
+        is_current = await caller.perform(find)
     except TransactionError as outside:
         raise ConfigError(
             f"term.guard() outside of a transaction guards nothing: begin one, write, guard, commit ({outside})"
@@ -66,7 +68,7 @@ async def guarded(leases: LeaseStore, grant: Grant, caller: Caller) -> None:
         raise ConfigError(
             "the connection is open on another database or file than the leases: guard works only inside one"
         ) from wrong
-    if not found:
+    if not is_current:
         raise LeadershipLostError(
             f"the term {grant.epoch} of {grant.name!r} is over: roll this transaction back", epoch=grant.epoch
         )

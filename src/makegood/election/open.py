@@ -6,11 +6,12 @@ from collections.abc import Mapping
 from typing import NamedTuple
 from urllib.parse import parse_qsl
 
+from makegood.base.arguments import judge_calls
 from makegood.base.clock import Clock, SystemClock
 from makegood.base.durations import Duration, seconds
 from makegood.base.extras import optional
 from makegood.base.private_files import secret_in
-from makegood.base.urls import parts_of, scheme_of, scrubbed
+from makegood.base.urls import meant, parts_of, scheme_of, scrubbed
 from makegood.election.protocol import OpenLeases
 from makegood.errors import ConfigError
 
@@ -63,6 +64,7 @@ _NO_HOST_OF_THEIR_OWN = ("etcd", "nats", "zookeeper")
 """Stores whose client knows no default host."""
 
 
+@judge_calls(ConfigError)
 def open_leases(url: str, *, timeout: Duration = 5, clock: Clock | None = None) -> OpenLeases:
     """Return the lease store that ``url`` names (``@FILE``: the URL in that file).
 
@@ -83,18 +85,20 @@ def open_leases(url: str, *, timeout: Duration = 5, clock: Clock | None = None) 
     kind = KINDS.get(scheme)
     if kind is None:
         forms = ", ".join(sorted({kind.form for kind in KINDS.values()}))
-        named = f"the scheme {scheme!r}" if scheme else "this text"
-        meant = KINDS.get(head)
-        raise ConfigError(f"{named} names no lease store: write {meant.form if meant else f'one of {forms}'}")
+        subject = f"the scheme {scheme!r}" if scheme else "this text"
+        near = KINDS.get(head)
+        raise ConfigError(
+            f"{subject} names no lease store: write {near.form if near else f'one of {forms}'}{meant(scheme)}"
+        )
     _verify(url, kind)
-    needed = (
+    hint = (
         f"leases at {kind.form} need {kind.package}: install makegood with its extra {kind.extra!r}, `pip install "
         f"'makegood[{kind.extra}]'` (in a checkout `pip install '.[{kind.extra}]'`)"
     )
-    module = optional(f"makegood.election.stores.{kind.module}", kind.package.partition(".")[0], needed)
+    module = optional(f"makegood.election.stores.{kind.module}", kind.package.partition(".")[0], hint)
     wait = seconds(timeout, name="timeout", least=0.01)
-    opened: OpenLeases = module.from_url(url, clock=clock or SystemClock(), timeout=wait)
-    return opened
+    leases: OpenLeases = module.from_url(url, clock=clock or SystemClock(), timeout=wait)
+    return leases
 
 
 def _verify(url: str, kind: Kind) -> None:
@@ -112,6 +116,6 @@ def _verify(url: str, kind: Kind) -> None:
         return
     unknown = [name for name, _ in parse_qsl(query, keep_blank_values=True) if name not in kind.takes]
     if unknown:
-        known = f"it takes {', '.join(kind.takes)}" if kind.takes else "it takes no parameter"
-        named = scrubbed(f"this store has no parameter {unknown[0]!r}", url)
-        raise ConfigError(f"{named}: write {kind.form}; {known}")
+        parameters = f"it takes {', '.join(kind.takes)}" if kind.takes else "it takes no parameter"
+        complaint = scrubbed(f"this store has no parameter {unknown[0]!r}", url)
+        raise ConfigError(f"{complaint}: write {kind.form}; {parameters}")

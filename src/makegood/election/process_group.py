@@ -87,10 +87,10 @@ def bury(but: int) -> bool:
     for.
     """
     try:
-        while (found := os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)) is not None:
-            if found.si_pid in (0, but):
+        while (child := os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)) is not None:
+            if child.si_pid in (0, but):
                 return True
-            os.waitpid(found.si_pid, 0)
+            os.waitpid(child.si_pid, 0)
     except ChildProcessError:
         return False
     return True
@@ -98,15 +98,16 @@ def bury(but: int) -> bool:
 
 def told(pipe: int, text: bytearray, wait: float) -> tuple[float | None, bool]:
     """Wait for input; return the latest deadline that was written, and whether to stop now."""
-    readable, _, _ = select.select([pipe], [], [], wait)
-    if not readable:
+    poll = select.poll()  # The number may be above the 1,023 that select takes: it is that of the parent.
+    poll.register(pipe, select.POLLIN)
+    if not poll.poll(wait * 1000):
         return None, False
     data = os.read(pipe, 4096)
     if not data:
         return None, True
     text += data
-    *lines, rest = bytes(text).split(b"\n")
-    text[:] = rest
+    *lines, tail = bytes(text).split(b"\n")
+    text[:] = tail
     numbers = [float(line) for line in lines if line != b"stop"]
     return (numbers[-1] if numbers else None), b"stop" in lines
 
@@ -137,31 +138,31 @@ def emptied() -> None:
     """End all processes below this one: one after another becomes its child, until there is none."""
     while LINUX and bury(0):
         alive = below(os.getpid())
-        barred = [process for process in alive if not sent(process, signal.SIGKILL)]
-        if alive and len(barred) == len(alive):
-            sys.stderr.write(f"makegood: the command left processes that may not be ended: {barred}\n")
+        survivors = [process for process in alive if not sent(process, signal.SIGKILL)]
+        if alive and len(survivors) == len(alive):
+            sys.stderr.write(f"makegood: the command left processes that may not be ended: {survivors}\n")
             return
         time.sleep(LOOK / 50)
 
 
 def keep(child: "subprocess.Popen[bytes]", pipe: int, wind_down: float, deadline: float) -> int:
     """Wait for the command's end, or bring it about; return its exit code."""
-    text, asked, stopping = bytearray(), False, 0.0
+    text, is_ending, stop_at = bytearray(), False, 0.0
     while child.poll() is None:
         bury(child.pid)
-        limit = min(deadline, stopping + wind_down) if asked else deadline - wind_down
+        limit = min(deadline, stop_at + wind_down) if is_ending else deadline - wind_down
         left = limit - now()
-        if left <= 0 and asked:
+        if left <= 0 and is_ending:
             break
-        if asked:
+        if is_ending:
             time.sleep(min(left, LOOK / 10))
             continue
         stop = left <= 0
         if not stop:
-            later, stop = told(pipe, text, min(left, LOOK))
-            deadline = deadline if later is None else later
+            new_deadline, stop = told(pipe, text, min(left, LOOK))
+            deadline = deadline if new_deadline is None else new_deadline
         if stop:
-            asked, stopping = True, now()
+            is_ending, stop_at = True, now()
             signalled(child.pid, signal.SIGTERM)
     signalled(child.pid, signal.SIGKILL)  # Also what the command left behind.
     code = child.wait()
@@ -173,8 +174,8 @@ def main(words: list[str]) -> int:
     """Run a command; return its exit code: 128 + n if signal n ended it, 127 not found, 126 cannot be run."""
     pipe, report, wind_down, deadline, *command = words
     me = os.getpid()
-    for ignored in (signal.SIGINT, signal.SIGHUP, signal.SIGTERM):
-        signal.signal(ignored, signal.SIG_IGN)
+    for signal_number in (signal.SIGINT, signal.SIGHUP, signal.SIGTERM):
+        signal.signal(signal_number, signal.SIG_IGN)
     adopt()
 
     def restored() -> None:
@@ -184,9 +185,9 @@ def main(words: list[str]) -> int:
 
     try:
         child = subprocess.Popen(command, preexec_fn=restored)  # noqa: PLW1509 - one thread only
-    except OSError as barred:
-        sys.stderr.write(f"makegood: {command[0]}: {barred.strerror}\n")
-        code = NOT_FOUND if isinstance(barred, FileNotFoundError) else CANNOT_RUN
+    except OSError as fault:
+        sys.stderr.write(f"makegood: {command[0]}: {fault.strerror}\n")
+        code = NOT_FOUND if isinstance(fault, FileNotFoundError) else CANNOT_RUN
     else:
         code = keep(child, int(pipe), float(wind_down), float(deadline))
     with contextlib.suppress(BrokenPipeError):  # the candidate is gone

@@ -11,7 +11,6 @@ from dataclasses import dataclass
 from typing import Literal
 
 from makegood.base.durations import Duration, seconds
-from makegood.base.old_names import keeps_old_names
 from makegood.errors import ConfigError
 
 Health = Callable[[], bool | Awaitable[bool]]
@@ -39,7 +38,6 @@ def belief(ttl: float, drift: float = 0.01) -> float:
     return ttl * (1 - drift) / (1 + drift)
 
 
-@keeps_old_names
 @dataclass(frozen=True, slots=True)
 class Settings:
     """Checked settings, in seconds. See ``Election`` for what each means."""
@@ -94,7 +92,7 @@ def settings(
     def given(value: Duration | None, name: str) -> float:
         return lease / 3 if value is None else seconds(value, name=name, least=0.001)
 
-    made = Settings(
+    config = Settings(
         ttl=lease,
         renew=given(renew, "renew"),
         retry=given(retry if retry is not None else renew, "retry"),
@@ -105,8 +103,8 @@ def settings(
         health=health,
         overrun=overrun,
     )
-    _check(made)
-    return made
+    _check(config)
+    return config
 
 
 def _has(thing: object, *verbs: str) -> bool:
@@ -137,23 +135,23 @@ def checked(leases: object, health: object, preference: object, me: object) -> N
         )
 
 
-def _check(made: Settings) -> None:
-    needed = made.renew + made.timeout + made.health_timeout
-    usable = made.belief - made.wind_down
-    if needed >= usable:
-        look = f" + {made.health_timeout:g} s for the check of health" if made.health is not None else ""
+def _check(config: Settings) -> None:
+    least = config.renew + config.timeout + config.health_timeout
+    usable = config.belief - config.wind_down
+    if least >= usable:
+        look = f" + {config.health_timeout:g} s for the check of health" if config.health is not None else ""
         raise ConfigError(
-            f"invalid election settings: a renewal starts after renew={made.renew:g} s and may take timeout={made.timeout:g} s"
-            f"{look}, together {needed:g} s, which must fit into the {usable:.2f} s that a leader may work on a lease of "
-            f"ttl={made.ttl:g} s (ttl * (1 - {made.drift:g}) / (1 + {made.drift:g}) - wind_down = {made.belief:.2f} - {made.wind_down:g}): "
+            f"invalid election settings: a renewal starts after renew={config.renew:g} s and may take timeout={config.timeout:g} s"
+            f"{look}, together {least:g} s, which must fit into the {usable:.2f} s that a leader may work on a lease of "
+            f"ttl={config.ttl:g} s (ttl * (1 - {config.drift:g}) / (1 + {config.drift:g}) - wind_down = {config.belief:.2f} - {config.wind_down:g}): "
             f"use a longer ttl, or a shorter renew, timeout or wind_down"
         )
-    if made.stall is not None and made.stall <= made.renew:
+    if config.stall is not None and config.stall <= config.renew:
         raise ConfigError(
-            f"stall={made.stall:g} s is not longer than renew={made.renew:g} s: makegood checks the work's beat before each renewal, "
+            f"stall={config.stall:g} s is not longer than renew={config.renew:g} s: makegood checks the work's beat before each renewal, "
             "so a stall is noticed no sooner; use a longer stall or a shorter renew"
         )
-    if made.overrun == "exit" and made.wind_down <= 0:
+    if config.overrun == "exit" and config.wind_down <= 0:
         raise ConfigError(
             'overrun="exit" ends the process at the deadline: say with wind_down= how many seconds before it the work is asked to stop'
         )

@@ -18,6 +18,7 @@ from concurrent.futures import CancelledError
 from functools import partial
 from typing import Any, Protocol, Self, TypeVar
 
+from makegood.base.contexts import fresh, home_context, start_thread
 from makegood.base.durations import Duration
 from makegood.base.loop_thread import Loop
 from makegood.election.guard import guarded, guarding
@@ -117,13 +118,13 @@ class _Hold:
 
     async def begin(self) -> None:
         """Start renewing."""
-        begun = asyncio.Event()
-        self._task = asyncio.get_running_loop().create_task(self._hold(begun))
-        await asyncio.wait([self._task, asyncio.ensure_future(begun.wait())], return_when="FIRST_COMPLETED")
+        start = asyncio.Event()
+        self._task = asyncio.get_running_loop().create_task(self._hold(start))
+        await asyncio.wait([self._task, asyncio.ensure_future(start.wait())], return_when="FIRST_COMPLETED")
 
-    async def _hold(self, begun: asyncio.Event) -> None:
+    async def _hold(self, start: asyncio.Event) -> None:
         async with self._term:
-            begun.set()
+            start.set()
             try:
                 await self._done.wait()
             finally:
@@ -173,8 +174,8 @@ class SyncElection:
         """End what runs in other threads: first their terms, then their calls. Then close the lease store and
         the loop.
         """
-        here = threading.get_ident()
-        self._loop.run(lambda: self._lose(here), _INSTEAD)
+        thread = threading.get_ident()
+        self._loop.run(lambda: self._lose(thread), _INSTEAD)
         with self._turn:
             self._left = True
         while True:
@@ -246,14 +247,16 @@ class SyncElection:
                 self._run(terms.aclose)
 
     def run(self, lead: Callable[[SyncTerm], object], *, signals: bool = True) -> None:
-        """Call ``lead(term)`` in each term, in this thread, until ``stop()``. See ``Election.run``.
+        """Call ``lead(term)`` in each term, in this thread, until ``stop()``. See ``Election.run``, also for
+        the context in which it runs.
 
         ``signals``: on SIGTERM, unless it has another handler, step down first and return.
         """
+        context = home_context()
         with self._listening(signals), contextlib.closing(self.terms()) as terms:  # type: ignore[type-var]  # a generator
             for term in terms:
                 try:
-                    lead(term)
+                    fresh(context).run(lead, term)
                 except LeadershipLostError as over:
                     if over.epoch != term.epoch:  # Its own means that the work has stopped, as it should.
                         raise
@@ -287,16 +290,16 @@ class SyncElection:
         return self._run(lambda: self._election.history(limit))
 
     @contextlib.contextmanager
-    def _listening(self, wanted: bool) -> Iterator[None]:  # noqa: FBT001 - the option as it was given
+    def _listening(self, listen: bool) -> Iterator[None]:  # noqa: FBT001 - the option as it was given
         main = threading.current_thread() is threading.main_thread()
-        if not (wanted and main and signal.getsignal(signal.SIGTERM) is signal.SIG_DFL):
+        if not (listen and main and signal.getsignal(signal.SIGTERM) is signal.SIG_DFL):
             yield
             return
 
         def told(*_: object) -> None:
             signal.signal(signal.SIGTERM, signal.SIG_DFL)
             # This thread may be in the middle of anything.
-            threading.Thread(target=self.stop, daemon=True).start()
+            start_thread(threading.Thread(target=self.stop, daemon=True))
 
         signal.signal(signal.SIGTERM, told)
         try:

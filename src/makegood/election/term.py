@@ -17,6 +17,7 @@ from collections.abc import Awaitable, Callable
 from typing import Any, Literal, Self, TypeVar
 
 from makegood.base.clock import Clock
+from makegood.base.contexts import fresh, within
 from makegood.election.counters import Figures
 from makegood.election.guard import guarded, guarding
 from makegood.election.protocol import Grant, LeaseStore
@@ -159,9 +160,9 @@ class Term:
         assert self._keeper is not None
         assert self._body is not None
         body, self._body = self._body, None
-        told = isinstance(error, LeadershipLostError) and error.epoch == self.epoch
+        is_lost = isinstance(error, LeadershipLostError) and error.epoch == self.epoch
         if not self.ending:
-            self.ending = "returned" if kind is None else "deadline" if told else "raised"
+            self.ending = "returned" if kind is None else "deadline" if is_lost else "raised"
             if kind is not None and issubclass(kind, asyncio.CancelledError):
                 self.ending = "cancelled"
         self.lost.set()
@@ -176,7 +177,7 @@ class Term:
         # cancellation.
         ours = self._cancelled and body.uncancel() <= 0 and kind in (None, asyncio.CancelledError)
         await self._leave()
-        ours = ours or told
+        ours = ours or is_lost
         defect = None if self._keeper.cancelled() else self._keeper.exception()
         if defect is not None and (ours or kind is None):
             raise defect
@@ -215,9 +216,9 @@ class Term:
         finally:
             self._ended.set()
 
-    def _believed(self, sent: float) -> float:
-        """Return until when a grant may be believed whose request was sent at ``sent``."""
-        return sent + self._settings.belief
+    def _believed(self, sent_at: float) -> float:
+        """Return until when a grant may be believed whose request was sent at ``sent_at``."""
+        return sent_at + self._settings.belief
 
     def _last(self) -> float:
         """Return when the process ends if the work has not: at the deadline, and within one ttl of the
@@ -234,16 +235,16 @@ class Term:
                 self.grant.name, self.epoch, now - self._told,
             )  # fmt: skip
 
-    def _end(self, why: Ending) -> None:
-        self._hopeless = self._hopeless or why in _HOPELESS
-        self._over = self._over or why == "refused"
+    def _end(self, ending: Ending) -> None:
+        self._hopeless = self._hopeless or ending in _HOPELESS
+        self._over = self._over or ending == "refused"
         if self.ending:
             return
-        self.ending = why
-        self._told = self._clock.monotonic() if why == "stepped down" else None
+        self.ending = ending
+        self._told = self._clock.monotonic() if ending == "stepped down" else None
         self.lost.set()
-        level = logging.INFO if why == "stepped down" else logging.WARNING
-        log.log(level, "the term %d of %r is over: %s", self.epoch, self.grant.name, why)
+        level = logging.INFO if ending == "stepped down" else logging.WARNING
+        log.log(level, "the term %d of %r is over: %s", self.epoch, self.grant.name, ending)
         if self._body is not None:
             self._cancelled = True
             self._body.cancel()
@@ -271,27 +272,27 @@ class Term:
 
     async def _renewed(self) -> float:
         """Try to renew; return the seconds until the next renewal."""
-        if self.ending != "stepped down" and (why := await self._unfit()):
-            self._end(why)
+        if self.ending != "stepped down" and (unfitness := await self._unfit()):
+            self._end(unfitness)
             return 0.0
-        sent = self._clock.monotonic()
+        sent_at = self._clock.monotonic()
         try:
-            held = await self._within(self._settings.timeout, self._leases.renew(self.grant))
+            is_renewed = await self._within(self._settings.timeout, self._leases.renew(self.grant))
         except (StoreError, TimeoutError) as unknown:
             now = self._clock.monotonic()
             left = max(0.0, self._deadline - now)
             self._figures.unknown += 1
-            why_not = str(unknown) or f"no answer within {now - sent:.1f} s"
+            why_not = str(unknown) or f"no answer within {now - sent_at:.1f} s"
             log.warning("a renewal of the lease %r failed, %.1f s left: %s", self.grant.name, left, why_not)
             return min(self._settings.renew, left / 4)
         now = self._clock.monotonic()
-        if not held:
+        if not is_renewed:
             self._end("refused")
         elif now >= self._deadline:
             self._end("deadline")  # The answer came too late to be believed.
         else:
-            self._figures.renewed(now - sent, self._deadline - now)
-            self._deadline = self._believed(sent)
+            self._figures.renewed(now - sent_at, self._deadline - now)
+            self._deadline = self._believed(sent_at)
         return self._pause(self._settings.renew)
 
     async def _unfit(self) -> Literal["", "stalled", "unhealthy"]:
@@ -306,9 +307,10 @@ class Term:
         if health is None:
             return ""
         try:
-            answer = health()
+            context = fresh()
+            answer = context.run(health)
             if inspect.isawaitable(answer):
-                answer = await self._within(self._settings.health_timeout, answer)
+                answer = await self._within(self._settings.health_timeout, within(context, _awaited(answer)))
         except Exception:
             log.exception("the look at the health of the leader of %r failed", self.grant.name)
             return "unhealthy"
@@ -332,6 +334,10 @@ class Term:
             return going.result()
         finally:
             going.cancel()
+
+
+async def _awaited(answer: Awaitable[T]) -> T:
+    return await answer
 
 
 def _looked_at(going: "asyncio.Future[Any]") -> None:

@@ -10,6 +10,7 @@ import threading
 from collections.abc import Callable
 
 from makegood.base.clock import Clock
+from makegood.base.contexts import start_thread
 
 EXIT_CODE = 70
 """The process's exit code (EX_SOFTWARE)."""
@@ -24,21 +25,21 @@ class Watchdog:
 
     def __init__(
         self,
-        what: str,
+        subject: str,
         deadline: Callable[[], float],
         clock: Clock,
         leave: Callable[[int], object] = os._exit,
     ) -> None:
-        self._what = what
+        self._what = subject
         self._deadline = deadline
         self._clock = clock
         self._leave = leave
         self._over = threading.Event()
-        self._thread = threading.Thread(target=self._watch, name=f"watchdog {what}", daemon=True)
+        self._thread = threading.Thread(target=self._watch, name=f"watchdog {subject}", daemon=True)
 
     def start(self) -> None:
         """Begin to watch."""
-        self._thread.start()
+        start_thread(self._thread)
 
     def done(self) -> None:
         """The work has stopped in time: stop watching."""

@@ -1,4 +1,4 @@
-"""Webhooks: JSON posted to an address, signed after Standard Webhooks (``signing``).
+"""Webhooks: JSON posted to an address, signed after Standard Webhooks.
 
 One call is one try; the caller decides when to try again.
 
@@ -111,15 +111,15 @@ def _written(to: WebhookAddress, message: WebhookMessage) -> bytes:
     return "\r\n".join([*lines, "", ""]).encode() + message.body
 
 
-async def _connected(to: WebhookAddress, found: Sequence[str], tls: ssl.SSLContext | None) -> _Connection:
+async def _connected(to: WebhookAddress, addresses: Sequence[str], tls: ssl.SSLContext | None) -> _Connection:
     name = None if tls is None else to.host.removesuffix(".")
-    refused: OSError | None = None
-    for at in found:
+    last_fault: OSError | None = None
+    for at in addresses:
         try:
             return await asyncio.open_connection(at, to.port, ssl=tls, server_hostname=name, limit=MOST_HEAD)
         except OSError as fault:
-            refused = fault
-    raise refused or DeliveryError(f"{to.shown} has no address", status=0)
+            last_fault = fault
+    raise last_fault or DeliveryError(f"{to.shown} has no address", status=0)
 
 
 async def _exchange(connection: _Connection, request: bytes) -> _Answer:
@@ -129,12 +129,14 @@ async def _exchange(connection: _Connection, request: bytes) -> _Answer:
         await writer.drain()
         for _ in range(MOST_INTERIM):
             head = await reader.readuntil(b"\r\n\r\n")
-            found = _STATUS.match(head)
-            if found is None:
+            status_line = _STATUS.match(head)
+            if status_line is None:
                 break
-            if int(found[1]) not in _INTERIM:
-                asked = _RETRY_AFTER.search(head)
-                return _Answer(int(found[1]), None if asked is None else asked[1].decode("latin-1").strip())
+            if int(status_line[1]) not in _INTERIM:
+                delay = _RETRY_AFTER.search(head)
+                return _Answer(
+                    int(status_line[1]), None if delay is None else delay[1].decode("latin-1").strip()
+                )
         raise _OddAnswerError
     finally:
         writer.transport.abort()

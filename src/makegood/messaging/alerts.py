@@ -9,7 +9,6 @@ import asyncio
 import logging
 import random
 from collections.abc import Awaitable, Callable, Sequence
-from datetime import UTC, datetime
 from typing import Any, Final, Protocol
 
 import msgspec
@@ -17,9 +16,9 @@ import msgspec
 from makegood.actor.actor import Actor
 from makegood.actor.setbacks import Setbacks
 from makegood.base import ids
+from makegood.base.clock import iso
 from makegood.base.webhook_signature import TIMEOUT
 from makegood.errors import DeliveryError, StoreUnavailableError
-from makegood.model.messages import shown_kind
 from makegood.payload.codec import UNREADABLE
 from makegood.store.protocol import Store
 from makegood.store.records import Identity
@@ -40,7 +39,7 @@ _HELD: Final = 6 * TIMEOUT
 That is longer than two posts and a commit take.
 """
 
-_WARNINGS: Final = frozenset({"step_failed", "late_undo", "test"})
+_WARNINGS: Final = frozenset({"step_gave_up", "late_undo", "test"})
 """Kinds of alert after which the engine continues by itself; a task that is held or stuck gets an alert of
 its own.
 """
@@ -83,16 +82,16 @@ class Teller(Actor):
         setbacks = Setbacks("teller", self._store.alerts, self._rng)
         while True:
             try:
-                more = await once()
+                has_more = await once()
             except StoreUnavailableError as away:
                 log.warning("the store is away; alerts are sent when it is back: %s", away)
-                more = False
+                has_more = False
             except Exception as defect:  # noqa: BLE001 - the other alerts are reported
                 await asyncio.sleep(await setbacks.met(defect))
-                more = False
+                has_more = False
             else:
                 await setbacks.over()
-            if not more:
+            if not has_more:
                 await asyncio.sleep(self._pause * self._rng.uniform(0.8, 1.2))
 
     async def once(self) -> bool:
@@ -101,13 +100,13 @@ class Teller(Actor):
 
     async def log(self) -> bool:
         """Log some alerts; returns whether there may be more."""
-        found = await self._store.alerts.unlogged(100)
-        for telling in found:
+        tellings = await self._store.alerts.unlogged(100)
+        for telling in tellings:
             try:
                 write(telling)
             except UNREADABLE:
                 log.exception("alert %s is unreadable", telling.alert.id)
-        return len(found) == 100
+        return len(tellings) == 100
 
     async def send(self) -> bool:
         """Send some alerts to the webhook, at most ``AT_ONCE`` at a time; returns whether there may be
@@ -121,8 +120,8 @@ class Teller(Actor):
         return len(waiting) == AT_ONCE
 
     async def _send(self, webhook: Sender, waiting: Sequence[Telling]) -> None:
-        sent = await asyncio.gather(*(self._one(webhook, telling) for telling in waiting))
-        later = {telling.alert.id: wait for telling, wait in zip(waiting, sent, strict=True) if wait}
+        waits = await asyncio.gather(*(self._one(webhook, telling) for telling in waiting))
+        later = {telling.alert.id: wait for telling, wait in zip(waiting, waits, strict=True) if wait}
         await self._store.alerts.told([t for t in waiting if t.alert.id not in later], later)
 
     async def _one(self, webhook: Sender, telling: Telling) -> float:
@@ -150,7 +149,7 @@ def write(telling: Telling) -> None:
     """Write an alert into the log: as text for people, its parts as fields for machines."""
     alert = telling.alert
     of = f" task {ids.show(alert.task)}" if alert.task else ""
-    kind = shown_kind(alert.kind, task=bool(alert.task))
+    kind = alert.kind
     if telling.raised:
         level = logging.WARNING if alert.kind in _WARNINGS else logging.ERROR
         log.log(level, "alert %d %s%s: %s", alert.id, kind, of, alert.text, extra=fields(alert, "raised"))
@@ -177,12 +176,12 @@ def event(alert: AlertView, what: str, store: Identity) -> tuple[str, bytes]:
     message_id = f"{store.store_id}-alert-{alert.id}-{what}"
     task = ids.show(alert.task) if alert.task else None
     at = alert.at if what == "raised" or alert.ended is None else alert.ended
-    made = {
+    document = {
         "specversion": "1.0",
         "id": message_id,
         "type": f"dev.makegood.alert.{what}.v1",
         "source": f"/makegood/{store.store_id}",
-        "time": datetime.fromtimestamp(at, UTC),
+        "time": iso(at),
         "datacontenttype": "application/json",
         **({"subject": task} if task else {}),
         "data": {
@@ -194,4 +193,4 @@ def event(alert: AlertView, what: str, store: Identity) -> tuple[str, bytes]:
             "why": alert.ended_why if what == "ended" else "",
         },
     }
-    return message_id, msgspec.json.encode(made)
+    return message_id, msgspec.json.encode(document)

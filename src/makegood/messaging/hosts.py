@@ -47,8 +47,8 @@ class Hosts:
 
     def share(self, host: str) -> str:
         """Return the entry that lists a host, as it was written; for an unlisted host, the host itself."""
-        found = closest(self.entries, _host(host))
-        return host if found is None else found.text
+        entry = closest(self.entries, _host(host))
+        return host if entry is None else entry.text
 
     def check(self, reply_to: str) -> None:
         """Raise ``ConfigError`` for a webhook of a host that is not on the list."""
@@ -67,21 +67,21 @@ class Hosts:
         if not self.allow(to.host, to.port):
             raise RefusedTargetError(self._missing(to))
 
-    def safe(self, host: str, found: Sequence[str], port: int | None = None) -> str:
+    def safe(self, host: str, addresses: Sequence[str], port: int | None = None) -> str:
         """Return which of a host's resolved addresses to connect to.
 
         Raises ``RefusedTargetError`` when any of them must not be connected to.
         """
-        for text in found:
+        for text in addresses:
             at = ipaddress.ip_address(text.partition("%")[0])
-            near = at.is_loopback and any(one.name == host == "localhost" for one in self.entries)
-            if not (near or public(at) or any(one.holds(at, port) for one in self.entries)):
+            near = at.is_loopback and any(entry.name == host == "localhost" for entry in self.entries)
+            if not (near or public(at) or any(entry.holds(at, port) for entry in self.entries)):
                 raise RefusedTargetError(
                     f"{host} is {at}, which is not public: put its network into webhook_hosts if it is meant"
                 )
-        if not found:
+        if not addresses:
             raise DeliveryError(f"{host} has no address")
-        return found[0].partition("%")[0]
+        return addresses[0].partition("%")[0]
 
     def _missing(self, to: WebhookAddress) -> str:
         host = f"{to.host}:{to.port}" if self.allow(to.host) else to.host

@@ -11,10 +11,10 @@ its lease has run out. Its tries count too, so a message that kills its process 
 
 import asyncio
 import contextlib
-import contextvars
+import inspect
 import logging
 import random
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from contextlib import AbstractContextManager, nullcontext
 from functools import partial
 from typing import Any
@@ -23,18 +23,22 @@ from makegood.actor.actor import Actor
 from makegood.actor.setbacks import Setbacks
 from makegood.base import ids
 from makegood.base.clock import Clock
+from makegood.base.contexts import fresh, home_context, within
 from makegood.base.daemon_threads import DaemonThreads
-from makegood.base.durations import retry_after
+from makegood.base.durations import retry_after, shown
 from makegood.base.pacing import rung
 from makegood.base.text import words
-from makegood.client.submission import conflict, insert, with_options
+from makegood.base.wrapped_errors import process_end
+from makegood.client.lease_keeper import LeaseKeeper
+from makegood.client.submission import insert, refuse_conflict, with_options
 from makegood.declare.inbox import Inbox, is_final
-from makegood.errors import KeyConflict, Later, MakegoodError, Permanent, StoreUnavailableError
+from makegood.declare.verdicts import verdict_in
+from makegood.errors import Later, MakegoodError, StoreUnavailableError
 from makegood.model.plan import Plan
 from makegood.model.queue_message import QueueMessage
 from makegood.store.protocol import Store
 from makegood.store.queue_records import Returned
-from makegood.store.records import Submitted
+from makegood.store.records import IDLE, Submitted
 from makegood.telemetry.hooks import Observer
 from makegood.transactions import Caller
 from makegood.transactions.transaction import Transaction
@@ -49,6 +53,15 @@ _SHARE = 0.8
 
 class _LostError(MakegoodError):
     """The message belongs to another meanwhile: nothing was written."""
+
+
+class _MustWaitError(Exception):
+    """A ``def`` has returned a coroutine, as a decorator around an ``async def`` may: nothing was written."""
+
+
+async def _outcome(fn: Callable[..., Any], payload: Any, tx: Transaction) -> object:
+    answer = fn(payload, tx)
+    return await answer if inspect.isawaitable(answer) else answer
 
 
 class Acceptor:
@@ -71,6 +84,7 @@ class Acceptor:
         self._threads = threads
         self._draw = ids.TaskIdSource(clock, rng).draw
         self._telemetry = telemetry
+        self._context = home_context()
 
     async def accept(self, inbox: Inbox[Any], message: QueueMessage) -> Submitted | None:
         """Run the inbox's function, submit its plan and acknowledge the message, in one transaction."""
@@ -85,7 +99,16 @@ class Acceptor:
                 raise _LostError(f"message {message.id} is not ours any more")
             return answer
 
-        return await self._store.transact(work, waits=inbox.waits)
+        async def begun(caller: Caller) -> Submitted | None:
+            # on SQLite a def function runs in the store's own thread, whose context is nobody's
+            return await within(fresh(self._context), work(caller))
+
+        idle = max(IDLE, inbox.lease)
+        try:
+            return await self._store.transact(begun, waits=inbox.waits, idle=idle)
+        except _MustWaitError:  # from now on it is called where its coroutine can be awaited
+            inbox.waits = True
+            return await self._store.transact(begun, waits=True, idle=idle)
 
     def _traced(self, message: QueueMessage) -> AbstractContextManager[object]:
         """Return a context in which work belongs to the trace of the message's sender, where tracing is
@@ -95,24 +118,49 @@ class Acceptor:
 
     async def _called(self, inbox: Inbox[Any], payload: Any, tx: Transaction) -> object:
         if inbox.waits:
-            async with asyncio.timeout(inbox.lease * _SHARE):
-                return await inbox.fn(payload, tx)  # type: ignore[misc]  # an async def, as `waits` says
-        if tx.caller.blocks:
-            return inbox.fn(payload, tx)
-        context = contextvars.copy_context()
-        call = partial(context.run, inbox.fn, payload, tx)
-        return await asyncio.get_running_loop().run_in_executor(self._threads, call)
+            limit = asyncio.timeout(inbox.lease * _SHARE)
+            try:
+                async with limit:
+                    return await inbox.around.awaiting(_outcome, inbox.fn, payload, tx)
+            except TimeoutError as late:
+                if limit.expired():
+                    raise TimeoutError(
+                        f"{inbox.where} took longer than {shown(inbox.lease * _SHARE)}, four fifths of its lease: raise lease= at the inbox"
+                    ) from late
+                raise
+        if tx.caller.blocks:  # its transaction keeps every other receiver away
+            answer = inbox.around.call(inbox.fn, payload, tx)
+        else:
+            call = partial(fresh().run, inbox.around.call, inbox.fn, payload, tx)
+            keeper = self._keeper(inbox, tx.message)
+            try:
+                answer = await asyncio.get_running_loop().run_in_executor(self._threads, call)
+            finally:
+                keeper.stop()
+        if inspect.isawaitable(answer):
+            if inspect.iscoroutine(answer):
+                answer.close()
+            raise _MustWaitError
+        return answer
+
+    def _keeper(self, inbox: Inbox[Any], message: QueueMessage) -> LeaseKeeper:
+        """Extend the message's lease while a function works that cannot be cancelled."""
+
+        async def hold() -> bool:
+            return (await self._store.queues.hold_messages([(message.seq, message.tries)], inbox.lease))[0]
+
+        what = f"message {message.id} of {inbox.where}"
+        return LeaseKeeper(hold, what, lease=inbox.lease, tries=inbox.retry.tries)
 
     async def _submit(self, caller: Caller, plan: Plan[Any], message: QueueMessage) -> Submitted:
-        told = plan.with_(
+        draft = plan.with_(
             correlation_id=plan.correlation_id or message.correlation_id,
             reply_to=plan.reply_to or message.reply_to,
         )
-        plan = with_options(told, None, None, None)
-        watched = None if self._telemetry is None else self._telemetry.submitted
-        (answer,) = await insert([plan], self._draw, partial(self._store.tasks.join, caller), watched)
-        if answer.conflict:
-            raise conflict(plan, answer)
+        plan = with_options(draft, None, None, None)
+        watch = None if self._telemetry is None else self._telemetry.submitted
+        (answer,) = await insert([plan], self._draw, partial(self._store.tasks.join, caller), watch)
+        refuse_conflict(plan, answer)
         return answer
 
 
@@ -174,17 +222,17 @@ class _Reader:
             if free <= 0:
                 return None  # whoever ends rings
             async with self.handing_over:
-                handed = await self._store.queues.receive_messages(
+                handover = await self._store.queues.receive_messages(
                     inbox.queue, self._name, free, inbox.lease, inbox.retry.tries
                 )
-                for message in handed.messages:
+                for message in handover.messages:
                     self._begin(message)
-            if handed.dead:
-                log.error("%s: %d messages put to the dead letters", inbox.where, handed.dead)
-            if handed.rest is None or handed.rest > 0:
+            if handover.dead:
+                log.error("%s: %d messages put to the dead letters", inbox.where, handover.dead)
+            if handover.rest is None or handover.rest > 0:
                 poll = self._poll
                 rests = [
-                    r for r in (handed.rest, poll and poll * self._rng.uniform(0.8, 1.2)) if r is not None
+                    r for r in (handover.rest, poll and poll * self._rng.uniform(0.8, 1.2)) if r is not None
                 ]
                 return min(rests, default=None)
         return None
@@ -206,41 +254,46 @@ class _Reader:
         """Make a task of a message, or give it back."""
         try:
             answer = await self._acceptor.accept(self.inbox, message)
-        except asyncio.CancelledError as cancelled:
+        except asyncio.CancelledError as cancellation:
             task = asyncio.current_task()
             if task is None or task.cancelling():  # the process is to end
-                await asyncio.shield(self._give_back(message, 0.0, "", counted=False))
+                await asyncio.shield(self._give_back(message, 0.0, "", counts=False))
                 raise
-            await self._failed(message, cancelled)  # nobody stopped it: the user's code raised it
+            await self._failed(message, cancellation)  # nobody stopped it: the user's code raised it
         except _LostError:
-            log.warning("message %s of %s belongs to another process by now", message.id, self.inbox.where)
+            log.warning(
+                "message %s of %s belongs to another process by now: it took longer than its lease of %s; nothing that it wrote was kept",
+                message.id, self.inbox.where, shown(self.inbox.lease),
+            )  # fmt: skip
         except StoreUnavailableError as away:
             log.warning(
                 "message %s of %s is redelivered after its lease: %s", message.id, self.inbox.where, away
             )
-        except Later as later:
-            wait = retry_after(later.wait, self._clock.wall())
-            await self._give_back(message, wait, words(later), counted=False)
         except (KeyboardInterrupt, GeneratorExit):  # somebody ends this very process, or this coroutine
             raise
-        except BaseException as fault:  # noqa: BLE001 - whatever the user's function raises
-            await self._failed(message, fault)
+        except BaseException as fault:
+            if (end := process_end(fault)) is not None:
+                raise end from fault
+            now = self._clock.wall()
+            finding = verdict_in(fault, now)
+            if finding is not None and isinstance(finding.verdict, Later):
+                await self._give_back(
+                    message, retry_after(finding.verdict.wait, now), words(fault), counts=False
+                )
+            else:
+                await self._failed(message, fault)
         else:
-            made = "no task" if answer is None else f"task {ids.show(answer.id)}"
-            log.debug("message %s of %s made %s", message.id, self.inbox.where, made)
+            result = "no task" if answer is None else f"task {ids.show(answer.id)}"
+            log.debug("message %s of %s made %s", message.id, self.inbox.where, result)
 
     async def _failed(self, message: QueueMessage, fault: BaseException) -> None:
         error = words(fault, named=True)
-        dead = (
-            message.tries >= self.inbox.retry.tries
-            or is_final(fault)
-            or isinstance(fault, Permanent | KeyConflict)
-        )
+        dead = message.tries >= self.inbox.retry.tries or is_final(fault)
         level = logging.ERROR if dead else logging.WARNING
         what = "goes to the dead letters" if dead else "is redelivered"
-        said = message.id, self.inbox.where, message.tries, what, error
+        details = message.id, self.inbox.where, message.tries, what, error
         trace = fault if self._is_new(fault) else None
-        log.log(level, "message %s of %s, delivery %d, %s: %s", *said, exc_info=trace)
+        log.log(level, "message %s of %s, delivery %d, %s: %s", *details, exc_info=trace)
         wait = self.inbox._pause(message.tries) * self._rng.uniform(0.5, 1.5)
         await self._give_back(message, wait, error, dead=dead)
 
@@ -251,11 +304,11 @@ class _Reader:
         return new
 
     async def _give_back(
-        self, message: QueueMessage, wait: float, error: str, *, dead: bool = False, counted: bool = True
+        self, message: QueueMessage, wait: float, error: str, *, dead: bool = False, counts: bool = True
     ) -> None:
-        returned = Returned((message.seq, message.tries), wait, error, dead, counted)
+        entry = Returned((message.seq, message.tries), wait, error, dead, counts)
         try:
-            (ours,) = await self._store.queues.return_messages([returned])
+            (ours,) = await self._store.queues.return_messages([entry])
         except StoreUnavailableError as away:
             log.warning(
                 "message %s of %s is redelivered after its lease: %s", message.id, self.inbox.where, away
@@ -283,13 +336,14 @@ class Inboxes(Actor):
         poll: float | None = 1.0,
         telemetry: Observer | None = None,
     ) -> None:
-        declared = tuple(inboxes)
-        for inbox in declared:
+        inbox_list = tuple(inboxes)
+        for inbox in inbox_list:
             inbox._prepare()
-        self._threads = DaemonThreads(max(1, sum(inbox.concurrency for inbox in declared)), "inbox")
+        self._threads = DaemonThreads(max(1, sum(inbox.concurrency for inbox in inbox_list)), "inbox")
         acceptor = Acceptor(store, self._threads, clock=clock, rng=rng, telemetry=telemetry)
         self._readers = [
-            _Reader(inbox, store, acceptor, name=name, clock=clock, rng=rng, poll=poll) for inbox in declared
+            _Reader(inbox, store, acceptor, name=name, clock=clock, rng=rng, poll=poll)
+            for inbox in inbox_list
         ]
 
     async def run(self) -> None:

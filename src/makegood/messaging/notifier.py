@@ -84,13 +84,13 @@ class Patience:
     longest: float = 21_600.0
     """Seconds that a wait lasts at most."""
 
-    def after(self, tries: int, asked: float | None, rng: random.Random) -> float:
+    def after(self, tries: int, retry_after: float | None, rng: random.Random) -> float:
         """Return the wait after the ``tries``-th failure, randomised so that no two are the same.
 
-        ``asked``: the wait that the receiver wants.
+        ``retry_after``: the wait that the receiver wants.
         """
         wait = min(self.wait * self.factor ** (tries - 1), self.longest)
-        return min(max(wait * rng.uniform(0.75, 1.25), asked or 0.0), self.longest)
+        return min(max(wait * rng.uniform(0.75, 1.25), retry_after or 0.0), self.longest)
 
 
 class Shares:
@@ -124,16 +124,16 @@ class Shares:
         """
         hosts = [h.host for h in due if h.seconds + self.left(h.host) <= 0]
         self._rng.shuffle(hosts)  # which host comes first must not be the alphabet's choice
-        tried = Counter({host: count for host, count in busy.items() if self.on_probation(host)})
+        probes = Counter({host: count for host, count in busy.items() if self.on_probation(host)})
         entries: Counter[str] = Counter()
-        for host, count in tried.items():
+        for host, count in probes.items():
             entries[self.hosts.share(host)] += count
-        left, probation = AT_ONCE - busy.total(), ON_PROBATION - tried.total()
+        left, probation = AT_ONCE - busy.total(), ON_PROBATION - probes.total()
         room: Counter[str] = Counter()
-        for more in (1, PER_HOST):
+        for allowance in (1, PER_HOST):
             for host in hosts:
                 most = 1 if self._fails.get(host, 0) >= FAILING else PER_HOST
-                free = min(left, more, most - busy[host] - room[host])
+                free = min(left, allowance, most - busy[host] - room[host])
                 if self.on_probation(host) and (free := min(free, probation)) > 0:
                     share = self.hosts.share(host)
                     free = min(free, PER_ENTRY - entries[share])
@@ -152,10 +152,10 @@ class Shares:
         """
         return 0.0 if not host or self.hosts.allow(host) else ABANDONED
 
-    def answered(self, host: str, *, taken: bool) -> None:
+    def answered(self, host: str, *, success: bool) -> None:
         """Remember how a host has answered."""
         before = self._fails.pop(host, FAILING)
-        self._fails[host] = 0 if taken else before + 1
+        self._fails[host] = 0 if success else before + 1
         if len(self._fails) > MOST_KNOWN:
             del self._fails[next(iter(self._fails))]
 
@@ -186,7 +186,7 @@ class Delivery:
         except Exception as defect:
             log.exception("notice %d of task %s", notice.sequence, show(notice.task))
             return self._failed(notice, DeliveryError(words(defect, named=True)))
-        self._shares.answered(notice.host, taken=True)
+        self._shares.answered(notice.host, success=True)
         return Sending(notice.task, notice.sequence, "sent")
 
     def _allowed(self, host: str) -> None:
@@ -197,10 +197,10 @@ class Delivery:
 
     def _failed(self, notice: Due, fault: DeliveryError) -> Sending:
         tries = notice.tries + 1
-        refused = isinstance(fault, RefusedTargetError)
-        if not refused:
-            self._shares.answered(notice.host, taken=False)
-        if refused or tries >= self.patience.tries:
+        is_refusal = isinstance(fault, RefusedTargetError)
+        if not is_refusal:
+            self._shares.answered(notice.host, success=False)
+        if is_refusal or tries >= self.patience.tries:
             return Sending(notice.task, notice.sequence, "dead", error=words(fault))
         wait = self.patience.after(tries, _asked(fault, self._clock.wall()), self._rng)
         task = show(notice.task)
@@ -291,9 +291,9 @@ class Notifier(Actor):
 
     async def turn(self) -> float | None:
         """Record outcomes and take what is due; returns how long to rest at most."""
-        settled = list(self._settled)
-        if settled:
-            await self._settle(settled)
+        outcomes = list(self._settled)
+        if outcomes:
+            await self._settle(outcomes)
         if self._idle is not None:
             if not self.posts:
                 self._idle.set()
@@ -307,22 +307,22 @@ class Notifier(Actor):
                 self._send(notice, began)
         return self._rest(due)
 
-    async def _settle(self, settled: Sequence[Sending]) -> None:
+    async def _settle(self, outcomes: Sequence[Sending]) -> None:
         """Record the outcomes of notices.
 
         A notice whose outcome cannot be recorded is left to its lease, and sent again.
         """
         try:
-            await self._store.notices.settle_notices(self._node, settled)
+            await self._store.notices.settle_notices(self._node, outcomes)
         except StoreUnavailableError:
             raise
         except Exception:
-            if len(settled) > 1:
-                for one in settled:
-                    await self._settle([one])
+            if len(outcomes) > 1:
+                for outcome in outcomes:
+                    await self._settle([outcome])
                 return
-            log.exception("what became of a notice of task %s cannot be written", show(settled[0].task))
-        del self._settled[: len(settled)]
+            log.exception("what became of a notice of task %s cannot be written", show(outcomes[0].task))
+        del self._settled[: len(outcomes)]
 
     def _rest(self, due: Sequence[HostDue]) -> float | None:
         """Return the seconds until something that this process may send will be due.

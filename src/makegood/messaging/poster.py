@@ -73,7 +73,10 @@ class HTTPPoster:
                 "webhook_hosts needs webhook_secret, or webhook_secrets: receivers see by the signature that makegood sends; make one with "
                 + MAKE
             )
-        for secret in (*secrets, *(one for some in own.values() for one in some)):
+        for secret in (
+            *secrets,
+            *(own_secret for host_secrets in own.values() for own_secret in host_secrets),
+        ):
             key_of(secret, "webhook_secret")
         self.secrets = Secrets(secrets, own)
         self.secrets.check(hosts.entries)
@@ -104,13 +107,13 @@ class HTTPPoster:
         async def find() -> list[str]:
             return [self._hosts.safe(to.host, await self._resolve(to.host, to.port), to.port)]
 
-        made = notices.for_receiver(body, self._cause)
+        content = notices.for_receiver(body, self._cause)
         signs = self.secrets.of(_host(to.host), to.port)
-        message = WebhookMessage(EVENT, message_id, int(self._clock.wall()), signs, made)
+        message = WebhookMessage(EVENT, message_id, int(self._clock.wall()), signs, content)
         tls = self._tls if to.scheme == "https" else None
         try:
             await post(to, find, message, timeout=self._timeout, tls=tls)
-        except DeliveryError as failed:
-            if failed.status == _GONE:
-                raise RefusedTargetError(f"{failed}: it wants nothing more", status=_GONE) from None
+        except DeliveryError as failure:
+            if failure.status == _GONE:
+                raise RefusedTargetError(f"{failure}: it wants nothing more", status=_GONE) from None
             raise

@@ -21,6 +21,7 @@ from makegood.actor.actor import Actor
 from makegood.actor.setbacks import Setbacks
 from makegood.base.pacing import Pauses, rung
 from makegood.base.sizes import PAYLOAD_LIMIT
+from makegood.base.text import without_backticks
 from makegood.client.queues import outgoing
 from makegood.errors import ConfigError, PayloadError, QueueFullError, StoreUnavailableError
 from makegood.messaging.outbox import Entry, Outbox
@@ -107,84 +108,88 @@ class Relay(Actor):
             self._more = taking.more
             if not taking.entries:
                 return 0
-            refused: list[tuple[Entry, str]] = []
-            wanted: list[tuple[Entry, Outgoing]] = []
+            refusals: list[tuple[Entry, str]] = []
+            pairs: list[tuple[Entry, Outgoing]] = []
             for entry in taking.entries:
                 try:
-                    wanted.append((entry, _message(entry)))
+                    pairs.append((entry, _message(entry)))
                 except (ConfigError, PayloadError, *UNREADABLE) as why:
-                    refused.append((entry, str(why)))
-            done = await self._send(wanted, refused)
-            await self._tell(refused)
-            await self._ease(done)
-            await taking.settle([entry.seq for entry in done], [(entry.seq, why) for entry, why in refused])
-            log.debug("carried %d entries from %s", len(done), self._outbox.where)
+                    refusals.append((entry, str(why)))
+            deliveries = await self._send(pairs, refusals)
+            await self._tell(refusals)
+            await self._ease(deliveries)
+            await taking.settle(
+                [entry.seq for entry in deliveries], [(entry.seq, why) for entry, why in refusals]
+            )
+            log.debug("carried %d entries from %s", len(deliveries), self._outbox.where)
             return len(taking.entries)
 
     async def _send(
-        self, wanted: list[tuple[Entry, Outgoing]], refused: list[tuple[Entry, str]]
+        self, pairs: list[tuple[Entry, Outgoing]], refusals: list[tuple[Entry, str]]
     ) -> list[Entry]:
         """Send messages; returns the entries that their queues have now.
 
-        Entries that a queue refuses are added to ``refused``.
+        Entries that a queue refuses are added to ``refusals``.
         """
-        while wanted:
+        while pairs:
             try:
-                sent = await self._store.queues.send_messages(
-                    [message for _, message in wanted], self._most, self._most_bytes
+                answers = await self._store.queues.send_messages(
+                    [message for _, message in pairs], self._most, self._most_bytes
                 )
             except QueueFullError as full:
-                wanted = self._fitting(wanted, full)
+                pairs = self._fitting(pairs, full)
             except PayloadError as why:
-                if len(wanted) == 1:
-                    refused.append((wanted[0][0], str(why)))
+                if len(pairs) == 1:
+                    refusals.append((pairs[0][0], str(why)))
                     return []
-                half = len(wanted) // 2
-                first = await self._send(wanted[:half], refused)
-                return first + await self._send(wanted[half:], refused)
+                half = len(pairs) // 2
+                first = await self._send(pairs[:half], refusals)
+                return first + await self._send(pairs[half:], refusals)
             else:
-                for (entry, _), known in zip(wanted, sent, strict=True):
-                    if known.conflict:
+                for (entry, _), answer in zip(pairs, answers, strict=True):
+                    if answer.conflict:
                         log.warning(
                             "queue %s has a message %s with another value: that one stays, the entry of %s was not sent",
                             entry.queue, entry.key, self._outbox.where,
                         )  # fmt: skip
-                return [entry for entry, _ in wanted]
+                return [entry for entry, _ in pairs]
         return []
 
     def _fitting(
-        self, wanted: list[tuple[Entry, Outgoing]], full: QueueFullError
+        self, pairs: list[tuple[Entry, Outgoing]], full: QueueFullError
     ) -> list[tuple[Entry, Outgoing]]:
         """Return fewer of the entries, in order: of a queue that is full, those that it has room for.
 
         A queue without any room is left alone for a while.
         """
-        of_it = [n for n, (entry, _) in enumerate(wanted) if entry.queue == full.queue]
+        of_it = [n for n, (entry, _) in enumerate(pairs) if entry.queue == full.queue]
         # At least one is left out, whatever room there was: other processes fill the queue too.
         left_out = set(of_it[min(full.room, len(of_it) - 1) :])
         if len(left_out) == len(of_it):
             log.warning("%s", full)
             self._full[full.queue] = asyncio.get_running_loop().time() + FULL
-        return [pair for n, pair in enumerate(wanted) if n not in left_out]
+        return [pair for n, pair in enumerate(pairs) if n not in left_out]
 
-    async def _tell(self, refused: Sequence[tuple[Entry, str]]) -> None:
+    async def _tell(self, refusals: Sequence[tuple[Entry, str]]) -> None:
         alerts = [
             Alert(
                 "dead_letter", step=_named(entry),
-                text=f"entry {entry.key!r} of {self._outbox.where} cannot be put into queue {entry.queue!r}: {why}; correct the row and set its "
-                "error to null, or delete it",
+                text=without_backticks(
+                    f"entry {entry.key!r} of {self._outbox.where} cannot be put into queue {entry.queue!r}: {why}; correct the row and set its "
+                    "error to null, or delete it"
+                ),
             )
-            for entry, why in refused
+            for entry, why in refusals
         ]  # fmt: skip
         if alerts:
             await self._store.alerts.alert(alerts)
 
-    async def _ease(self, done: Sequence[Entry]) -> None:
+    async def _ease(self, deliveries: Sequence[Entry]) -> None:
         """End the alerts of entries that were fixed, now that their queues have them."""
         standing = {alert.step for alert in await self._store.alerts.views(_ALERTS, ended=False)}
-        if fixed := [name for entry in done if (name := _named(entry)) in standing]:
+        if names := [name for entry in deliveries if (name := _named(entry)) in standing]:
             await self._store.alerts.ease(
-                [Alert("dead_letter", step=name) for name in fixed], "fixed, and sent to its queue"
+                [Alert("dead_letter", step=name) for name in names], "fixed, and sent to its queue"
             )
 
     def _left_alone(self) -> list[str]:

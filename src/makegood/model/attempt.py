@@ -22,6 +22,8 @@ An extension moves the deadline and never the phase: what was halted once is not
 """
 
 import asyncio
+import math
+from collections.abc import Callable
 from typing import Literal, Protocol
 
 import msgspec
@@ -43,6 +45,10 @@ class Extender(Protocol):
 
     async def extend(self, attempt: "Attempt", more: float) -> bool:
         """Ask the store for so many seconds from now on; return whether it agreed."""
+
+
+def _unasked() -> None:
+    """Nobody asks when a function begins."""
 
 
 class Attempt(msgspec.Struct, eq=False):
@@ -68,8 +74,18 @@ class Attempt(msgspec.Struct, eq=False):
     """Tries of the function after the first. From the first retry on, an earlier try is unanswered."""
     ticket: int | None = None
     """The circuit breaker's handle for this call; None without a breaker, or once reported."""
+    first_sent: float = 0.0
+    """As in ``Request``, and filled in."""
+    key_until: float = math.inf
+    """Until when the service keeps the key of the request: past it, nothing is sent again."""
+    repeats: bool = False
+    """An earlier request had this key."""
     since: float | None = None
     """A moment after the step's last failure; None for its first attempt, or without a breaker."""
+    failed_try: float | None = None
+    """When its first try failed; None: none did before its last one."""
+    begins: Callable[[], None] = _unasked
+    """Called, in its thread or on the event loop, when its function begins."""
     work: "asyncio.Task[None] | None" = None
     """The task that runs it; None once it has ended."""
 
@@ -92,9 +108,32 @@ class Attempt(msgspec.Struct, eq=False):
         self.phase = "running"
         self.cancellable = cancellable
 
-    def retried(self) -> None:
-        """Its function is called once more."""
+    def keep_key(self, until: float, taken_at: float) -> None:
+        """Set how long its key is kept: ``until``, had it been sent first when this request was taken.
+
+        A request that is sent again must be answered by then.
+        """
+        self.repeats = self.first_sent < taken_at
+        self.key_until = until - (taken_at - self.first_sent)
+        if self.repeats:
+            self.deadline = min(self.deadline, self.key_until)
+
+    def tries_until(self, margin: float) -> float:
+        """Return the moment from which it makes no more tries. ``margin``: seconds that the answer takes."""
+        return min(self.deadline - margin, self.key_until)
+
+    def waits(self) -> bool:
+        """Its function has returned a coroutine, which can be cancelled. Return whether there is time to
+        await it.
+        """
+        self.cancellable = self.phase == "running"
+        return self.cancellable
+
+    def retried(self, failed_at: float) -> None:
+        """Its function is called once more; the try before it failed at this moment."""
         self.retries += 1
+        if self.failed_try is None:
+            self.failed_try = failed_at
 
     def pass_deadline(self, now: float) -> bool:
         """Do what its deadline, which has passed, asks for. Return whether it is overdue from now on.

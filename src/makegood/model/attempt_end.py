@@ -22,3 +22,5 @@ class AttemptEnd(msgspec.Struct, frozen=True, array_like=True, omit_defaults=Tru
     """The innermost line of the user's own code, such as "orders.py:42 in charge"."""
     traceback: str | None = None
     """The end of the error's traceback, as Python prints it."""
+    late: bool = False
+    """Nobody waited for this reply any more: it changed nothing."""

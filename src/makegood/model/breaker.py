@@ -11,16 +11,19 @@ circuit, in the term in which its call began.
 
 For its *step* a failure counts only if it says something about the step, and not just about the service.
 These do not count: the trial call's failure; failures of calls in flight when the circuit opened; and
-failures of a repeated attempt, unless the service has answered another call of this process since the step
-last failed. A service that answers nobody adds at most one failure to a step, however many processes there
-are and however often they restart. A step that fails while others are answered reaches its verdict.
+failures of a repeated attempt, unless the service has answered another call since the step last failed. A
+service that answers nobody adds at most one failure to a step, however many processes there are and however
+often they restart. A step that fails while others are answered reaches its verdict. So does one that is left
+alone after that: if it is to blame (see ``blame``), all its failures count, those of trial calls too.
 """
 
 from dataclasses import dataclass
 from typing import Literal
 
+from makegood.base.arguments import judge_calls
 from makegood.base.durations import Duration, seconds, shown
 from makegood.errors import ConfigError
+from makegood.model.blame import CallingStep, Evidence
 
 State = Literal["closed", "open", "half-open", "release"]
 """The state of a circuit. ``release``: between the trial call's answer and closed."""
@@ -37,6 +40,7 @@ UNCOUNTED = -1
 """The ticket of a call that began although the circuit allowed none: it was already on its way."""
 
 
+@judge_calls(ConfigError)
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Breaker:
     """When an agent stops calling a service that does not answer: ``shop.agent("payments",
@@ -80,8 +84,8 @@ class Circuit:
         """When it entered its state."""
         self.opened = 0.0
         """When it last opened."""
-        self.heard: float | None = None
-        """When its service last answered; None: never."""
+        self.evidence = Evidence()
+        """Who was answered, and who failed since."""
         self._failures = rule.failures
         self._reset = seconds(rule.reset)
         self._size = size
@@ -123,18 +127,31 @@ class Circuit:
         return self._term
 
     def ended(
-        self, ticket: int, outcome: Outcome, now: float, jitter: float = 0.0, *, since: float | None = None
+        self,
+        ticket: int,
+        outcome: Outcome,
+        now: float,
+        jitter: float = 0.0,
+        *,
+        since: float | None = None,
+        caller: CallingStep | None = None,
+        tried: float | None = None,
     ) -> bool:
         """Record how a call ended, and return whether a failure counts for its step.
 
         ``jitter``, from 0 to 1: how much of half of ``reset`` to wait longer. ``since``: a moment after the
-        step's last failure, None for its first attempt.
+        step's last failure, None for its first attempt. ``caller``: the step. ``tried``: when the call's
+        first try failed, None if it made one.
         """
-        counts = self.counts(ticket, since)
+        counts = self.counts(ticket, since, caller)
+        if outcome == "failed" and caller is not None:
+            moments = [moment for moment in (since, tried) if moment is not None]
+            self.evidence.failed(caller, now, min(moments, default=now))
         if ticket != self._term:
             return False
         self._flying -= 1
         if outcome == "answered":
+            self.evidence.answered(caller, now)
             self._on_answer(now)
         elif outcome == "failed":
             self._on_failure(now, jitter)
@@ -142,13 +159,17 @@ class Circuit:
             self._open(now, jitter)
         return counts
 
-    def counts(self, ticket: int, since: float | None) -> bool:
-        """Return whether the failure of a call that ended now would count for its step; ``since`` as for
+    def counts(self, ticket: int, since: float | None, caller: CallingStep | None = None) -> bool:
+        """Return whether the failure of a call that ended now would count for its step; the rest as for
         ``ended``.
         """
-        if ticket != self._term or self.state == "half-open":
+        if ticket != self._term:
             return False
-        return since is None or (self.heard is not None and self.heard > since)
+        if caller is not None and self.evidence.blames(caller):
+            return True
+        if self.state == "half-open":
+            return False
+        return since is None or self.evidence.last_answer > since
 
     def answered_elsewhere(self, now: float) -> bool:
         """Record that the service has answered another process since this circuit opened.
@@ -162,7 +183,7 @@ class Circuit:
         return True
 
     def _on_answer(self, now: float) -> None:
-        self._row, self.heard = 0, now
+        self._row = 0
         if self.state == "half-open":
             self._most = 1
         if self.state in ("half-open", "release"):
@@ -178,8 +199,8 @@ class Circuit:
 
     def _on_failure(self, now: float, jitter: float) -> None:
         self._row += 1
-        relapsed = self.state == "release" and self._most <= 1
-        if self.state == "half-open" or relapsed or self._row >= self._failures:
+        relapse = self.state == "release" and self._most <= 1
+        if self.state == "half-open" or relapse or self._row >= self._failures:
             self._open(now, jitter)
         elif self.state == "release":
             self._most //= 2

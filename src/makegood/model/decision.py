@@ -12,14 +12,11 @@ from typing import Any, Final
 import msgspec
 
 from makegood.model.attempt_end import AttemptEnd
-from makegood.model.messages import Alert, Answer, Request, TaskMessage
+from makegood.model.messages import Alert, Answer, Request
 from makegood.model.notices import Notice
 from makegood.model.shape import ShapeStep
+from makegood.model.states import Move
 from makegood.model.task import Step, TaskRecord
-
-Move = tuple[str, str, str, str]
-"""("task" or a step's name, from, to, why): one allowed transition."""
-
 
 _NONE: Final[Mapping[int, Any]] = MappingProxyType({})
 
@@ -69,8 +66,6 @@ class Decision(msgspec.Struct):
     moves: Sequence[Move] = ()
     seqs: Sequence[int] = ()
     """Inbox rows used up."""
-    stale: Sequence[TaskMessage] = ()
-    """Replies that changed nothing, for the history."""
     eased: Sequence[str] = ()
     """Steps whose alerts end with this change; "*" for all alerts of the task. Alerts of this very Decision
     stay open, unless the task has ended.
@@ -91,8 +86,12 @@ class Decision(msgspec.Struct):
     """Those of ``requests`` that its Scheduler hands over in memory: their rows are inserted as already
     taken, without a body.
     """
+    handed_at: float = 0.0
+    """When they are handed over, on the store's clock as this process knows it."""
     attempts: Sequence[AttemptEnd] = ()
-    """How attempts ended, for the history: those that failed or were answered through the store."""
+    """How attempts ended, for the history: those that failed or were answered through the store, and late
+    replies.
+    """
     shape_step: ShapeStep | None = None
     """What this Decision shares with those of other tasks that have the very same ``ShapeStep``: all but
     task, result, arguments and ``seqs``.
@@ -114,7 +113,6 @@ class OpenDecision(Decision):
     answers: list[Answer] = []
     moves: list[Move] = []
     seqs: list[int] = []
-    stale: list[TaskMessage] = []
     eased: list[str] = []
     rewritten: list[int] = []
     notices: list[Notice] = []

@@ -11,7 +11,7 @@ from typing import Final, Literal, get_args
 import msgspec
 
 from makegood.model.attempt_end import AttemptEnd
-from makegood.model.task import Doing
+from makegood.model.task import Doing, about
 
 Outcome = Literal["done", "permanent", "refused", "later", "gave_up", "happened", "not_happened"]
 """An agent's answer. ``gave_up``: retries within the attempt ran out, or the result could not be encoded."""
@@ -61,18 +61,32 @@ class Request(msgspec.Struct, frozen=True, omit_defaults=True):
     """The action's arguments as one JSON object by parameter name."""
     priority: int = 0
     in_doubt: bool = False
-    """For probe and undo: the outcome of the do is unknown."""
+    """For probe and undo: the outcome of the action is unknown."""
     result: bytes | None = None
-    """For probe and undo: the do's result as JSON; None when in doubt."""
+    """For probe and undo: the action's result as JSON; None when in doubt."""
     late: bytes | None = None
     """For probe and undo: the value of a late reply."""
     isolate: bool = False
     """Its process died twice while running it: it must not run beside a Scheduler."""
     trace: str | None = None
+    key_form: str = ""
+    """As in ``Policy``."""
+    keeps: float = 0.0
+    """As in ``Policy``."""
+    first_sent: float = 0.0
+    """When an agent had the first request under the key of this one, on the store's clock.
+
+    A Scheduler leaves it 0 in that very request: taking it from the store fills it in. One handed over in
+    memory has it in ``Decision.handed_at``.
+    """
     delay: float = 0.0
     """Seconds from the taking until its agent's rate lets it begin."""
     waited: float = 0.0
     """Seconds that it was in the store before it was taken."""
+    taken_at: float = 0.0
+    """When it was taken from the store, on the store's clock; 0 if it was handed over in memory."""
+    failures: int = 0
+    """Failures of its step that count in this direction, without those of processes that died."""
 
 
 class Act(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -109,8 +123,8 @@ class TaskMessage(msgspec.Struct, frozen=True, omit_defaults=True):
     final: bool = False
     """Do not try again although the outcome is in doubt (a result that cannot be encoded)."""
     excused: bool = False
-    """With ``gave_up``: no failure is counted, since the agent's circuit judges that it says nothing about
-    the step (see ``breaker``).
+    """With ``gave_up`` and ``expired``: no failure is counted, since the agent's circuit judges that it says
+    nothing about the step (see ``breaker``).
     """
     wait: float = 0.0
     """Seconds: until it may be asked again (later), or by which to move the deadline (extend)."""
@@ -128,6 +142,10 @@ class TaskMessage(msgspec.Struct, frozen=True, omit_defaults=True):
     frame: str | None = None
     """With an error: the innermost line of the user's own code."""
     traceback: str | None = None
+    first_sent: float = 0.0
+    """With a reply other than ``done``, and with ``expired``: the ``first_sent`` of its request; 0 if no
+    agent had it.
+    """
     node: int = 0
     """The process that ran the attempt, with ``expired`` and with replies through the store. Written last,
     where the stores look for it.
@@ -140,6 +158,11 @@ def attempt_end(message: TaskMessage) -> AttemptEnd:
     return AttemptEnd(
         m.idx, m.attempt, m.doing, m.kind, m.node or None, m.took or None, m.error, m.frame, m.traceback
     )
+
+
+def lateness(end: AttemptEnd, step: str) -> str:
+    """Return a late reply in words. ``step``: what they call its step."""
+    return f"{end.kind} came too late for {about(end.doing, step)}, attempt {end.attempt}"
 
 
 class Answer(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -162,12 +185,12 @@ class Answer(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 AlertKind = Literal[
-    "step_failed",  # a step failed for good: silent or given up past its threshold, or it cannot even be asked
+    "step_gave_up",  # a step failed for good: silent or given up past its threshold, or it cannot even be requested
     "undo_stuck",  # the undo of a step failed for good or past its threshold, or cannot be asked
     "held",  # the task is in error: it waits for an operator
     "undo_incomplete",  # the task is in error: not all of it could be undone
     "poison",  # the task was put in error: it may be what kills its Schedulers
-    "guilty",  # the task was put in error: its data is unreadable or refused; no task: a role fails at each turn
+    "unreadable",  # the task was put in error: its data is unreadable or refused
     "late_undo",  # an undo is taking longer than ``undo_within``
     "starved",  # no process takes the requests for an action
     "circuit_open",  # an agent's service fails: its circuit breaker is open
@@ -175,24 +198,10 @@ AlertKind = Literal[
     "no_scheduler",  # tasks are waiting and no process claims them
     "no_leader",  # nobody leads: what is overdue is not found
     "dead_letter",  # a message, or a notification, that could not be delivered
+    "role_failing",  # a role of a process meets an exception at each turn
     "generation",  # the store may have gone back in time: a promotion or a restore
     "test",
 ]
-
-
-def shown_kind(kind: str, *, task: bool) -> str:
-    """Return the name under which people see a kind of alert.
-
-    The store, JSON, metrics and webhooks keep the kind.
-
-    ``task``: whether the alert is about a task.
-
-    >>> shown_kind("step_failed", task=True), shown_kind("guilty", task=False), shown_kind("held", task=True)
-    ('step_gave_up', 'role_failing', 'held')
-    """
-    if kind == "guilty":
-        return "unreadable" if task else "role_failing"
-    return "step_gave_up" if kind == "step_failed" else kind
 
 
 UNTIL_SEEN: frozenset[AlertKind] = frozenset({"generation", "dead_letter", "test"})

@@ -8,7 +8,7 @@ knows, the ``head``: its own id and the time.
 
 import re
 from collections.abc import Callable, Sequence
-from typing import Literal, get_args
+from typing import Final, Literal, get_args
 from urllib.parse import SplitResult, urlsplit
 
 import msgspec
@@ -17,6 +17,7 @@ from msgspec.structs import replace
 from makegood.base import ids
 from makegood.base.host_port import is_host
 from makegood.errors import ConfigError, DefinitionError
+from makegood.model.states import TEXTS, Reason
 from makegood.model.task import ReplyTo, Step, TaskRecord, standing
 
 Cause = Literal["text", "name", "none"]
@@ -36,9 +37,8 @@ QUEUE = "queue:"
 MOST_TEXT = 1000
 """Characters of a correlation id."""
 
-_OWN_CAUSE = re.compile(
-    r"(cancelled|undone)(?=$|:| by )|complete-by passed$|the result cannot be put together(?=:)"
-)
+_OWN_CAUSES: Final[tuple[Reason, ...]] = ("cancelled", "operator_undo", "deadline", "result_missing")
+_OWN_CAUSE = re.compile(rf"({'|'.join(re.escape(TEXTS[reason]) for reason in _OWN_CAUSES)})(?=$|:| by )")
 _STEP = re.compile(r"[\w.\-\[\]#]{1,200}")
 _KIND = re.compile(r"[A-Z][A-Za-z0-9_]{0,79}(Error|Exception|Timeout|Interrupt|Exit)(?=$|:| \()")
 _parts = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
@@ -122,7 +122,7 @@ def told(task: TaskRecord, steps: Callable[[], Sequence[Step]]) -> Notice | None
     state = task.state
     if task.reply is None or state not in STATES or state == task.told:
         return None
-    made = Notice(
+    notice = Notice(
         task.id,
         task.notified + 1,
         state,  # type: ignore[arg-type]  # "pending" is none of STATES
@@ -133,15 +133,15 @@ def told(task: TaskRecord, steps: Callable[[], Sequence[Step]]) -> Notice | None
         task.submission,
     )
     if state not in ENDS:
-        return made
+        return notice
     if state == "processed":
-        return replace(made, result=task.result)
-    found = steps()
+        return replace(notice, result=task.result)
+    rows = steps()
     return replace(
-        made,
+        notice,
         cause=task.cause,
-        undone=tuple(s.name for s in found if s.plan.kind == "action" and s.state == "undone"),
-        standing=tuple((s.name, s.state) for s in standing(found)),
+        undone=tuple(s.name for s in rows if s.plan.kind == "action" and s.state == "undone"),
+        standing=tuple((s.name, s.state) for s in standing(rows)),
     )
 
 
@@ -153,13 +153,13 @@ def event(notice: Notice) -> str:
     elif notice.state in ENDS:
         rest["cause"] = notice.cause
         rest["undone"] = notice.undone
-        rest["standing"] = tuple(_Stands(*found) for found in notice.standing)
+        rest["standing"] = tuple(_Stands(*effect) for effect in notice.standing)
     correlation_id, task = notice.reply.correlation_id, ids.show(notice.task)
     data = _Data(
         task=task, state=notice.state, sequence=notice.sequence, submission=notice.submission, app=notice.app,
         workflow=notice.workflow, key=notice.key, correlation_id=correlation_id, **rest,  # type: ignore[arg-type]
     )  # fmt: skip
-    made = _Event(
+    message = _Event(
         type=TYPE.format(state=notice.state),
         source=f"/makegood/{notice.app}/{notice.workflow}",
         subject=task,
@@ -167,7 +167,7 @@ def event(notice: Notice) -> str:
         correlationid=msgspec.UNSET if correlation_id is None else correlation_id,
         data=data,
     )
-    return _encode(made).decode()[1:]
+    return _encode(message).decode()[1:]
 
 
 def head(store_id: str, generation: int, notice: Notice, time: str) -> str:
@@ -306,9 +306,9 @@ def parted(url: str) -> SplitResult:
         (parts.fragment, "remove the part after #: it is never sent"),
         (not is_host(host), "the host is neither a host name nor an IP address"),
     )
-    for wrong, said in faults:
+    for wrong, text in faults:
         if wrong:
-            raise ConfigError(f"reply_to={url[:200]!r}: {said}")
+            raise ConfigError(f"reply_to={url[:200]!r}: {text}")
     return parts
 
 

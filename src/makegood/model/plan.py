@@ -1,10 +1,13 @@
 """The plan of a task: its steps and their order, as a Scheduler dispatches them."""
 
-from typing import Any, Generic, Literal, TypeVar
+from collections.abc import Sequence
+from typing import Any, Generic, Literal, Protocol, TypeVar
 
 import msgspec
 
+from makegood.base.arguments import judge_calls
 from makegood.base.sizes import PAYLOAD_LIMIT
+from makegood.errors import ConfigError
 from makegood.model.policy import Policy
 
 R_co = TypeVar("R_co", covariant=True)
@@ -18,16 +21,23 @@ OnFailure = Literal["undo", "hold"]
 class Ref(msgspec.Struct, frozen=True, array_like=True, omit_defaults=True):
     """What fills a hole: (part of) the result of a step, a workflow input, or the item of an ``each``."""
 
-    of: Literal["step", "input", "item"]
-    """"item" appears only inside the body template of the ``each`` step."""
+    of: Literal["step", "input", "value", "item"]
+    """"input": the function passed on a workflow input. "value": it passed on the value of that input, but of
+    1, None or an enum member Python has one object, so the value may have come from elsewhere. "item" appears
+    only inside the body template of the ``each`` step.
+    """
     index: int
-    """For "step": the step's index in the task. For "input": the position of the workflow input. For "item":
-    the index of the ``each`` step.
+    """For "step": the step's index in the task. For "input" and "value": the position of the workflow input.
+    For "item": the index of the ``each`` step.
     """
     path: tuple[str | int, ...] = ()
     """The way into the value: names of object members, positions in arrays. For "item" it starts at the
     item.
     """
+
+
+INPUTS = ("input", "value")
+"""The refs that a workflow input fills."""
 
 
 class Template(msgspec.Struct, frozen=True, array_like=True):
@@ -121,6 +131,18 @@ class StepPlan(msgspec.Struct, frozen=True, omit_defaults=True):
     """The app's limit in bytes; an argument must keep to it once it is filled in."""
 
 
+class Comparison(Protocol):
+    """Compares inputs of a workflow by value: the plan of one task with those of another."""
+
+    def fingerprint(self, inputs: Sequence[bytes]) -> bytes:
+        """Return what identifies the workflow and these inputs, however they are spelled."""
+
+    def differences(self, was: Sequence[bytes], now: Sequence[bytes]) -> str:
+        """Return in words how the inputs of a stored task differ from those submitted now; "" if they are
+        equal.
+        """
+
+
 class Plan(msgspec.Struct, Generic[R_co], frozen=True):
     """What a workflow function returns for its inputs: the steps, typed by the workflow's result.
 
@@ -132,8 +154,7 @@ class Plan(msgspec.Struct, Generic[R_co], frozen=True):
     steps: tuple[StepPlan, ...]
     inputs: tuple[bytes, ...]
     returns: Template
-    fingerprint: bytes
-    """Identifies the workflow and its inputs: the same key with another fingerprint is a ``KeyConflict``."""
+    comparison: Comparison
     within: float | None = None
     undo_within: float | None = None
     on_failure: OnFailure = "undo"
@@ -143,7 +164,15 @@ class Plan(msgspec.Struct, Generic[R_co], frozen=True):
     returns_type: Any = None
     """The annotation of the workflow's result."""
     reply_to: str | None = None
+    names: tuple[str, ...] = ()
+    """The names of the workflow's parameters, one for each input."""
 
+    @property
+    def fingerprint(self) -> bytes:
+        """Identifies the workflow and its inputs by value."""
+        return self.comparison.fingerprint(self.inputs)
+
+    @judge_calls(ConfigError)
     def with_(
         self,
         *,
@@ -159,7 +188,7 @@ class Plan(msgspec.Struct, Generic[R_co], frozen=True):
             self.steps,
             self.inputs,
             self.returns,
-            self.fingerprint,
+            self.comparison,
             self.within,
             self.undo_within,
             self.on_failure,
@@ -168,6 +197,7 @@ class Plan(msgspec.Struct, Generic[R_co], frozen=True):
             self.correlation_id if correlation_id is None else correlation_id,
             self.returns_type,
             self.reply_to if reply_to is None else reply_to,
+            self.names,
         )
 
     def __str__(self) -> str:

@@ -7,11 +7,12 @@ verdict.
 transaction or an operator).
 """
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Literal
 
 import msgspec
 
+from makegood.base.arguments import judge_calls
 from makegood.base.durations import Duration, seconds
 from makegood.errors import ConfigError
 
@@ -24,6 +25,7 @@ it.
 """
 
 
+@judge_calls(ConfigError)
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Retry:
     """How often an agent tries within one attempt.
@@ -67,6 +69,7 @@ outcome.
 """
 
 
+@judge_calls(ConfigError)
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Recover:
     """The policy after an attempt that ended without a definite answer."""
@@ -89,6 +92,32 @@ class Recover:
         seconds(self.extended, name="Recover(extended)")
 
 
+def span(recover: Recover, within: float) -> float:
+    """Return the seconds from the first request to the end of the last attempt, if each takes all of
+    ``within``.
+
+    >>> span(Recover(threshold=3, wait="5s", extended="5m"), 30)
+    465.0
+    """
+    waits = recover.threshold * seconds(recover.wait) + seconds(recover.extended)
+    return waits + (recover.threshold + 2) * within
+
+
+def shortened(recover: Recover, within: float, keeps: float) -> Recover:
+    """Return a policy whose last attempt ends before a service forgets the key: its longer wait is shorter,
+    then its attempts are fewer.
+
+    >>> shortened(Recover(), 20, 300).threshold, shortened(Recover(), 20, 300).extended
+    (3, 185.0)
+    """
+    for threshold in range(recover.threshold, -1, -1):
+        fewer = replace(recover, threshold=threshold)
+        room = seconds(recover.extended) + keeps - span(fewer, within)
+        if room >= seconds(recover.wait) or threshold == 0:
+            return replace(fewer, extended=max(0.0, min(room, seconds(recover.extended))))
+    return recover
+
+
 class Policy(msgspec.Struct, frozen=True, omit_defaults=True):
     """Everything the rules need to know of an action. It is stored with each step, so no rule asks the code.
 
@@ -109,11 +138,19 @@ class Policy(msgspec.Struct, frozen=True, omit_defaults=True):
     undo_wait: float = 5.0
     undo_extended: float = 300.0
     no_return: bool = False
-    remembers: bool = msgspec.field(default=False, name="settle")
-    """The service remembers its answer for each key; stored under the name that the option had first."""
+    remembers: bool = False
+    """The service remembers its answer for each key."""
     never: bool = False
     probe: bool = False
     fences: bool = False
+    key_form: str = ""
+    """The form of its keys, as a service takes them: "" as they are, "uuid", "uuid4", "quoted", or
+    "length=28".
+    """
+    key_limit: int = 0
+    """The most characters that its service takes for a key; 0: unknown."""
+    keeps: float = 0.0
+    """How long its service remembers a key, from the first request on; 0: unknown."""
 
 
 def verdict(failures: int, threshold: int, then: Then) -> Choice:

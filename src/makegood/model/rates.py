@@ -3,7 +3,8 @@
 One number keeps a rate: the moment from which the next call is free (``next``). A process that takes n calls
 moves it on by n intervals, so the calls of all processes together are evenly spaced. Calls may be taken a
 little ahead of their time, each with the delay after which it may begin. Unused time is not made up for: even
-after a rest, two calls are never closer than an interval.
+after a rest, two calls are never closer than an interval. A further try within an attempt is a call like any
+other: it gets a turn of its own, and waits for it.
 """
 
 import math
@@ -18,8 +19,8 @@ AHEAD = 0.2
 time.
 """
 
-_DEBT = 60.0
-"""Seconds ahead that calls made beside the rate may use it up."""
+_RESERVED = 60.0
+"""Seconds ahead, at most, that further tries may reserve their turns."""
 
 _FORM = re.compile(r"\s*(\d+(?:\.\d+)?|\.\d+)\s*/\s*((?:\d+(?:\.\d+)?)?)\s*(ms|s|m|h|d)\s*", re.ASCII)
 
@@ -30,15 +31,15 @@ def per_second(value: object, *, name: str = "rate") -> float:
     >>> per_second("20/s"), per_second("90/m"), per_second("1/2s"), per_second(3)
     (20.0, 1.5, 0.5, 3.0)
     """
-    found = 0.0
+    rate = 0.0
     if isinstance(value, int | float) and not isinstance(value, bool):
-        found = float(value)
+        rate = float(value)
     elif isinstance(value, str) and (match := _FORM.fullmatch(value)):
         length = seconds(f"{match[2] or 1}{match[3]}", name=name)
-        found = float(match[1]) / length if length else 0.0
-    if not 0 < found < float("inf"):
+        rate = float(match[1]) / length if length else 0.0
+    if not 0 < rate < float("inf"):
         raise ConfigError(f'{name}={value!r}: calls in a length of time, such as "20/s", "100/m" or "5/2h"')
-    return found
+    return rate
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,24 +62,30 @@ class Pace:
         """Return the seconds until the ``n``-th call taken now (from 0) may begin."""
         return max(0.0, self.first + n / self.rate - self.now)
 
-    def after(self, taken: int) -> float:
-        """Return ``next`` once ``taken`` calls are taken."""
-        return self.first + taken / self.rate
+    def turn(self, most: float) -> float | None:
+        """Return the seconds until the turn of a further try; None if they are more than ``most``, or too
+        many to be reserved.
+        """
+        delay = self.delay(0)
+        return delay if delay <= min(most, _RESERVED) else None
 
-    def again(self, taken: int) -> float:
+    def after(self, count: int) -> float:
+        """Return ``next`` once ``count`` calls are taken."""
+        return self.first + count / self.rate
+
+    def again(self, count: int) -> float:
         """Return the seconds until it is time to ask for more: when half of the time ahead is used up."""
-        return max(0.001, self.after(taken) - self.now - AHEAD / 2)
+        return max(0.001, self.after(count) - self.now - AHEAD / 2)
 
 
-def pace(next_: float | None, now: float, rate: float, spent: int = 0) -> Pace:
-    """Return the state of a rate. ``next_``: the stored ``next``, None at its first use; ``spent``: calls
-    made beside the rate.
+def pace(next_: float | None, now: float, rate: float) -> Pace:
+    """Return the state of a rate. ``next_``: the stored ``next``, None at its first use.
 
     >>> pace(None, 100.0, 20.0).most, pace(100.0, 100.0, 20.0).most, pace(103.0, 100.0, 20.0).most
     (5, 5, 0)
     """
     # no calls lead to a moment beyond this: the store's clock has gone back, or SQL has written it
-    most = now + _DEBT + 1 / rate
+    most = now + _RESERVED + 1 / rate
     if not isinstance(next_, int | float) or math.isnan(next_) or next_ > most:
         next_ = now
-    return Pace(max(next_, now) + spent / rate, now, rate)
+    return Pace(max(next_, now), now, rate)

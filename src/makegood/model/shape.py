@@ -17,6 +17,7 @@ from typing import Any, Final
 import msgspec
 
 from makegood.model.plan import StepPlan
+from makegood.model.states import Move
 from makegood.model.task import Step, TaskRecord
 
 _MOST_STEPS: Final = 100
@@ -50,6 +51,8 @@ class ShapeRequest(msgspec.Struct, frozen=True, eq=False):
     """(whether of a step or an input, index, path, the text after it) of each value."""
     flat: int
     """Arguments of at most so many bytes need no examination; see ``splice.flat``."""
+    keys: tuple[str, float]
+    """Its request's ``key_form`` and ``keeps``."""
 
 
 class ShapeStep(msgspec.Struct, frozen=True, eq=False):
@@ -65,9 +68,9 @@ class ShapeStep(msgspec.Struct, frozen=True, eq=False):
     consumed: list[tuple[int, int]]
     sent: tuple[ShapeRequest, ...]
     """The steps that wait for it."""
-    moves: list[tuple[str, str, str, str]]
+    moves: list[Move]
     """The transitions if all of them begin."""
-    ending: list[tuple[str, str, str, str]]
+    ending: list[Move]
     """The transitions if the task ends with it."""
 
 
@@ -85,7 +88,7 @@ class Opening(msgspec.Struct, frozen=True, eq=False):
     left: int
     changed: Mapping[int, Step]
     """The steps that it changes, after the change."""
-    moves: Sequence[tuple[str, str, str, str]]
+    moves: Sequence[Move]
     sent: Sequence[ShapeRequest]
     """The steps that it dispatches, in their order."""
 

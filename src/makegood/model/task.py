@@ -20,6 +20,16 @@ from makegood.model.states import Goal, StepState, TaskState
 Doing = Literal["do", "probe", "undo"]
 """What an agent is asked for. (A timer is a row of its own kind, never sent to an agent.)"""
 
+
+def about(doing: str, what: str) -> str:
+    """Return what an attempt is about, for people.
+
+    >>> about("do", "step 3"), about("undo", "step 3")
+    ('step 3', 'the undo of step 3')
+    """
+    return what if doing == "do" else f"the {doing} of {what}"
+
+
 STANDING = frozenset({"done", "in_doubt", "kept", "undoing", "undo_failed", "running"})
 """States of a step whose effect is, or may be, still in place."""
 
@@ -64,6 +74,13 @@ class Step(msgspec.Struct, frozen=True):
     error: str | None = None
     stood: bool = False
     """It was kept in an earlier round, so that effect is in place whatever becomes of this round."""
+    first_sent: float = 0.0
+    """When an agent had the first request of this round in the present direction, on the store's clock.
+
+    0: none was had yet, or only the one in flight, whose row has the time.
+    """
+    probe_answer: bool = False
+    """Its probe was answered after the action's last failure, so the service is there."""
 
     @property
     def idx(self) -> int:
@@ -122,6 +139,8 @@ class TaskRecord(msgspec.Struct, frozen=True):
     """The last state that the submitter was notified of."""
     notified: int = 0
     """Number of notices so far."""
+    names: tuple[str, ...] = ()
+    """The names of the workflow's parameters, one for each input."""
 
 
 def standing(steps: Sequence[Step]) -> list[Step]:

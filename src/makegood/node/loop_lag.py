@@ -21,9 +21,9 @@ class Lateness:
     def __init__(self) -> None:
         self._silent_until = 0.0
 
-    def slept(self, wanted: float, began: float, now: float) -> None:
+    def slept(self, pause: float, began: float, now: float) -> None:
         """Judge a sleep of ``wanted`` seconds, from ``began`` to ``now`` on a monotonic clock."""
-        late = now - began - wanted
+        late = now - began - pause
         if late > LATE and now >= self._silent_until:
             self._silent_until = now + SAID
             log.warning(

@@ -16,7 +16,9 @@ from typing import Literal, Self, TypeVar
 from makegood.actor.actor import Actor
 from makegood.agent.agents import Agents
 from makegood.base import durations
+from makegood.base.arguments import judge_calls
 from makegood.base.clock import Clock, SystemClock
+from makegood.base.contexts import HomeLoop
 from makegood.base.text import hostname, refuse_unstorable, session_name
 from makegood.client.client import Client
 from makegood.console import needed
@@ -52,25 +54,31 @@ class _Running:
         self.ending = False
         """Whether the node itself ends its actors."""
         self._name = name
+        self._home: HomeLoop | None = None
         self._tasks: list[asyncio.Task[None]] = []
         self._first: asyncio.Task[None] | None = None  # to die
 
     def start(self, actors: Iterable[Actor]) -> None:
         """Start actors, each in an asyncio task of its own."""
-        loop = asyncio.get_running_loop()
+        home = self._home = HomeLoop("this node")
         for actor in actors:
-            task = loop.create_task(actor.run(), name=f"{self._name} {type(actor).__name__.lower()}")
+            task = home.start(actor.run(), name=f"{self._name} {type(actor).__name__.lower()}")
             task.add_done_callback(self._died)
             self._tasks.append(task)
 
+    def check(self) -> None:
+        """Raise ``ClosedError`` on an event loop other than that of the actors."""
+        if self._home is not None:
+            self._home.check()
+
     def dead(self) -> str:
         """Return which actors have ended by themselves, "" when none has."""
-        ended = [
+        failures = [
             task.get_name()
             for task in self._tasks
             if task.done() and (task is self._first or not task.cancelled())
         ]
-        return f"{', '.join(ended)} has ended" if ended else ""
+        return f"{', '.join(failures)} has ended" if failures else ""
 
     async def cancel(self) -> None:
         """End all actors."""
@@ -97,6 +105,7 @@ class _Running:
         self.stop.set()
 
 
+@judge_calls(ConfigError)
 class Node:
     """Runs roles: ``async with Node(app, "sqlite:///shop.db") as node: ...``, or ``await Node(...).run()`` as
     a process.
@@ -128,7 +137,7 @@ class Node:
     ) -> None:
         refuse_unstorable(ConfigError, name=name)
         self.options = options or Options()
-        opened = None if outbox is None else open_outbox(outbox)
+        outbox_store = None if outbox is None else open_outbox(outbox)
         self.roles = roles_of(roles, app, relays=outbox is not None)
         self.name = name or f"{hostname()}-{os.getpid()}"
         clock, rng = clock or SystemClock(), rng or random.Random()
@@ -148,6 +157,10 @@ class Node:
             rng=rng,
             telemetry=telemetry,
         )
+        if app is not None:
+            for workflow in app.workflows.values():
+                workflow._prepare()  # an annotation that cannot be used is refused here, not at each submission
+            self.client._declares(app)
         self._parts = Parts(
             self.name,
             self.roles,
@@ -158,7 +171,7 @@ class Node:
             if "agent" in self.roles and app is not None
             else {},
             inboxes=tuple(app.inboxes.values()) if "inbox" in self.roles and app is not None else (),
-            outbox=opened,
+            outbox=outbox_store,
             clock=clock,
             rng=rng,
             telemetry=telemetry,
@@ -227,18 +240,20 @@ class Node:
     async def stop(self, reason: str = "") -> None:
         """Drain and close: take nothing more, wait up to ``drain`` seconds for what runs, release the rest.
 
-        ``reason``: why, for the log; by default that the program asks for it.
+        ``reason``: why, for the log; by default that the program asks for it. Raises ``ClosedError`` on an
+        event loop other than that of ``start``.
         """
-        now, limit, failed = self._parts.clock.monotonic, self.options.number("drain"), self._running.failure
+        self._running.check()
+        now, limit, failure = self._parts.clock.monotonic, self.options.number("drain"), self._running.failure
         began, ran, roles = now(), self._phase == "ready", ", ".join(self.roles)
         why = self.dead() or reason or "its program ends it"
         about = {"reason": why, "roles": roles, "node": self.number}
-        if ran and failed is None:
-            begun = {"event": "draining", **about, "limit": limit}
+        if ran and failure is None:
+            first_line = {"event": "draining", **about, "limit": limit}
             text = "draining %s: %s; what runs has up to %s"
-            log.info(text, roles, why, durations.shown(limit), extra=begun)
+            log.info(text, roles, why, durations.shown(limit), extra=first_line)
         self._phase, self._running.ending = "draining", True
-        if failed is None:
+        if failure is None:
             try:
                 await asyncio.gather(*[actor.drain(limit) for actor in self._actors])
             except StoreUnavailableError as away:
@@ -251,8 +266,8 @@ class Node:
         await self._let_go()
         if ran:
             took = now() - began
-            ended = {"event": "stopped", **about, "seconds": round(took, 3)}
-            log.info("stopped %s after %s: %s", roles, durations.shown(took), why, extra=ended)
+            last_line = {"event": "stopped", **about, "seconds": round(took, 3)}
+            log.info("stopped %s after %s: %s", roles, durations.shown(took), why, extra=last_line)
 
     async def supervise_once(self, wait: float | None = None) -> Pass | None:
         """Take the Supervisor's lease, watch one interval, make one pass, and release the lease.
@@ -319,6 +334,14 @@ class Node:
         return "" if self._parts.console is None else self._parts.console.address
 
     @property
+    def console_link(self) -> str:
+        """The console's address for a browser: with its token, if it has no users; "" if there is none.
+
+        It belongs in no log.
+        """
+        return "" if self._parts.console is None else self._parts.console.link
+
+    @property
     def _agents(self) -> Agents | None:
         """The agents that run the actions here, once started."""
         return self._actor(Agents)
@@ -354,8 +377,8 @@ class Node:
             actor.renamed(number)
 
 
-def _console(client: Client, asked: str | ConsoleOptions, clock: Clock) -> ServedConsole:
+def _console(client: Client, listen: str | ConsoleOptions, clock: Clock) -> ServedConsole:
     """Return the console of a process. Raises ``ConfigError``, also if its extra is not installed."""
-    options = ConsoleOptions(listen=asked) if isinstance(asked, str) else asked
-    served: ServedConsole = needed("makegood.console.server").ConsoleServer(client, options, clock)
-    return served
+    options = ConsoleOptions(listen=listen) if isinstance(listen, str) else listen
+    console: ServedConsole = needed("makegood.console.server").ConsoleServer(client, options, clock)
+    return console

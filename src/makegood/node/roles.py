@@ -50,6 +50,8 @@ class ServedConsole(Protocol):
 
     address: str
     """Where it listens, "" if it does not."""
+    link: str
+    """The address to open: with its token, if it has no users."""
 
     async def begin(self) -> None:
         """Listen."""
@@ -139,7 +141,7 @@ def _circuits(parts: Parts, agents: Agents | None, heartbeat: Heartbeat) -> Circ
         parts.store, list(parts.slots.values()), heartbeat.publish, lambda: heartbeat.number,
         clock=parts.clock, rng=parts.rng,
     )  # fmt: skip
-    agents.changed = circuits.changed
+    agents.changed, agents.inform = circuits.changed, circuits.inform
     return circuits
 
 
@@ -230,40 +232,40 @@ def roles_of(roles: Iterable[str] | None, app: App | None, *, relays: bool) -> t
         raise ConfigError(f"roles={roles!r}: a tuple of names, roles=({roles!r},)")
     if roles is None:
         roles = ROLES if app is None or not app.inboxes else (*ROLES, "inbox")
-    wanted = tuple(dict.fromkeys([*roles, *(["relay"] if relays else [])]))
-    unknown = [role for role in wanted if role not in (*ROLES, "inbox", "relay")]
-    if "relay" in wanted and not relays:
+    names = tuple(dict.fromkeys([*roles, *(["relay"] if relays else [])]))
+    unknown = [role for role in names if role not in (*ROLES, "inbox", "relay")]
+    if "relay" in names and not relays:
         raise ConfigError("the role 'relay' needs the outbox from which it carries: Node(..., outbox=URL)")
-    if unknown or not wanted:
-        raise ConfigError(f"roles={wanted!r}: any of {', '.join(ROLES)} and inbox, at least one")
-    if "agent" in wanted and app is None:
+    if unknown or not names:
+        raise ConfigError(f"roles={names!r}: any of {', '.join(ROLES)} and inbox, at least one")
+    if "agent" in names and app is None:
         raise ConfigError(
             "the role 'agent' runs actions and needs the app that declares them: Node(app, ...)"
         )
-    if "inbox" in wanted and (app is None or not app.inboxes):
+    if "inbox" in names and (app is None or not app.inboxes):
         raise ConfigError(
             "the role 'inbox' needs an app that declares one: @app.inbox(\"orders\") above the function that takes its messages"
         )
-    return wanted
+    return names
 
 
 def slots_of(app: App, agents: Sequence[str] | None, slots: int | None) -> dict[str, Slots]:
     """Return the slots of an app's agents (default: all), by address. Raises ``DefinitionError``."""
     names = list(app.agents) if agents is None else list(agents)
-    found: dict[str, Slots] = {}
+    by_agent: dict[str, Slots] = {}
     for name in names:
-        declared = app.agents.get(name)
-        if declared is None:
+        agent = app.agents.get(name)
+        if agent is None:
             raise DefinitionError(
                 f"app {app.name!r} declares no agent {name!r}; it has {', '.join(app.agents) or 'none'}"
             )
         actions = {
-            known: action for action in declared.actions.values() for known in (action.name, *action.formerly)
+            alias: action for action in agent.actions.values() for alias in (action.name, *action.formerly)
         }
-        for action in declared.actions.values():
+        for action in agent.actions.values():
             action._fitted()  # an annotation that cannot be used is refused here, not found out by a step
         address = f"{app.name}/{name}"
-        size = slots or declared.concurrency
-        circuit = None if declared.breaker is None else Circuit(declared.breaker, size)
-        found[address] = Slots(address, actions, size, circuit, declared.rate)
-    return found
+        size = slots or agent.concurrency
+        circuit = None if agent.breaker is None else Circuit(agent.breaker, size)
+        by_agent[address] = Slots(address, actions, size, circuit, agent.rate)
+    return by_agent

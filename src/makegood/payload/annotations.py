@@ -8,7 +8,6 @@ gets plain JSON values.
 import datetime as dt
 import decimal
 import enum
-import inspect
 import typing
 import uuid
 from collections.abc import Callable, Collection, Iterable, Mapping
@@ -18,8 +17,9 @@ from typing import Any
 import msgspec
 from msgspec import inspect as kinds
 
+from makegood.base.function_layers import definition
 from makegood.errors import DefinitionError
-from makegood.payload.pydantic_models import is_model
+from makegood.payload.pydantic_models import alias_value, is_typed_dict
 
 _CLOSED = {
     str, int, float, bool, NoneType, bytes, bytearray, memoryview, dict, list, tuple, decimal.Decimal, uuid.UUID,
@@ -34,6 +34,9 @@ _ANYTHING: Mapping[type, Collection[tuple[Any, ...]]] = {
 }
 
 
+DEFINE = "define or import that name where the module's own code sees it (not under `if TYPE_CHECKING:`, not inside another function)"
+
+
 def hints(fn: Callable[..., object], names: Mapping[str, Any] | None, where: str) -> dict[str, Any]:
     """Return a function's annotations by parameter name and "return", evaluated.
 
@@ -41,7 +44,7 @@ def hints(fn: Callable[..., object], names: Mapping[str, Any] | None, where: str
     the function's module does not know. Raises ``DefinitionError`` if an annotation uses a name that is not
     known (yet).
     """
-    bare = inspect.unwrap(fn)
+    bare = definition(fn)
     inner = names if "<locals>" in getattr(bare, "__qualname__", "") else None
     try:
         try:
@@ -51,10 +54,7 @@ def hints(fn: Callable[..., object], names: Mapping[str, Any] | None, where: str
                 raise
             return typing.get_type_hints(bare, None, names, include_extras=True)
     except NameError as unknown:
-        raise DefinitionError(
-            f"{where}: an annotation cannot be evaluated ({unknown}): define or import that name where the module's own code "
-            f"sees it (not under `if TYPE_CHECKING:`, not inside another function)"
-        ) from None
+        raise DefinitionError(f"{where}: an annotation cannot be evaluated ({unknown}): {DEFINE}") from None
     except Exception as wrong:
         raise DefinitionError(f"{where}: an annotation cannot be evaluated: {wrong}") from wrong
 
@@ -73,7 +73,7 @@ def members(annotation: Any) -> tuple[Any, ...]:
 
 
 def plain(annotation: Any) -> Any:
-    """Return an annotation without ``Annotated`` and ``NewType`` around it.
+    """Return an annotation without ``Annotated``, ``NewType`` and type aliases around it.
 
     >>> plain(typing.Annotated[int, "positive"])
     <class 'int'>
@@ -83,25 +83,27 @@ def plain(annotation: Any) -> Any:
             annotation = typing.get_args(annotation)[0]
         elif isinstance(annotation, typing.NewType):
             annotation = annotation.__supertype__
+        elif (value := alias_value(annotation)) is not None:
+            annotation = value
         else:
             return annotation
 
 
-def takes(wanted: Any, given: Any) -> bool:
-    """Return whether a parameter annotated ``wanted`` surely accepts values annotated ``given``; True if
+def takes(annotation: Any, kind: Any) -> bool:
+    """Return whether a parameter annotated ``annotation`` surely accepts values annotated ``kind``; True if
     unknown.
 
     >>> takes(str | None, str), takes(str, str | None), takes(str, typing.Any)
     (True, False, True)
     """
-    wants = members(wanted)
+    wants = members(annotation)
     return any(want in (Any, object) for want in wants) or all(
-        any(_takes(want, one) for want in wants) for one in members(given)
+        any(_takes(want, one) for want in wants) for one in members(kind)
     )
 
 
-def may_fit(wanted: Any, given: Any) -> bool:
-    """Return whether some value annotated ``given`` may fit a parameter annotated ``wanted``; True if
+def may_fit(parameter: Any, result: Any) -> bool:
+    """Return whether some value annotated ``result`` may fit a parameter annotated ``parameter``; True if
     unknown.
 
     It may fit if their JSON can be of the same kind.
@@ -109,7 +111,7 @@ def may_fit(wanted: Any, given: Any) -> bool:
     >>> may_fit(str, int), may_fit(int, int | None), may_fit(float, int), may_fit(str, typing.Any)
     (False, True, True, True)
     """
-    wants, gives = _in_json(wanted, read=True), _in_json(given, read=False)
+    wants, gives = _in_json(parameter, read=True), _in_json(result, read=False)
     return wants is None or gives is None or not wants.isdisjoint(gives)
 
 
@@ -118,12 +120,11 @@ def _in_json(annotation: Any, *, read: bool) -> frozenset[str] | None:
     unknown.
     """
     try:
-        found = kinds.type_info(annotation)
+        info = kinds.type_info(annotation)
     except Exception:  # noqa: BLE001 - msgspec looks into the user's classes, whose annotations may raise anything
         return None
     members_ = [
-        _kinds_of(kind, read=read)
-        for kind in (found.types if isinstance(found, kinds.UnionType) else (found,))
+        _kinds_of(kind, read=read) for kind in (info.types if isinstance(info, kinds.UnionType) else (info,))
     ]
     return None if None in members_ else frozenset().union(*filter(None, members_))
 
@@ -147,8 +148,8 @@ def _kinds_of(kind: kinds.Type, *, read: bool) -> frozenset[str] | None:
 
 
 def _of_values(values: Iterable[object]) -> frozenset[str] | None:
-    known = [_VALUES.get(type(value), "") for value in values]
-    return None if "" in known else frozenset(known)
+    kinds_of_values = [_VALUES.get(type(value), "") for value in values]
+    return None if "" in kinds_of_values else frozenset(kinds_of_values)
 
 
 _VALUES: Mapping[type, str] = {str: "str", int: "int", float: "float", bool: "bool", NoneType: "null"}
@@ -168,23 +169,23 @@ _KINDS: tuple[tuple[tuple[type[kinds.Type], ...], str], ...] = (
 )  # fmt: skip
 
 
-def _takes(want: Any, given: Any) -> bool:
+def _takes(want: Any, value_kind: Any) -> bool:
     if (
-        want == given
-        or Any in (want, given)
+        want == value_kind
+        or Any in (want, value_kind)
         or isinstance(want, typing.TypeVar)
-        or isinstance(given, typing.TypeVar)
+        or isinstance(value_kind, typing.TypeVar)
     ):
         return True
-    if want is float and given is int:
+    if want is float and value_kind is int:
         return True
-    left, right = typing.get_origin(want) or want, typing.get_origin(given) or given
+    left, right = typing.get_origin(want) or want, typing.get_origin(value_kind) or value_kind
     if not isinstance(left, type) or not isinstance(right, type) or _protocol(left):
         return True
     left, right = _values(left), _values(right)
     if not issubclass(right, left):
         return False
-    arguments = (typing.get_args(want), typing.get_args(given))
+    arguments = (typing.get_args(want), typing.get_args(value_kind))
     if left is not right or not all(arguments) or len(arguments[0]) != len(arguments[1]):
         return True
     return all(a is ... or b is ... or takes(a, b) for a, b in zip(*arguments, strict=True))
@@ -194,10 +195,10 @@ def _values(cls: type) -> type:
     """Return the class that a class's values are instances of: those of a TypedDict, which allows no such
     check, are dicts.
     """
-    return dict if typing.is_typeddict(cls) else cls
+    return dict if is_typed_dict(cls) else cls
 
 
-def certain(wanted: Any, given: type) -> bool:
+def certain(annotation: Any, kind: type) -> bool:
     """Return whether every value of exactly this type fits an annotation, whatever it holds; False: check the
     value.
 
@@ -206,7 +207,7 @@ def certain(wanted: Any, given: type) -> bool:
     >>> certain(int | None, int), certain(list, list), certain(list[int], list)
     (True, True, False)
     """
-    return not constrained(wanted) and any(_certain(want, given) for want in members(wanted))
+    return not constrained(annotation) and any(_certain(want, kind) for want in members(annotation))
 
 
 def constrained(annotation: Any) -> bool:
@@ -215,21 +216,22 @@ def constrained(annotation: Any) -> bool:
     """
     if isinstance(annotation, typing.NewType):
         return constrained(annotation.__supertype__)
+    if (value := alias_value(annotation)) is not None:
+        return constrained(value)
     origin, arguments = typing.get_origin(annotation), typing.get_args(annotation)
     if origin is typing.Annotated:
-        return any(isinstance(said, msgspec.Meta) for said in arguments[1:]) or constrained(arguments[0])
+        return any(isinstance(note, msgspec.Meta) for note in arguments[1:]) or constrained(arguments[0])
     return origin in (typing.Union, UnionType) and any(map(constrained, arguments))
 
 
-def _certain(want: Any, given: type) -> bool:
-    if want in (Any, object) or isinstance(want, typing.TypeVar) or (want is float and given is int):
+def _certain(want: Any, kind: type) -> bool:
+    if want in (Any, object) or isinstance(want, typing.TypeVar) or (want is float and kind is int):
         return True
     if not isinstance(want, type):
-        return typing.get_origin(want) is given and typing.get_args(want) in _ANYTHING.get(given, ())
-    if want is given and (given in _CLOSED or issubclass(given, enum.Enum)):
+        return typing.get_origin(want) is kind and typing.get_args(want) in _ANYTHING.get(kind, ())
+    if want is kind and (kind in _CLOSED or issubclass(kind, enum.Enum)):
         return True
-    # Pydantic has checked the values; a subclass may have more than this class reads.
-    return _protocol(want) or (want is given and is_model(want))
+    return _protocol(want)
 
 
 def _protocol(cls: type) -> bool:

@@ -23,9 +23,12 @@ from msgspec import inspect as kinds
 from makegood.base.sizes import PAYLOAD_LIMIT
 from makegood.base.text import said, words
 from makegood.errors import DefinitionError, MakegoodError, PayloadError
-from makegood.payload.missing_defaults import completer
+from makegood.payload.annotations import DEFINE
+from makegood.payload.missing_defaults import completer, parts
+from makegood.payload.pydantic_dataclasses import StandIn, readable
 from makegood.payload.pydantic_models import check_kept, doubt, is_model
 from makegood.payload.set_order import holds_sets, sorted_as, without_sets
+from makegood.payload.unchecked_rules import refuse_unchecked
 from makegood.payload.unsupported_types import refuse_unread
 
 NESTING_LIMIT = 100
@@ -49,6 +52,10 @@ _SHOWN_VALUE = re.compile(r"^(Invalid (?:enum )?value) .*?(?= - at `|$)", re.DOT
 _HOLE = msgspec.Raw(b"\0")  # JSON never holds this byte: in texts it is escaped
 FLAT = 2 * NESTING_LIMIT
 """Bytes of JSON that cannot be nested too deeply, because every bracket is also closed."""
+_SCALARS = frozenset((str, int, float, bool, type(None)))
+_LARGE_NUMBER = re.compile(rb"[0-9]{309}|[0-9][eE]\+?[0-9]{3}")
+_syntax = msgspec.json.Decoder(msgspec.Raw).decode
+_anything = msgspec.json.Decoder().decode
 _ALL_BUT_BRACKETS = bytes(sorted({*range(256)} - {*b'[]{}"'}))
 _TO_SQUARE = bytes.maketrans(b"{}", b"[]")
 
@@ -68,6 +75,8 @@ def encode(value: object, *, limit: int = PAYLOAD_LIMIT, what: str = "the value"
         raise _unfit(wrong, what) from wrong
     if data.find(b"null") >= 0:  # faster than ``in``, which first checks for a number
         _refuse_nan(value, what)
+    if type(value) not in _SCALARS:
+        _refuse_unreadable(data, what)
     size = len(data)
     return data if size <= FLAT and size <= limit else sized(data, limit, what, around)
 
@@ -147,6 +156,32 @@ def _is_shallow(data: bytes, around: int) -> bool:
     return not left
 
 
+def _refuse_unreadable(data: bytes, what: str) -> None:
+    """Raise ``PayloadError`` for JSON that msgspec wrote and cannot read.
+
+    It copies a ``msgspec.Raw`` as it is: that may be anything, NaN or half of a surrogate pair. Also no
+    number may be too large for whoever reads it.
+    """
+    try:
+        _syntax(data)
+        if not data.isascii():
+            data.decode()
+        if _LARGE_NUMBER.search(data):  # or a text that looks like one
+            _anything(data)
+    except RecursionError:
+        return  # too deeply nested, which ``shallow`` reports
+    except (msgspec.ValidationError, ValueError) as wrong:
+        if isinstance(wrong, msgspec.ValidationError):
+            raise PayloadError(
+                f"{what} cannot be kept as JSON: a number in it is too large ({wrong}): numbers have at most 4,300 digits, with a fraction or "
+                "an exponent they are below 1.8e308; pass a text"
+            ) from None
+        raise PayloadError(
+            f"{what} cannot be kept as JSON: a msgspec.Raw in it is not JSON, or contains half of a surrogate pair ({wrong}); "
+            "pass the value itself, or check the Raw with msgspec.json.decode"
+        ) from None
+
+
 H = TypeVar("H")
 
 
@@ -158,13 +193,13 @@ def encode_with_holes(
     ``hole`` is called with every object that JSON does not know; None means that the object is not a hole,
     and may be a model. Its exceptions are passed on. Raises ``PayloadError`` as ``encode`` does.
     """
-    found: list[H] = []
+    holes: list[H] = []
 
     def hook(other: object) -> object:
         filling = hole(other)
         if filling is None:
             return _plain(other)
-        found.append(filling)
+        holes.append(filling)
         return _HOLE
 
     try:
@@ -174,27 +209,28 @@ def encode_with_holes(
         raise
     except Exception as wrong:
         raise _unfit(wrong, what) from wrong
-    if len(parts) != len(found) + 1:
+    if len(parts) != len(holes) + 1:
         raise PayloadError(f"{what} cannot be kept: a msgspec.Raw in it is not JSON")
     if b"null" in data:
         _refuse_nan(value, what)
     shallow(data, what)
-    return parts, tuple(found)
+    _refuse_unreadable(data.replace(b"\0", b"0"), what)
+    return parts, tuple(holes)
 
 
 def objects_in(value: object) -> list[object]:
     """Return the objects in ``value`` that JSON does not know, in the order of its JSON."""
-    found: list[object] = []
+    objects: list[object] = []
 
     def hook(other: object) -> object:
-        found.append(other)
+        objects.append(other)
         return next((plain(other) for base, plain in _CONTAINERS if isinstance(other, base)), None)
 
     try:
         msgspec.to_builtins(value, enc_hook=hook)
     except (TypeError, ValueError, RecursionError):
-        return found  # the value cannot be kept at all: encoding it reports that
-    return found
+        return objects  # the value cannot be kept at all: encoding it reports that
+    return objects
 
 
 def decode(data: bytes, annotation: Any, what: str = "the value") -> Any:
@@ -241,15 +277,25 @@ def decoder(annotation: Any, what: str) -> Callable[[bytes], Any]:
     try:
         hashable = type(annotation).__hash__ is not None
         return _decoder(annotation) if hashable else _decoder.__wrapped__(annotation)
+    except NameError as unknown:
+        raise DefinitionError(
+            f"{what}: an annotation inside {shown(annotation)} cannot be evaluated ({unknown}): {DEFINE}"
+        ) from None
     except Exception as wrong:  # msgspec looks into the user's classes, whose annotations may raise anything
         raise DefinitionError(f"{what}: JSON cannot be decoded to {shown(annotation)}: {wrong}") from wrong
 
 
 @functools.lru_cache(maxsize=512)
 def _decoder(annotation: Any) -> Callable[[bytes], Any]:
+    refuse_unchecked(annotation)
+    annotation = readable(annotation, _decoder)
     read = msgspec.json.Decoder(annotation, dec_hook=_instance_of).decode
     kind = kinds.type_info(annotation)
-    refuse_unread(kind, tuple(base for base, _ in _EXACT))
+    bases = (StandIn, *(base for base, _ in _EXACT))
+    refuse_unread(kind, bases)
+    for part in parts(kind):
+        if isinstance(part, kinds.CustomType) and issubclass(part.cls, StandIn):
+            refuse_unread(kinds.type_info(part.cls.annotation), bases)
     complete = completer(kind)
     if complete is None:
         return read
@@ -330,9 +376,9 @@ def _model_data(model: Any) -> object:
     """Return what to write for a pydantic model. Raises ``ValueError`` if it would come back different."""
     cls: Any = type(model)
     data: object = model.model_dump(mode="json", by_alias=True)
-    if (doubted := doubt(cls)) != "":
-        back = _model_from_json(cls.model_validate_json, msgspec.json.encode(data))
-        check_kept(model, back, doubted)
+    if (weakness := doubt(cls)) != "":
+        back = _made_by_pydantic(cls.model_validate_json, msgspec.json.encode(data))
+        check_kept(model, back, weakness)
     return data
 
 
@@ -343,7 +389,9 @@ def _instance_of(annotation: Any, value: object) -> object:
     if annotation is object:
         return value
     if is_model(annotation):
-        return _model_from_json(annotation.model_validate_json, msgspec.json.encode(value))
+        return _made_by_pydantic(annotation.model_validate_json, msgspec.json.encode(value))
+    if issubclass(annotation, StandIn):
+        return _made_by_pydantic(annotation.read, value)
     bases = [base for base, _ in _EXACT if base in getattr(annotation, "__mro__", ())]
     if any(isinstance(value, base) for base in bases):
         rebuilt: object = annotation(value)
@@ -351,17 +399,17 @@ def _instance_of(annotation: Any, value: object) -> object:
     raise TypeError(f"{shown(annotation)} cannot be made of {type(value).__name__}: {_KINDS}")
 
 
-def _model_from_json(validate: Callable[[bytes], object], data: bytes) -> object:
-    """Return the pydantic model of a JSON text. Its error is rewritten without the values, which do not
-    belong in logs.
+def _made_by_pydantic(validate: Callable[[Any], object], data: object) -> object:
+    """Return what pydantic makes of data. Its error is rewritten without the values, which do not belong in
+    logs.
     """
     try:
         return validate(data)
     except ValueError as wrong:
         if not callable(errors := getattr(wrong, "errors", None)):
             raise
-        told = [f"{'.'.join(map(str, error['loc'])) or 'the model'}: {error['msg']}" for error in errors()]
-        raise ValueError("; ".join(told)) from None
+        texts = [f"{'.'.join(map(str, error['loc'])) or 'the model'}: {error['msg']}" for error in errors()]
+        raise ValueError("; ".join(texts)) from None
 
 
 _encode = msgspec.json.Encoder(enc_hook=_plain).encode
@@ -369,14 +417,14 @@ _encode_sorted = msgspec.json.Encoder(enc_hook=_plain_sorted, order="determinist
 
 
 def _unfit(wrong: Exception, what: str) -> PayloadError:
-    told = (
+    text = (
         f"it is nested too deeply, or holds itself ({wrong})"
         if isinstance(wrong, RecursionError)
         else said(wrong)
     )
-    if told.startswith(("Encoding objects of type", "Only dicts with")):
-        told = f"{told}: {_KINDS}"
-    return PayloadError(f"{what} cannot be kept as JSON: {told}")
+    if text.startswith(("Encoding objects of type", "Only dicts with")):
+        text = f"{text}: {_KINDS}"
+    return PayloadError(f"{what} cannot be kept as JSON: {text}")
 
 
 def _refuse_nan(value: object, what: str) -> None:

@@ -34,22 +34,22 @@ def completer(kind: kinds.Type) -> Completer | None:
     table = _table(kind, {})
 
     def complete(value: Any) -> None:
-        if (found := table.get(type(value))) is not None:
-            found(value)
+        if (completion := table.get(type(value))) is not None:
+            completion(value)
 
     return complete
 
 
 def parts(kind: kinds.Type) -> Iterator[kinds.Type]:
     """Yield a type and all types in it, each once."""
-    seen: dict[int, object] = {}
+    visited: dict[int, object] = {}
     todo: list[object] = [kind]
     while todo:
         part = todo.pop()
         if isinstance(part, list | tuple):
             todo.extend(part)
-        elif isinstance(part, kinds.Type | kinds.Field) and id(part) not in seen:
-            seen[id(part)] = part
+        elif isinstance(part, kinds.Type | kinds.Field) and id(part) not in visited:
+            visited[id(part)] = part
             if isinstance(part, kinds.Type):
                 yield part
             todo.extend(getattr(part, name) for name in part.__struct_fields__)
@@ -65,8 +65,8 @@ def _defaults(kind: kinds.DataclassType) -> list[tuple[str, Any]]:
     cls: Any = _class(kind)
     if not cls.__dictoffset__:
         return []
-    found = [(field.name, getattr(cls, field.name)) for field in kind.fields if hasattr(cls, field.name)]
-    return [(name, default) for name, default in found if not hasattr(default, "__set__")]
+    defaults = [(field.name, getattr(cls, field.name)) for field in kind.fields if hasattr(cls, field.name)]
+    return [(name, default) for name, default in defaults if not hasattr(default, "__set__")]
 
 
 def _class(kind: kinds.DataclassType | kinds.StructType | kinds.NamedTupleType) -> type:
@@ -74,46 +74,46 @@ def _class(kind: kinds.DataclassType | kinds.StructType | kinds.NamedTupleType) 
     return typing.get_origin(kind.cls) or kind.cls
 
 
-def _table(kind: kinds.Type, known: dict[int, tuple[object, Table]]) -> Table:
-    """Return what to do with values of this type. ``known`` holds the tables begun, as a class may contain
+def _table(kind: kinds.Type, cache: dict[int, tuple[object, Table]]) -> Table:
+    """Return what to do with values of this type. ``cache`` holds the tables begun, as a class may contain
     itself.
     """
-    if id(kind) in known:
-        return known[id(kind)][1]
+    if id(kind) in cache:
+        return cache[id(kind)][1]
     table: Table = {}
-    known[id(kind)] = (kind, table)
+    cache[id(kind)] = (kind, table)
     if not _left_open(kind):
         return table
     if isinstance(kind, kinds.UnionType):
         for member in kind.types:
-            table.update(_table(member, known))
+            table.update(_table(member, cache))
     elif type(kind) in _LISTS:
-        table[_LISTS[type(kind)]] = _each(_table(kind.item_type, known))  # type: ignore[attr-defined]  # all four have it
+        table[_LISTS[type(kind)]] = _each(_table(kind.item_type, cache))  # type: ignore[attr-defined]  # all four have it
     elif isinstance(kind, kinds.TupleType):
-        table[tuple] = _by_key([(n, _table(item, known)) for n, item in enumerate(kind.item_types)])
+        table[tuple] = _by_key([(n, _table(item, cache)) for n, item in enumerate(kind.item_types)])
     elif isinstance(kind, kinds.DictType):
-        table[dict] = _values(_table(kind.value_type, known))
+        table[dict] = _values(_table(kind.value_type, cache))
     elif isinstance(kind, kinds.TypedDictType):
-        table[dict] = _by_key([(field.name, _table(field.type, known)) for field in kind.fields])
+        table[dict] = _by_key([(field.name, _table(field.type, cache)) for field in kind.fields])
     elif isinstance(kind, kinds.DataclassType | kinds.StructType | kinds.NamedTupleType):
         defaults = _defaults(kind) if isinstance(kind, kinds.DataclassType) else []
         inner: list[tuple[str, Table]] = []
         # before its members, which may contain the class itself
         table[_class(kind)] = _members(defaults, inner)
-        inner += [(field.name, _table(field.type, known)) for field in kind.fields if _left_open(field.type)]
+        inner += [(field.name, _table(field.type, cache)) for field in kind.fields if _left_open(field.type)]
     return table
 
 
 def _members(defaults: list[tuple[str, Any]], inner: list[tuple[str, Table]]) -> Completer:
     def complete(value: Any) -> None:
         for name, default in defaults:
-            held = value.__dict__
-            if name not in held:
-                held[name] = default
+            members = value.__dict__
+            if name not in members:
+                members[name] = default
         for name, table in inner:
             part = getattr(value, name)
-            if (found := table.get(type(part))) is not None:
-                found(part)
+            if (completion := table.get(type(part))) is not None:
+                completion(part)
 
     return complete
 
@@ -121,8 +121,8 @@ def _members(defaults: list[tuple[str, Any]], inner: list[tuple[str, Table]]) ->
 def _each(table: Table) -> Completer:
     def complete(value: Any) -> None:
         for part in value:
-            if (found := table.get(type(part))) is not None:
-                found(part)
+            if (completion := table.get(type(part))) is not None:
+                completion(part)
 
     return complete
 
@@ -130,21 +130,21 @@ def _each(table: Table) -> Completer:
 def _values(table: Table) -> Completer:
     def complete(value: Any) -> None:
         for part in value.values():
-            if (found := table.get(type(part))) is not None:
-                found(part)
+            if (completion := table.get(type(part))) is not None:
+                completion(part)
 
     return complete
 
 
 def _by_key(inner: list[tuple[Any, Table]]) -> Completer:
-    needed = [(key, table) for key, table in inner if table]
+    tables = [(key, table) for key, table in inner if table]
 
     def complete(value: Any) -> None:
-        for key, table in needed:
+        for key, table in tables:
             if isinstance(value, dict) and key not in value:
                 continue
             part = value[key]
-            if (found := table.get(type(part))) is not None:
-                found(part)
+            if (completion := table.get(type(part))) is not None:
+                completion(part)
 
     return complete

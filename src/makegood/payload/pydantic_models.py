@@ -13,6 +13,8 @@ from collections import deque
 from collections.abc import Iterator, Mapping
 from typing import Any, Literal
 
+import msgspec
+
 from makegood.errors import DefinitionError
 
 Doubt = Literal["", "reading", "values"]
@@ -26,16 +28,81 @@ def is_model(cls: Any) -> bool:
     return callable(getattr(cls, "model_dump", None)) and hasattr(cls, "model_validate_json")
 
 
+def is_pydantic_dataclass(cls: Any) -> bool:
+    """Return whether this is a dataclass that pydantic made."""
+    return isinstance(cls, type) and "__pydantic_validator__" in vars(cls) and dataclasses.is_dataclass(cls)
+
+
+def is_typed_dict(cls: Any) -> bool:
+    """Return whether this is a TypedDict, of ``typing`` or of typing_extensions."""
+    return isinstance(cls, type) and issubclass(cls, dict) and hasattr(cls, "__required_keys__")
+
+
+def is_field_info(value: Any) -> bool:
+    """Return whether this is what pydantic's ``Field`` returns, or a subclass of it."""
+    return any(
+        base.__name__ == "FieldInfo" and base.__module__.startswith("pydantic")
+        for base in type(value).__mro__
+    )
+
+
+def alias_value(annotation: Any) -> Any:
+    """Return what a type alias (``type X = ...``) stands for, or the bound of a type variable; None for any
+    other annotation.
+
+    Raises ``TypeError`` for one that cannot be evaluated.
+    """
+    if isinstance(annotation, typing.TypeVar):
+        return _evaluated(annotation, "__bound__", f"the bound of {annotation}")
+    alias = typing.get_origin(annotation) or annotation
+    if type(alias).__name__ != "TypeAliasType":
+        return None
+    value = _evaluated(alias, "__value__", f"the type alias {alias}")
+    arguments = dict(zip(alias.__type_params__, typing.get_args(annotation), strict=False))
+    inner = getattr(value, "__parameters__", ())
+    return value[tuple(arguments.get(one, Any) for one in inner)] if arguments and inner else value
+
+
+def _evaluated(owner: Any, attribute: str, what: str) -> Any:
+    """Return an attribute that Python evaluates when it is read; ``what`` names it in the ``TypeError``."""
+    try:
+        value = getattr(owner, attribute)
+    except NameError as unknown:
+        raise TypeError(f"{what} cannot be evaluated: {unknown}") from None
+    if isinstance(value, str | typing.ForwardRef):
+        raise TypeError(f"{what} is a text, which nobody evaluates: write it without quotes")
+    return value
+
+
+def field_hints(cls: Any) -> Mapping[str, Any]:
+    """Return the annotations of the fields of a dataclass, attrs class, TypedDict, named tuple or Struct.
+
+    Empty for any other class, and while a name in them is unknown: decoding to the class reports that.
+    """
+    if not (
+        dataclasses.is_dataclass(cls)
+        or is_typed_dict(cls)
+        or hasattr(cls, "_fields")
+        or hasattr(cls, "__attrs_attrs__")
+        or (isinstance(cls, type) and issubclass(cls, msgspec.Struct))
+    ):
+        return {}
+    hints = _kinds(cls)
+    if not dataclasses.is_dataclass(cls):
+        return hints
+    return {field.name: hints[field.name] for field in dataclasses.fields(cls) if field.name in hints}
+
+
 @functools.lru_cache(maxsize=512)
 def doubt(model: Any) -> Doubt:
     """Return how far each value of a model must be verified, according to its schema and those inside it."""
-    found: Doubt = ""
+    weakness: Doubt = ""
     for part in schema_parts(model):
         if _alters(part):
             return "values"
         if _may_not_read(part):
-            found = "reading"
-    return found
+            weakness = "reading"
+    return weakness
 
 
 def schema_parts(model: Any) -> Iterator[Mapping[str, Any]]:
@@ -91,16 +158,16 @@ def _may_not_read(part: Mapping[str, Any]) -> bool:
     )
 
 
-def check_kept(value: Any, back: Any, found: Doubt) -> None:
+def check_kept(value: Any, back: Any, weakness: Doubt) -> None:
     """Raise ``ValueError`` if a model was read ``back`` from its JSON with other values.
 
-    ``found``: its doubt. If only the reading is in doubt, models with equal JSON are equal.
+    ``weakness``: its doubt. If only the reading is in doubt, models with equal JSON are equal.
     """
     model = type(value)
-    changed = next((name for name in model.model_fields if not _alike(*_both(value, back, name))), None)
-    if changed is not None and (found == "values" or _model_data(value) != _model_data(back)):
+    field = next((name for name in model.model_fields if not _alike(*_both(value, back, name))), None)
+    if field is not None and (weakness == "values" or _model_data(value) != _model_data(back)):
         raise ValueError(
-            f"{model.__qualname__}.{changed} would come back with another value, as its JSON does not keep it; of a secret {REMEDY}; "
+            f"{model.__qualname__}.{field} would come back with another value, as its JSON does not keep it; of a secret {REMEDY}; "
             f"otherwise write what reads back: a serializer, a union with a discriminator, a validator that leaves its own values alone"
         )
 
@@ -146,43 +213,43 @@ def refuse_hidden(annotation: Any, what: str) -> None:
 
     A model with serializers of its own may keep it: that depends on its values.
     """
-    if (found := next(_hidden(annotation, "", set()), None)) is not None:
-        raise DefinitionError(f"{what}: {found}, whose JSON is asterisks; {REMEDY}")
+    if (place := next(_hidden(annotation, "", set()), None)) is not None:
+        raise DefinitionError(f"{what}: {place}, whose JSON is asterisks; {REMEDY}")
 
 
-def _hidden(annotation: Any, where: str, seen: set[Any]) -> Iterator[str]:
+def _hidden(annotation: Any, where: str, visited: set[Any]) -> Iterator[str]:
     if typing.get_origin(annotation) is not None:
         arguments = typing.get_args(annotation)
-        if not any(hasattr(said, "when_used") for said in arguments):  # Annotated with a serializer
-            yield from _in_class(typing.get_origin(annotation), where, seen)
+        if not any(hasattr(note, "when_used") for note in arguments):  # Annotated with a serializer
+            yield from _in_class(typing.get_origin(annotation), where, visited)
             for argument in arguments:
-                yield from _hidden(argument, where, seen)
+                yield from _hidden(argument, where, visited)
     else:
-        yield from _in_class(annotation, where, seen)
+        yield from _in_class(annotation, where, visited)
 
 
-def _in_class(cls: Any, where: str, seen: set[Any]) -> Iterator[str]:
-    if not isinstance(cls, type) or cls in seen:
+def _in_class(cls: Any, where: str, visited: set[Any]) -> Iterator[str]:
+    if not isinstance(cls, type) or cls in visited:
         return
-    seen.add(cls)
+    visited.add(cls)
     if hasattr(cls, "get_secret_value"):
         yield f"{where} is a {cls.__name__}" if where else f"it is a {cls.__name__}"
-        seen.discard(cls)  # report each of its places
+        visited.discard(cls)  # report each of its places
     elif is_model(cls):
         if not _serializes(cls):
             for name, field in cls.model_fields.items():  # type: ignore[attr-defined]  # a pydantic model has them
-                if not any(hasattr(said, "when_used") for said in field.metadata):
-                    yield from _hidden(field.annotation, f"{cls.__name__}.{name}", seen)
-    elif dataclasses.is_dataclass(cls) or typing.is_typeddict(cls) or hasattr(cls, "_fields"):
-        for name, kind in _kinds(cls).items():
-            yield from _hidden(kind, f"{cls.__name__}.{name}", seen)
+                if not any(hasattr(note, "when_used") for note in field.metadata):
+                    yield from _hidden(field.annotation, f"{cls.__name__}.{name}", visited)
+    else:
+        for name, kind in field_hints(cls).items():
+            yield from _hidden(kind, f"{cls.__name__}.{name}", visited)
 
 
 def _serializes(model: Any) -> bool:
-    made = getattr(model, "__pydantic_decorators__", None)
+    decorators = getattr(model, "__pydantic_decorators__", None)
     return bool(
-        getattr(made, "field_serializers", None)
-        or getattr(made, "model_serializers", None)
+        getattr(decorators, "field_serializers", None)
+        or getattr(decorators, "model_serializers", None)
         or model.model_config.get("json_encoders")
     )
 

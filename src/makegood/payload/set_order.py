@@ -32,20 +32,20 @@ def without_sets(value: Any, key: Key) -> Any:
         return {name: without_sets(part, key) for name, part in value.items()}
     if isinstance(value, list | tuple):
         return [without_sets(part, key) for part in value]
-    if (held := _members(value)) is None:
+    if (members := object_members(value)) is None:
         return value
-    return {name: without_sets(part, key) for name, part in held.items() if part is not msgspec.UNSET}
+    return {name: without_sets(part, key) for name, part in members.items() if part is not msgspec.UNSET}
 
 
-def _members(value: Any) -> dict[str, Any] | None:
+def object_members(value: Any) -> dict[str, Any] | None:
     """Return an object's members, with the tag of its class; None unless it is a dataclass, attrs class or
     Struct.
     """
     cls = type(value)
     if isinstance(value, msgspec.Struct):
-        named = {name: getattr(value, name) for name in cls.__struct_fields__}
+        members = {name: getattr(value, name) for name in cls.__struct_fields__}
         config = cls.__struct_config__
-        return named if config.tag is None else {str(config.tag_field): config.tag, **named}
+        return members if config.tag is None else {str(config.tag_field): config.tag, **members}
     if dataclasses.is_dataclass(cls):
         fields: Any = dataclasses.fields(cls)
     else:
@@ -65,10 +65,10 @@ def sorted_as(data: Any, value: Any, key: Key) -> Any:
         return sorted_as(data, value.root, key)
     if isinstance(data, dict):
         if isinstance(value, Mapping):
-            held = dict(zip(data, value.values(), strict=False))
+            members = dict(zip(data, value.values(), strict=False))
         else:
-            held = _written_members(value)
-        return {name: sorted_as(part, held.get(name), key) for name, part in data.items()}
+            members = _written_members(value)
+        return {name: sorted_as(part, members.get(name), key) for name, part in data.items()}
     if isinstance(data, list) and isinstance(value, list | tuple | set | frozenset):
         parts = [sorted_as(part, other, key) for part, other in zip(data, value, strict=False)]
         return sorted(parts, key=key) if isinstance(value, set | frozenset) else parts
@@ -79,5 +79,5 @@ def _written_members(value: Any) -> dict[str, Any]:
     """Return an object's members by the names under which pydantic writes them."""
     fields = getattr(type(value), "model_fields", None)
     if fields is None:
-        return _members(value) or {}
+        return object_members(value) or {}
     return {field.serialization_alias or name: getattr(value, name, None) for name, field in fields.items()}

@@ -137,9 +137,9 @@ def walk(
         try:
             value = bytes(lists(value)[key] if isinstance(key, int) else _members(value)[key])
         except UNREADABLE:
-            walked = "".join(f"[{k!r}]" for k in path[:depth])
+            place = "".join(f"[{k!r}]" for k in path[:depth])
             raise MissingValueError(
-                f"there is no {key!r} in the value{f' at {walked}' if walked else ''}: it is {_kind(value)}"
+                f"there is no {key!r} in the value{f' at {place}' if place else ''}: it is {_kind(value)}"
             ) from None
     return value
 
@@ -157,13 +157,13 @@ def elements(value: bytes) -> list[bytes]:
 def _kind(value: bytes) -> str:
     """Describe a JSON value without showing it: payloads do not belong in messages and logs."""
     try:
-        decoded = msgspec.json.decode(value)
+        data = msgspec.json.decode(value)
     except UNREADABLE:
         return "not JSON"
-    if isinstance(decoded, dict):
-        return f"an object with {len(decoded)} members"
-    if isinstance(decoded, list):
-        return f"a list of {len(decoded)}"
-    if decoded is None:
+    if isinstance(data, dict):
+        return f"an object with {len(data)} members"
+    if isinstance(data, list):
+        return f"a list of {len(data)}"
+    if data is None:
         return "null"
-    return {bool: "true or false", str: "a string"}.get(type(decoded), "a number")
+    return {bool: "true or false", str: "a string"}.get(type(data), "a number")

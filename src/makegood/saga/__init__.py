@@ -24,7 +24,7 @@ modules:
 - ``decision_builder``: the Decision under construction;  ``held``: the task that a Scheduler holds.
 """
 
-from makegood.saga.acts import lawful, tried
+from makegood.saga.acts import allowed, tried, warnings
 from makegood.saga.corrected_inputs import Replanned
 from makegood.saga.decision_builder import arguments
 from makegood.saga.decisions import decide, progressed, put_to_error
@@ -35,14 +35,15 @@ from makegood.saga.held import apply, hold, repair
 __all__ = [
     "Replanned",
     "Shapes",
+    "allowed",
     "apply",
     "arguments",
     "begin",
     "decide",
     "hold",
-    "lawful",
     "progressed",
     "put_to_error",
     "repair",
     "tried",
+    "warnings",
 ]

@@ -1,6 +1,7 @@
 """Operator commands: cancel, undo, resubmit, settle, extend. Each is answered, in words, with the outcome."""
 
-from typing import Literal
+from collections.abc import Sequence
+from typing import Literal, TypedDict
 
 from msgspec import json
 from msgspec.structs import replace
@@ -8,7 +9,7 @@ from msgspec.structs import replace
 from makegood.base.durations import shown
 from makegood.model.messages import MOST_EXTENSION, Act, Answer, TaskMessage
 from makegood.model.shape import HeldTask
-from makegood.model.states import AT_REST
+from makegood.model.states import AT_REST, words
 from makegood.model.task import Step, TaskRecord
 from makegood.saga import rules
 from makegood.saga.corrected_inputs import correct, correction_text, next_round
@@ -30,42 +31,51 @@ def act(work: DecisionBuilder, message: TaskMessage) -> ActResult:
     """Carry out a command as far as it is allowed. Returns (applied | noop | refused, why)."""
     before = work.task.state
     acts = {"cancel": _cancel, "undo": _undo, "resubmit": _resubmit, "settle": _settle, "extend": _extend}
-    said = acts[message.kind](work, message)
-    if said[0] == "applied" and before != work.task.state and before in AT_REST:
+    result = acts[message.kind](work, message)
+    if result[0] == "applied" and before != work.task.state and before in AT_REST:
         work.ease()  # somebody has seen the alerts, and the task continues
-    return said
+    return result
 
 
-def lawful(held: HeldTask) -> list[TaskMessage]:
+def allowed(held_task: HeldTask) -> list[TaskMessage]:
     """Return the commands that would be carried out now, each as its message: tried on a Decision that nobody
     commits.
 
     A cancel that would do what an undo does is left out.
     """
-    found = [kind for kind in _AS_A_WHOLE if act(DecisionBuilder(held), TaskMessage(kind))[0] == "applied"]
-    if "undo" in found and "cancel" in found:
-        found.remove("cancel")
-    settled = [
-        TaskMessage("settle", step.plan.idx, settled=outcome)
-        for step in held.steps
-        for outcome in may_settle(held.task, step)
+    kinds = [
+        kind for kind in _AS_A_WHOLE if act(DecisionBuilder(held_task), TaskMessage(kind))[0] == "applied"
     ]
-    return [*map(TaskMessage, found), *settled]
+    if "undo" in kinds and "cancel" in kinds:
+        kinds.remove("cancel")
+    settlements = [
+        TaskMessage("settle", step.plan.idx, settled=outcome)
+        for step in held_task.steps
+        for outcome in may_settle(held_task.task, step)
+    ]
+    return [*map(TaskMessage, kinds), *settlements]
 
 
-def tried(held: HeldTask, message: TaskMessage) -> Answer:
-    """Return the answer that a command would get now: tried on a Decision that nobody commits."""
-    work = DecisionBuilder(held)
+def tried(held_task: HeldTask, message: TaskMessage, now: float) -> Answer:
+    """Return the answer that a command would get now: tried on a Decision that nobody commits.
+
+    ``now``: the store's clock.
+    """
+    work = DecisionBuilder(held_task, now)
     verdict, outcome = act(work, message)
     return Answer(message.act or Act(""), message.kind, verdict, outcome, work.task.state, work.change)
 
 
-def _by(message: TaskMessage, what: str) -> str:
-    """Add who did it and why, for the task's cause."""
-    if message.act is None:
-        return what
-    who = f"{what} by {message.act.who}" if message.act.who else what
-    return f"{who}: {message.act.why}" if message.act.why else who
+class _By(TypedDict, total=False):
+    """Who moved a task or a step, and why: as in ``Move``."""
+
+    who: str
+    detail: str
+
+
+def _by(message: TaskMessage) -> _By:
+    """Return who gave a command and why, for the history."""
+    return _By() if message.act is None else _By(who=message.act.who, detail=message.act.why)
 
 
 def _no_way_back(work: DecisionBuilder) -> str:
@@ -86,12 +96,12 @@ def _cancel(work: DecisionBuilder, message: TaskMessage) -> ActResult:
         return "noop", "the task is being undone already"
     if rules.past_return(work.steps()):
         return "refused", _no_way_back(work)
-    cause = _by(message, "cancelled")
     if task.state == "pending" and _untouched(work):
-        work.task = replace(task, goal="undo", cause=cause)
-        work.move_task("undone", "cancelled with nothing in place, in doubt or in flight")
+        work.task = replace(task, goal="undo", cause=words("cancelled", **_by(message)))
+        work.move_task("undone", "untouched", **_by(message))
         return "applied", "nothing had been done"
-    begin_undo(work, cause, cause)
+    work.task = replace(work.task, cause="")  # of one that is held
+    begin_undo(work, "cancelled", **_by(message))
     return "applied", "what was done is taken back"
 
 
@@ -108,10 +118,39 @@ def _undo(work: DecisionBuilder, message: TaskMessage) -> ActResult:
         return "refused", f"the task is {task.state}: cancel it"
     if task.state not in ("error", "processed"):
         return _cancel(work, message)
-    # The first cause stays: it says why the task could not be finished; the audit says who undid it.
     work.task = replace(task, lost=0, result=None)
-    begin_undo(work, task.cause or _by(message, "undone"), _by(message, "undo"))
-    return "applied", "what was done is taken back"
+    warnings = _warnings(work.steps(), "undo", work.now)
+    begin_undo(work, "operator_undo", **_by(message))
+    return "applied", "; ".join(["what was done is taken back", *warnings])
+
+
+def warnings(held_task: HeldTask, kind: str, now: float) -> list[str]:
+    """Return what an operator must know of keys that services have forgotten before a resubmission or an
+    undo.
+
+    ``now``: the store's clock.
+    """
+    return _warnings(held_task.steps, kind, now)
+
+
+def _warnings(steps: Sequence[Step], kind: str, now: float) -> list[str]:
+    texts = []
+    for step in steps:
+        if not rules.forgotten(step, now):
+            continue
+        keeps = shown(rules.policy(step).keeps)
+        if kind == "resubmit" and step.state in ("in_doubt", "waiting"):
+            what = f"{step.name} is sent again, and may be done twice"
+        elif kind == "undo" and step.state == "undo_failed":
+            what = f"the undo of {step.name} is sent again, and may be done twice"
+        elif kind == "undo" and step.state == "in_doubt" and rules.must_be_definite(step):
+            what = f"{step.name} stays in doubt, unless its probe finds it: settle it"
+        else:
+            continue
+        texts.append(
+            f"{what} (its key is older than the {keeps} that the service keeps it: look there first)"
+        )
+    return texts
 
 
 # -- resubmit ------------------------------------------------------------------------------------------------
@@ -121,24 +160,27 @@ def _resubmit(work: DecisionBuilder, message: TaskMessage) -> ActResult:
     task = work.task
     if task.state not in ("error", "undone"):
         return "refused", f"the task is {task.state}: only one in error or undone can be resubmitted"
-    barred = [why for s in work.steps() if (why := rules.barred_from_resubmission(s))]
-    if barred:
-        return "refused", "; ".join(barred)
-    if message.value is not None and (refused := correct(work, message)):
-        return "refused", refused
+    obstacles = [why for s in work.steps() if (why := rules.barred_from_resubmission(s))]
+    if obstacles:
+        return "refused", "; ".join(obstacles)
+    if message.value is not None and (refusal := correct(work, message)):
+        return "refused", refusal
     anew = {s.plan.idx for s in work.steps() if rules.begins_anew(s)}
     anew |= _decided_anew(work, anew)
+    cautions = _warnings(work.steps(), "resubmit", work.now)
     for step in work.steps():
         if step.failures:
             work.reset(step.plan.idx)
-        fresh = replace(step, failures=0, deaths=0, final=False, stuck=False, again=False)
+        fresh = replace(step, failures=0, deaths=0, final=False, stuck=False, again=False, probe_answer=False)
+        if rules.forgotten(step, work.now):  # sent all the same: to the service it is a first request
+            fresh = replace(fresh, first_sent=0.0)
         if step.plan.idx in anew:
             _begin_round(work, fresh)
         elif fresh != step or (step.state == "in_doubt" and step.asked == step.attempt):
             asked = min(step.asked, step.attempt - 1) if step.state == "in_doubt" else step.asked
             work.put(replace(fresh, asked=asked))
     again = task.state == "undone"
-    work.move_task("pending", _by(message, "resubmitted"))
+    work.move_task("pending", "resubmitted", **_by(message))
     work.task = replace(
         work.task,
         goal="forward",
@@ -150,7 +192,7 @@ def _resubmit(work: DecisionBuilder, message: TaskMessage) -> ActResult:
     )
     work.out.clear_complete_by = True
     what = f"submission {work.task.submission}" if again else "the task goes forward again"
-    return "applied", what + correction_text(work.change)
+    return "applied", "; ".join([what + correction_text(work.change), *cautions])
 
 
 def _begin_round(work: DecisionBuilder, step: Step) -> None:
@@ -162,7 +204,8 @@ def _begin_round(work: DecisionBuilder, step: Step) -> None:
     work.move(
         step,
         "waiting",
-        f"round {step.round + 1}",
+        "new_round",
+        detail=str(step.round + 1),
         round=step.round + 1,
         attempt=token,
         asked=token,
@@ -171,23 +214,24 @@ def _begin_round(work: DecisionBuilder, step: Step) -> None:
         late=None,
         error=None,
         stood=step.stood or step.state == "kept",
+        first_sent=0.0,
     )
 
 
 def _decided_anew(work: DecisionBuilder, anew: set[int]) -> set[int]:
     """Return the skipped steps whose ``when`` or ``each`` begins again, and those that depend on them."""
-    found: set[int] = set()
+    indices: set[int] = set()
     more = True
     while more:
         more = False
         for step in work.steps():
             plan = step.plan
-            if step.state == "skipped" and plan.idx not in found:
+            if step.state == "skipped" and plan.idx not in indices:
                 on = {plan.of, plan.item_of, *(when for when, _ in plan.guards)}
-                if on & anew or on & found:
-                    found.add(plan.idx)
+                if on & anew or on & indices:
+                    indices.add(plan.idx)
                     more = True
-    return found
+    return indices
 
 
 # -- extend ----------------------------------------------------------------------------------------------
@@ -214,34 +258,35 @@ def _extend(work: DecisionBuilder, message: TaskMessage) -> ActResult:
 
 def _settle(work: DecisionBuilder, message: TaskMessage) -> ActResult:
     task = work.task
-    step, settled = work.find(message.idx), message.settled
+    step, outcome = work.find(message.idx), message.settled
     if step is None:
         return "refused", "the task has no such step"
     if rules.is_control(step.plan):
         return "refused", f"{step.name} is not an action: it has no effect to settle"
-    if step.state == settled:
-        if settled == "done" and not _same(message.value, step.result):
+    if step.state == outcome:
+        if outcome == "done" and not _same(message.value, step.result):
             return "refused", (
                 f"{step.name} is done already, and its result stays what it is; to take the step back, undo the task"
             )
-        return "noop", f"{step.name} is {settled} already"
+        return "noop", f"{step.name} is {outcome} already"
     if task.state != "error":
         return "refused", f"the task is {task.state}: only in error may a step be settled by hand"
-    allowed = may_settle(task, step)
-    if settled not in allowed:
-        return "refused", _only(step, allowed)
-    result = (message.value or NULL) if settled == "done" else None
+    choices = may_settle(task, step)
+    if outcome not in choices:
+        return "refused", _only(step, choices)
+    result = (message.value or NULL) if outcome == "done" else None
     work.move(
         step,
-        settled,
-        _by(message, "by hand"),
+        outcome,
+        "by_hand",
+        **_by(message),
         result=result,
         doubt=False,
         final=False,
         stuck=False,
         error=None,
     )
-    return _rest_settled(work, step.name, settled)
+    return _rest_settled(work, step.name, outcome)
 
 
 def _same(one: bytes | None, other: bytes | None) -> bool:
@@ -262,31 +307,31 @@ def may_settle(task: TaskRecord, step: Step) -> tuple[Stated, ...]:
     return ("undone",) if step.state == "undo_failed" else ()
 
 
-def _only(step: Step, allowed: tuple[Stated, ...]) -> str:
-    if not allowed:
+def _only(step: Step, choices: tuple[Stated, ...]) -> str:
+    if not choices:
         return f"{step.name} is {step.state}: there is nothing to settle"
-    return f"{step.name} is {step.state}: it can be settled as {' or '.join(allowed)}"
+    return f"{step.name} is {step.state}: it can be settled as {' or '.join(choices)}"
 
 
-def _rest_settled(work: DecisionBuilder, name: str, settled: str) -> ActResult:
+def _rest_settled(work: DecisionBuilder, name: str, outcome: str) -> ActResult:
     """End the task if that was the last one; otherwise say what is left to do, as nothing continues by
     itself.
     """
-    task, said = work.task, f"{name} is {settled}"
+    task, text = work.task, f"{name} is {outcome}"
     if task.goal == "hold" and work.left == 0:
         finish(work)
     elif task.goal == "undo" and all(s.state in rules.SETTLED for s in work.steps()):
-        work.move_task("undone", "the last one settled by hand")
+        work.move_task("undone", "settled")
     else:
         work.ease(name)
-        said += f"; the task is still in error: {_left_to_do(work)}"
-    return "applied", said
+        text += f"; the task is still in error: {_left_to_do(work)}"
+    return "applied", text
 
 
 def _left_to_do(work: DecisionBuilder) -> str:
-    unsettled = ", ".join(s.name for s in work.steps() if s.state in ("in_doubt", "undo_failed"))
-    if unsettled:
-        return f"{unsettled} can be settled too"
+    names = ", ".join(s.name for s in work.steps() if s.state in ("in_doubt", "undo_failed"))
+    if names:
+        return f"{names} can be settled too"
     if work.task.goal == "undo":
         return "undo it again to have the rest undone, or resubmit it to go forward"
     return "resubmit it to continue, or undo it"

@@ -13,8 +13,9 @@ import msgspec
 from msgspec.structs import replace
 
 from makegood.base import sizes
+from makegood.base.service_keys import MOST_STEPS
 from makegood.errors import MissingValueError
-from makegood.model.plan import Condition, Ref, StepPlan, Template, inside, place
+from makegood.model.plan import INPUTS, Condition, Ref, StepPlan, Template, inside, place
 from makegood.model.task import Step
 from makegood.payload import codec, splice
 from makegood.saga import rules
@@ -29,8 +30,8 @@ def not_taken(work: DecisionBuilder, plan: StepPlan) -> bool:
     skipped.
     """
     for when, side in plan.guards:
-        decided = work.step(when)
-        if decided.state == "skipped" or (decided.result == TRUE) is not side:
+        decision = work.step(when)
+        if decision.state == "skipped" or (decision.result == TRUE) is not side:
             return True
     return any(of >= 0 and work.step(of).state == "skipped" for of in (plan.of, plan.item_of))
 
@@ -89,24 +90,26 @@ def items_of(work: DecisionBuilder, each: int) -> list[list[int]]:
 
 def _each(work: DecisionBuilder, step: Step) -> bytes:
     plan = step.plan
-    found = NULL if plan.args is None else work.fill(plan.args, plan.payload_limit)
-    wanted = len(splice.elements(found))
-    if wanted > plan.limit:
+    items_json = NULL if plan.args is None else work.fill(plan.args, plan.payload_limit)
+    count = len(splice.elements(items_json))
+    if count > plan.limit:
         raise MissingValueError(
-            f"the list has {wanted} items, the limit is {plan.limit}: raise mg.each(limit=...)"
+            f"the list has {count} items, the limit is {plan.limit}: raise mg.each(limit=...)"
         )
     items = items_of(work, plan.idx)
-    for surplus in items[wanted:]:
+    if work.size() + max(0, count - len(items)) * len(plan.body) > MOST_STEPS:
+        raise MissingValueError(f"with {count} items the task would have more than {MOST_STEPS:,} steps")
+    for surplus in items[count:]:
         for idx in surplus:
             if work.step(idx).state == "waiting":
-                work.move(work.step(idx), "skipped", "no such item any more")
+                work.move(work.step(idx), "skipped", "item_gone")
     if plan.body:
         gather = next((f for f in work.followers(plan.idx) if _gathers(work.step(f).plan, plan.idx)), -1)
-        for nth in range(len(items), wanted):
+        for nth in range(len(items), count):
             items.append(_add_item(work, plan, nth, items))
             for idx in items[nth] if gather >= 0 else ():
                 work.link(idx, gather)
-    return found
+    return items_json
 
 
 def _gathers(plan: StepPlan, each: int) -> bool:
@@ -123,9 +126,9 @@ def _add_item(work: DecisionBuilder, each: StepPlan, nth: int, items: Sequence[l
     for idx, template in zip(copier.made, each.body, strict=True):
         plan = copier.plan(template, 0)
         first_of_item = not any(i < 0 for i in _before_in_body(template))
-        owned = {"item_of": each.idx} if _uses_of(template) else {"of": each.idx}
+        owner = {"item_of": each.idx} if _uses_of(template) else {"of": each.idx}
         after = (*plan.after, *lane) if first_of_item else plan.after
-        plan = replace(plan, idx=idx, nth=nth, after=after, **owned)
+        plan = replace(plan, idx=idx, nth=nth, after=after, **owner)
         work.add(plan, predecessors(plan))
     return list(copier.made)
 
@@ -138,27 +141,27 @@ def _before_in_body(template: StepPlan) -> Sequence[int]:
     """Return a body step's predecessors as the template writes them: those below 0 are steps of the same
     body.
     """
-    named = (*template.after, *(when for when, _ in template.guards))
-    return (*named, template.of) if _uses_of(template) else named
+    indices = (*template.after, *(when for when, _ in template.guards))
+    return (*indices, template.of) if _uses_of(template) else indices
 
 
 def _lasts(body: Sequence[StepPlan]) -> list[int]:
     """Return the positions of a body's last steps: those that no other step of it waits for."""
-    waited = {i for template in body for i in _before_in_body(template)}
-    return [n for n in range(len(body)) if inside(n) not in waited]
+    predecessors = {i for template in body for i in _before_in_body(template)}
+    return [n for n in range(len(body)) if inside(n) not in predecessors]
 
 
 class Copier:
-    """Turns the template steps of a body into steps of item ``nth``, whose indices are ``made``.
+    """Turns the template steps of a body into steps of item ``nth``, whose indices are ``indices``.
 
     ``depth``: the number of bodies of nested ``each`` between the body that is copied and the part being
     copied.
     """
 
-    def __init__(self, each: int, nth: int, made: range) -> None:
+    def __init__(self, each: int, nth: int, indices: range) -> None:
         self.each = each
         self.nth = nth
-        self.made = made
+        self.made = indices
 
     def plan(self, template: StepPlan, depth: int) -> StepPlan:
         """Return a copy of a body step, with the item's names and indices."""
@@ -190,7 +193,7 @@ class Copier:
         """
         if ref.of == "item" and ref.index == self.each:
             return Ref("step", self.each, (self.nth, *ref.path))
-        return ref if ref.of == "input" else replace(ref, index=self.index(ref.index, depth))
+        return ref if ref.of in INPUTS else replace(ref, index=self.index(ref.index, depth))
 
     def template(self, template: Template, depth: int) -> Template:
         """Return a template with its refs translated."""
@@ -210,13 +213,13 @@ class Copier:
 
 def _gather(work: DecisionBuilder, plan: StepPlan) -> bytes:
     """Return the list of the items' values."""
-    found = splice.elements(work.step(plan.of).result or NULL)
+    elements = splice.elements(work.step(plan.of).result or NULL)
     if not plan.sides:
-        return b"[" + b",".join(NULL for _ in found) + b"]"
+        return b"[" + b",".join(NULL for _ in elements) + b"]"
     items = items_of(work, plan.of)
     values: list[bytes] = []
     size = 0
-    for nth, value in enumerate(found):
+    for nth, value in enumerate(elements):
         rows = items[nth] if nth < len(items) else []
 
         def lookup(ref: Ref, value: bytes = value, rows: Sequence[int] = rows) -> bytes:

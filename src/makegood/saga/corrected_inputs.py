@@ -5,13 +5,14 @@ request. So only a step that begins a new round, or was never asked, gets other 
 keeps what it did, and so does its undo; a step in doubt keeps its key and its arguments.
 
 The workflow function made the arguments once, at the submission, and only an argument that *is* an input
-still shows its origin. So corrected inputs come with the plan that the function makes of them
-(``Replanned``): it must have the same steps, and its arguments replace the old ones. Without that plan,
+still shows its origin, unless the input is ambiguous (``Ref``: "value"). So corrected inputs come with the
+plan that the function makes of them (``Replanned``): it must have the same steps, and its arguments replace
+the old ones. Without that plan,
 corrected inputs are accepted only where nothing can have been made of them.
 """
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import msgspec
@@ -19,7 +20,7 @@ from msgspec.structs import replace
 
 from makegood.errors import MissingValueError, PayloadError
 from makegood.model.messages import TaskMessage
-from makegood.model.plan import Condition, Ref, StepPlan, Template
+from makegood.model.plan import INPUTS, Condition, Ref, StepPlan, Template
 from makegood.model.task import Step
 from makegood.payload.codec import UNREADABLE, shallow
 from makegood.saga import rules
@@ -60,9 +61,11 @@ def correction_text(change: bytes | None) -> str:
     """Describe a correction, for the answer to the command; "" without one."""
     if change is None:
         return ""
-    kept = [one["step"] for one in _decode(change).get("kept", ())]
-    does = "keeps what it" if len(kept) == 1 else "keep what they"
-    return ", with corrected inputs" + (f"; {', '.join(kept)} {does} did" if kept else "")
+    unchanged_steps = [one["step"] for one in _decode(change).get("kept", ())]
+    does = "keeps what it" if len(unchanged_steps) == 1 else "keep what they"
+    return ", with corrected inputs" + (
+        f"; {', '.join(unchanged_steps)} {does} did" if unchanged_steps else ""
+    )
 
 
 def next_round(plan: StepPlan) -> StepPlan:
@@ -78,22 +81,26 @@ def _arguments(work: DecisionBuilder, step: Step | None, value: bytes) -> str:
         return "the task has no such step"
     if rules.is_control(step.plan):
         return f"{step.name} is not an action: it takes no arguments"
-    if barred := _refusal(step):
-        return barred
+    if refusal := _refusal(step):
+        return refusal
     try:
         members = _members(value)
     except UNREADABLE:
         return f"the arguments of {step.name} are given by name: an object is expected"
     plan = next_round(step.plan)
     args = plan.args or Template(("{}",))
-    known = _members(_text_with_marks(args, _mark(args.parts)).encode())
-    if strange := [name for name in members if name not in known]:
-        return f"{step.name} has no argument {strange[0]!r}; it has {', '.join(known) or 'none'}"
-    made = replace(step, plan=replace(plan, args=merged(args, members)))
+    stored = _members(_text_with_marks(args, _mark(args.parts)).encode())
+    if strange := [name for name in members if name not in stored]:
+        return f"{step.name} has no argument {strange[0]!r}; it has {', '.join(stored) or 'none'}"
+    corrected_step = replace(step, plan=replace(plan, args=merged(args, members)))
     work.change = _encode(
-        {"step": step.name, "was": _current_arguments(work, plan), "now": _current_arguments(work, made.plan)}
+        {
+            "step": step.name,
+            "was": _current_arguments(work, plan),
+            "now": _current_arguments(work, corrected_step.plan),
+        }
     )
-    _put(work, made)
+    _put(work, corrected_step)
     work.out.rewritten.append(step.plan.idx)
     return ""
 
@@ -130,8 +137,18 @@ def merged(args: Template, members: Mapping[str, msgspec.Raw]) -> Template:
     mark = _mark([*args.parts, *(bytes(raw).decode() for raw in members.values())])
     whole = {**_members(_text_with_marks(args, mark).encode()), **members}
     text = ",".join(f"{_encode(name).decode()}:{bytes(raw).decode()}" for name, raw in whole.items())
-    pieces = re.split(f'"{mark}([0-9]+)"', f"{{{text}}}")
-    return Template(tuple(pieces[::2]), tuple(args.refs[int(n)] for n in pieces[1::2]))
+    return _without_marks(f"{{{text}}}", mark, args.refs)
+
+
+def _each_argument(args: Template) -> dict[str, Template]:
+    """Return the template of each argument by its name; ``args`` is that of the object of all.
+
+    >>> _each_argument(Template(('{"a":1,"b":', "}"), (Ref("step", 0),)))["b"].parts
+    ('', '')
+    """
+    mark = _mark(args.parts)
+    members = _members(_text_with_marks(args, mark).encode())
+    return {name: _without_marks(bytes(raw).decode(), mark, args.refs) for name, raw in members.items()}
 
 
 def _mark(texts: Sequence[str]) -> str:
@@ -149,39 +166,47 @@ def _text_with_marks(args: Template, mark: str) -> str:
     return "".join(pieces)
 
 
+def _without_marks(text: str, mark: str, refs: Sequence[Ref]) -> Template:
+    """Return the template of a text with marks in it."""
+    pieces = re.split(f'"{mark}([0-9]+)"', text)
+    return Template(tuple(pieces[::2]), tuple(refs[int(n)] for n in pieces[1::2]))
+
+
 # -- of the task ---------------------------------------------------------------------------------------------
 
 
 def _inputs(work: DecisionBuilder, value: bytes) -> str:
     try:
-        made = _replanned(value) if value.lstrip().startswith(b"{") else None
-        given = tuple(bytes(raw) for raw in (_list(value) if made is None else made.inputs))
+        replanned = _replanned(value) if value.lstrip().startswith(b"{") else None
+        new_inputs = tuple(bytes(raw) for raw in (_list(value) if replanned is None else replanned.inputs))
     except UNREADABLE:
         return "the inputs of a task are given in order: an array is expected"
-    known = work.task.inputs
-    if len(given) != len(known):
-        return f"the task has {len(known)} inputs, not {len(given)}"
-    changed = {n for n, (one, other) in enumerate(zip(known, given, strict=True)) if _differ(one, other)}
-    if made is None:
-        if changed and (refused := _unclear(work)):
-            return refused
+    stored = work.task.inputs
+    if len(new_inputs) != len(stored):
+        return f"the task has {len(stored)} inputs, not {len(new_inputs)}"
+    changed = {
+        n for n, (one, other) in enumerate(zip(stored, new_inputs, strict=True)) if _differ(one, other)
+    }
+    if replanned is None:
+        if changed and (refusal := _unclear(work)):
+            return refusal
         plans, returns = {step.plan.idx: next_round(step.plan) for step in work.steps()}, work.task.returns
     else:
-        if refused := _other_steps(work, made):
-            return refused
-        plans, returns = _plans(work, made), made.returns
-    correction = _Correction(work, given, changed)
+        if refusal := _other_steps(work, replanned):
+            return refusal
+        plans, returns = _plans(work, replanned), replanned.returns
+    correction = _Correction(work, new_inputs, changed)
     for step in work.steps():
         correction.of(step, plans[step.plan.idx])
     ends = [
         _display_value(work, template, inputs)
-        for template, inputs in ((work.task.returns, known), (returns, given))
+        for template, inputs in ((work.task.returns, stored), (returns, new_inputs))
     ]
     if correction.barred:
         return "; ".join(correction.barred)
     differs = ends[0][1] != ends[1][1] or _text(ends[0][0]) != _text(ends[1][0])
     if changed and not correction.steps and not differs:
-        return correction.idle(planned=made is not None)
+        return correction.idle(has_plan=replanned is not None)
     result = {"was": ends[0][0], "now": ends[1][0]} if differs else None
     _apply(work, correction, returns, result)
     return ""
@@ -214,11 +239,11 @@ class _Correction:
 
     def of(self, step: Step, new: StepPlan) -> None:
         """Add a step's consequences; ``new`` is its plan with the corrected inputs."""
-        work, known, old = self.work, self.work.task.inputs, step.plan
+        work, stored, old = self.work, self.work.task.inputs, step.plan
         plans = (old, new)
         if step.state == "done":  # the steps that an ``each`` made of its body are compared by themselves
             plans = (replace(old, body=()), replace(new, body=()))
-        was, before = _compared_values(work, plans[0], known)
+        was, before = _compared_values(work, plans[0], stored)
         now, after = _compared_values(work, plans[1], self.given)
         differs = before != after or _text(was) != _text(now)
         stays = step.state in ("done", "in_doubt") and not rules.is_control(old)
@@ -229,12 +254,12 @@ class _Correction:
             (self.kept if step.state == "done" else self.steps).append(entry)
         plan = _with(old, new)
         if stays:
-            args = _with_fixed_inputs(old.args, known, self.changed)
+            args = _with_fixed_inputs(old.args, stored, self.changed)
             plan = replace(plan, args=args, later=None if args == new.args else new.args)
         if plan != old:
             self.made.append((replace(step, plan=plan), differs and not stays))
 
-    def idle(self, *, planned: bool) -> str:
+    def idle(self, *, has_plan: bool) -> str:
         """Say why inputs that change nothing are refused; ``planned``: the code planned with them, too."""
         if self.kept:
             names = ", ".join(one["step"] for one in self.kept)
@@ -244,7 +269,7 @@ class _Correction:
                 f"{names} {does} {was} given, and no other step takes those inputs: undo the task, then resubmit it with other "
                 f"inputs"
             )
-        if not planned:
+        if not has_plan:
             return (
                 "no step takes those inputs as they are: what the workflow function made of them at the submission is part of the plan; "
                 f"{CHECK}, or give one step other arguments (--step NAME)"
@@ -258,17 +283,19 @@ class _Correction:
 def _apply(
     work: DecisionBuilder, correction: _Correction, returns: Template | None, result: Mapping[str, Any] | None
 ) -> None:
-    made: dict[str, Any] = {
+    change: dict[str, Any] = {
         "step": None,
         "was": _raws(work.task.inputs),
         "now": _raws(correction.given),
         "steps": correction.steps,
     }
+    if work.task.names:
+        change["names"] = work.task.names
     if correction.kept:
-        made["kept"] = correction.kept
+        change["kept"] = correction.kept
     if result is not None:
-        made["result"] = result
-    work.change = _encode(made)
+        change["result"] = result
+    work.change = _encode(change)
     work.task = replace(work.task, inputs=tuple(correction.given), returns=returns)
     for step, asks in correction.made:
         if asks:
@@ -294,11 +321,11 @@ def _with_fixed_inputs(
     """Return a template with the values of these inputs fixed: what was done with them is undone with
     them.
     """
-    if template is None or not any(ref.of == "input" and ref.index in changed for ref in template.refs):
+    if template is None or not any(ref.of in INPUTS and ref.index in changed for ref in template.refs):
         return template
     parts, refs = [template.parts[0]], list[Ref]()
     for ref, part in zip(template.refs, template.parts[1:], strict=True):
-        if ref.of == "input" and ref.index in changed:
+        if ref.of in INPUTS and ref.index in changed:
             parts[-1] += inputs[ref.index].decode() + part
         else:
             refs.append(ref)
@@ -309,46 +336,71 @@ def _with_fixed_inputs(
 # -- without the code ----------------------------------------------------------------------------------------
 
 
-def _unclear(work: DecisionBuilder) -> str:
-    """Say which steps have arguments that may have been made of the inputs; "" if none.
+_MADE = "the workflow function may have made these of the inputs, and they would keep the old values"
+_UNKNOWN = (
+    "it is unknown whether the workflow function passed on an input here, another one that is equal, or a value of its own, as "
+    "Python has one object for values such as 1, None or an enum member"
+)
 
-    A constant looks like a computed value, and a key like one that was looked up, so both count. Steps that
-    are done count too: they may be undone and run again.
+
+def _unclear(work: DecisionBuilder) -> str:
+    """Say which steps may have got an argument elsewhere than from an input as it is; "" if none.
+
+    A constant looks like a computed value, and a key like one that was looked up, so both count; so does the
+    value of an ambiguous input. Steps that are done count too: they may be undone and run again.
     """
-    found = [
+    reasons = [
+        f"{reason}: {', '.join(names)}"
+        for reason, is_unclear in ((_MADE, _is_computed), (_UNKNOWN, _is_ambiguous))
+        if (names := _steps_where(work, is_unclear))
+    ]
+    return f"{'; '.join(reasons)}; {CHECK}, or give one step other arguments (--step NAME)" if reasons else ""
+
+
+Unclear = Callable[[DecisionBuilder, StepPlan, Template], bool]
+"""Whether a template of a step may hold a value that correcting the inputs would not reach, or wrongly so."""
+
+
+def _steps_where(work: DecisionBuilder, is_unclear: Unclear) -> list[str]:
+    """Return the steps with an unclear template, each with the names of the arguments, and "the result"."""
+    steps = [
         f"{step.name}{names}"
         for step in work.steps()
-        if (names := _made_by_hand(work, step.plan)) is not None
+        if (names := _arguments_where(work, step.plan, is_unclear)) is not None
     ]
     returns = work.task.returns
-    if returns is not None and not _is_whole(returns):
-        found.append("the result")
-    if not found:
-        return ""
+    if returns is not None and is_unclear(work, StepPlan(0, "merge"), returns):
+        steps.append("the result")
+    return steps
+
+
+def _arguments_where(work: DecisionBuilder, plan: StepPlan, is_unclear: Unclear) -> str | None:
+    """Return the unclear arguments of a step in brackets, "" for a control step; None if there are none."""
+    if plan.kind == "action":
+        args = next_round(plan).args or Template(("{}",))
+        names = [name for name, template in _each_argument(args).items() if is_unclear(work, plan, template)]
+        return f" ({', '.join(names)})" if names else None
+    outer = any(is_unclear(work, plan, template) for template in _templates(replace(plan, body=())))
     return (
-        f"the workflow function may have made these of the inputs, and they would keep the old values: {', '.join(found)}; {CHECK}, or "
-        f"give one step other arguments (--step NAME)"
+        ""
+        if outer or any(_arguments_where(work, inner, is_unclear) is not None for inner in plan.body)
+        else None
     )
 
 
-def _made_by_hand(work: DecisionBuilder, plan: StepPlan) -> str | None:
-    """Return the arguments of a step that are neither an input nor a result, in brackets; None if there are
-    none.
+def _is_computed(work: DecisionBuilder, plan: StepPlan, template: Template) -> bool:
+    """Return whether a template is neither one whole input or result nor, outside of an action, the null of a
+    function without ``return``.
     """
-    if plan.kind == "action":
-        plan = next_round(plan)
-        args = plan.args or Template(("{}",))
-        mark = _mark(args.parts)
-        whole = {
-            f'"{mark}{n}"' for n, ref in enumerate(args.refs) if not ref.path or _is_item(work, plan, ref)
-        }
-        members = _members(_text_with_marks(args, mark).encode())
-        names = [name for name, raw in members.items() if bytes(raw).decode() not in whole]
-        return f" ({', '.join(names)})" if names else None
-    if plan.body and any(_made_by_hand(work, inner) is not None for inner in plan.body):
-        return ""
-    outer = replace(plan, body=())
-    return None if all(map(_is_whole, _templates(outer))) else ""
+    if not template.refs:
+        return plan.kind == "action" or template.parts != ("null",)
+    (ref, *_), is_action = template.refs, plan.kind == "action"
+    return template.parts != ("", "") or (ref.path != () and not (is_action and _is_item(work, plan, ref)))
+
+
+def _is_ambiguous(work: DecisionBuilder, plan: StepPlan, template: Template) -> bool:  # noqa: ARG001 - one of two forms
+    """Return whether a template takes the value of an input that may have come from elsewhere."""
+    return any(ref.of == "value" for ref in template.refs)
 
 
 def _is_item(work: DecisionBuilder, plan: StepPlan, ref: Ref) -> bool:
@@ -362,26 +414,19 @@ def _is_item(work: DecisionBuilder, plan: StepPlan, ref: Ref) -> bool:
     return False
 
 
-def _is_whole(template: Template) -> bool:
-    """Whether a template is one whole input or result, or the null of a function without ``return``."""
-    if not template.refs:
-        return template.parts == ("null",)
-    return template.parts == ("", "") and not template.refs[0].path
-
-
 # -- with the plan that the code makes -----------------------------------------------------------------------
 
 
-def _other_steps(work: DecisionBuilder, made: Replanned) -> str:
+def _other_steps(work: DecisionBuilder, replanned: Replanned) -> str:
     """Say where the plan's steps differ from the task's; "" if they are the same."""
     old = [step.plan for step in work.steps() if rules.owner(step.plan) < 0]
-    pairs = zip(old, made.steps, strict=False)
+    pairs = zip(old, replanned.steps, strict=False)
     at = next((n for n, (one, other) in enumerate(pairs) if _shape(one) != _shape(other)), None)
-    if at is None and len(old) == len(made.steps):
+    if at is None and len(old) == len(replanned.steps):
         return ""
     if at is None:
-        at = min(len(old), len(made.steps))
-    is_, would = (_display_name(plans[at]) if at < len(plans) else "" for plans in (old, made.steps))
+        at = min(len(old), len(replanned.steps))
+    is_, would = (_display_name(plans[at]) if at < len(plans) else "" for plans in (old, replanned.steps))
     if not would:
         how = f"step {at + 1} of the task, {is_}, would not be there"
     elif not is_:
@@ -404,20 +449,20 @@ def _display_name(plan: StepPlan) -> str:
     return f"{plan.name} ({plan.agent}.{plan.action})" if plan.kind == "action" else plan.name
 
 
-def _plans(work: DecisionBuilder, made: Replanned) -> dict[int, StepPlan]:
+def _plans(work: DecisionBuilder, replanned: Replanned) -> dict[int, StepPlan]:
     """Return the plan of each step of the task: those of the items of an ``each`` are copies of its body."""
-    found: dict[int, StepPlan] = {}
+    plans: dict[int, StepPlan] = {}
     firsts: dict[tuple[int, int], int] = {}
     for step in work.steps():
         idx, nth, owner = step.plan.idx, step.plan.nth, rules.owner(step.plan)
         if owner < 0:
-            found[idx] = made.steps[idx]
+            plans[idx] = replanned.steps[idx]
             continue
         first = firsts.setdefault((owner, nth), idx)
-        body = found[owner].body
+        body = plans[owner].body
         copier = Copier(owner, nth, range(first, first + len(body)))
-        found[idx] = copier.plan(body[idx - first], 0)
-    return found
+        plans[idx] = copier.plan(body[idx - first], 0)
+    return plans
 
 
 # -- to look at ----------------------------------------------------------------------------------------------
@@ -441,12 +486,12 @@ def _compared_values(work: DecisionBuilder, plan: StepPlan, inputs: Sequence[byt
     """Return a plan's values as people see them (an action's arguments by name), and what else distinguishes
     them.
     """
-    shown = [_display_value(work, template, inputs) for template in _templates(plan)]
-    seen = [value for value, _ in shown]
-    rest = [refs for _, refs in shown], plan.condition and _operators(plan.condition)
+    pairs = [_display_value(work, template, inputs) for template in _templates(plan)]
+    values = [value for value, _ in pairs]
+    rest = [refs for _, refs in pairs], plan.condition and _operators(plan.condition)
     if plan.kind == "action":
-        return (seen[0] if seen else {}), rest
-    return seen, rest
+        return (values[0] if values else {}), rest
+    return values, rest
 
 
 def _operators(condition: Condition) -> tuple[Any, ...]:
@@ -461,7 +506,7 @@ def _display_value(
         return None, ()
     text, refs = template.parts[0], list[Ref]()
     for ref, part in zip(template.refs, template.parts[1:], strict=True):
-        if ref.of == "input" and 0 <= ref.index < len(inputs):
+        if ref.of in INPUTS and 0 <= ref.index < len(inputs):
             text += inputs[ref.index].decode() + part
         else:
             refs.append(ref)

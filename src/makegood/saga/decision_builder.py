@@ -18,9 +18,9 @@ from makegood.errors import IllegalTransitionError, MissingValueError
 from makegood.model.decision import OpenDecision
 from makegood.model.messages import Alert, Request, TaskMessage
 from makegood.model.notices import told
-from makegood.model.plan import Ref, StepPlan, Template
+from makegood.model.plan import INPUTS, Ref, StepPlan, Template
 from makegood.model.shape import HeldTask
-from makegood.model.states import CONTROL_MOVES, STEP_MOVES, StepState, TaskState, check_step, check_task
+from makegood.model.states import Move, Reason, StepState, TaskState, check_step, check_task
 from makegood.model.task import Doing, Step, TaskRecord
 from makegood.payload import splice
 from makegood.saga import rules
@@ -51,18 +51,32 @@ class Agenda:
 class DecisionBuilder:
     """One Decision in the making; see the module's text."""
 
-    __slots__ = ("_count", "_links", "_lists", "_open", "agenda", "change", "held", "left", "out", "task")
+    __slots__ = (
+        "_count",
+        "_links",
+        "_lists",
+        "_open",
+        "agenda",
+        "change",
+        "held",
+        "left",
+        "now",
+        "out",
+        "task",
+    )
 
-    def __init__(self, held: HeldTask) -> None:
-        self.held = held
-        self.task: TaskRecord = held.task
-        self.out = OpenDecision(held.task, held.task)
+    def __init__(self, held_task: HeldTask, now: float = 0.0) -> None:
+        self.held = held_task
+        self.now = now
+        """The store's clock; 0: unknown, and then no key counts as too old."""
+        self.task: TaskRecord = held_task.task
+        self.out = OpenDecision(held_task.task, held_task.task)
         self.agenda = Agenda()
         self.change: bytes | None = None
         """What the act under way has replaced, for its answer."""
-        self.left = held.left
+        self.left = held_task.left
         """How many steps have not passed."""
-        self._count = len(held.steps)
+        self._count = len(held_task.steps)
         self._open: dict[int, int] = {}
         self._lists: dict[int, tuple[bytes, Sequence[msgspec.Raw]]] = {}
         self._links: dict[int, list[int]] = {}
@@ -75,40 +89,40 @@ class DecisionBuilder:
 
     def find(self, idx: int) -> Step | None:
         """Return a step as it is now, None when there is none of this index."""
-        changed = self.out.steps.get(idx)
-        if changed is not None:
-            return changed
+        step = self.out.steps.get(idx)
+        if step is not None:
+            return step
         if 0 <= idx < self._count:
             return self.held.steps[idx]
         return self.out.added[idx - self._count] if 0 <= idx < self.size() else None
 
     def step(self, idx: int) -> Step:
         """Return a step as it is now."""
-        changed = self.out.steps.get(idx)
-        if changed is not None:
-            return changed
+        step = self.out.steps.get(idx)
+        if step is not None:
+            return step
         return self.held.steps[idx] if idx < self._count else self.out.added[idx - self._count]
 
     def steps(self) -> list[Step]:
         """Return all steps as they are now, in order."""
-        changed = self.out.steps
-        if not changed:
+        changes = self.out.steps
+        if not changes:
             return self.held.steps + self.out.added
-        return [changed.get(i) or s for i, s in enumerate(self.held.steps)] + self.out.added
+        return [changes.get(i) or s for i, s in enumerate(self.held.steps)] + self.out.added
 
     def any(self, matches: Callable[[Step], bool]) -> bool:
         """Whether any step matches; those that changed are asked first."""
-        changed = self.out.steps
+        changes = self.out.steps
         return (
-            any(map(matches, changed.values()))
+            any(map(matches, changes.values()))
             or any(map(matches, self.out.added))
-            or any(matches(s) for i, s in enumerate(self.held.steps) if i not in changed)
+            or any(matches(s) for i, s in enumerate(self.held.steps) if i not in changes)
         )
 
     def followers(self, idx: int) -> Sequence[int]:
         """Return the steps that wait for this one."""
-        known: Sequence[int] = self.held.followers[idx] if idx < self._count else ()
-        return (*known, *self._links[idx]) if self._links and idx in self._links else known
+        followers: Sequence[int] = self.held.followers[idx] if idx < self._count else ()
+        return (*followers, *self._links[idx]) if self._links and idx in self._links else followers
 
     def open(self, idx: int) -> int:
         """Return how many predecessors of a step are neither done nor skipped."""
@@ -123,7 +137,7 @@ class DecisionBuilder:
             step = self.find(ref.index)
             if step is not None:
                 return step.result or NULL
-        elif ref.of == "input" and 0 <= ref.index < len(self.task.inputs):
+        elif ref.of in INPUTS and 0 <= ref.index < len(self.task.inputs):
             return self.task.inputs[ref.index]
         raise MissingValueError(f"there is no {ref.of} {ref.index}")
 
@@ -139,10 +153,10 @@ class DecisionBuilder:
 
     def _list(self, value: bytes) -> Sequence[msgspec.Raw]:
         """Split an array once per Decision: a thousand items each take their part of the same array."""
-        found = self._lists.get(id(value))
-        if found is None or found[0] is not value:
-            found = self._lists[id(value)] = (value, splice.read_list(value))
-        return found[1]
+        entry = self._lists.get(id(value))
+        if entry is None or entry[0] is not value:
+            entry = self._lists[id(value)] = (value, splice.read_list(value))
+        return entry[1]
 
     # -- writing ---------------------------------------------------------------------------------------------
 
@@ -155,29 +169,34 @@ class DecisionBuilder:
             self.out.added[idx - self._count] = step
         return step
 
-    def move(self, step: Step, state: StepState, why: str, **changes: Any) -> Step:
-        """Move a step to another state, with the changes that go with it."""
+    def move(
+        self, step: Step, state: StepState, reason: Reason, *, detail: str = "", who: str = "", **changes: Any
+    ) -> Step:
+        """Move a step to another state, with the changes that go with it. ``detail``, ``who``: as in
+        ``Move``.
+        """
         before = step.state
-        self._note(step.plan, before, state, why)
-        moved = self.put(replace(step, state=state, **changes))
+        self._note(step.plan, Move(step.plan.name, before, state, reason, "", detail, who))
+        after = self.put(replace(step, state=state, **changes))
         if state in rules.PASSED:
-            self._pass(moved.plan.idx)
+            self._pass(after.plan.idx)
         elif before in rules.PASSED:
-            self._block(moved.plan.idx)
-        return moved
+            self._block(after.plan.idx)
+        return after
 
-    def _note(self, plan: StepPlan, before: StepState, after: StepState, why: str) -> None:
+    def _note(self, plan: StepPlan, move: Move) -> None:
         """Record an allowed move; any other move is a defect."""
-        moves = STEP_MOVES if plan.kind == "action" else CONTROL_MOVES
-        if after not in moves.get(before, ()):
-            check_step(before, after, control=plan.kind != "action")
-        self.out.moves.append((plan.name, before, after, why))
+        check_step(move, control=plan.kind != "action")
+        self.out.moves.append(move)
 
-    def move_task(self, state: TaskState, why: str) -> None:
-        """Move the task to another state."""
+    def move_task(
+        self, state: TaskState, reason: Reason, *, step: str = "", detail: str = "", who: str = ""
+    ) -> None:
+        """Move the task to another state. ``step``, ``detail``, ``who``: as in ``Move``."""
         before = self.task.state
-        check_task(before, state)
-        self.out.moves.append(("task", before, state, why))
+        move = Move("task", before, state, reason, step, detail, who)
+        check_task(move)
+        self.out.moves.append(move)
         self.task = replace(self.task, state=state)
         if self.task.reply is not None:
             self._tell()
@@ -191,10 +210,10 @@ class DecisionBuilder:
 
     def _pass(self, idx: int) -> None:
         self.left -= 1
-        opened, before = self._open, self.held.open
+        counts, before = self._open, self.held.open
         for follower in self.followers(idx):
-            count = opened.get(follower)
-            opened[follower] = count = (before[follower] if count is None else count) - 1
+            count = counts.get(follower)
+            counts[follower] = count = (before[follower] if count is None else count) - 1
             if count == 0:
                 self.agenda.free.append(follower)
 
@@ -228,9 +247,10 @@ class DecisionBuilder:
         """Dispatch a step: waiting, ready, running and its request row, all at once."""
         state = step.state
         if state == "waiting":
-            self._note(step.plan, state, "ready", "predecessors done or skipped")
+            self._note(step.plan, Move(step.plan.name, state, "ready", "preceded"))
             state = "ready"
-        self._note(step.plan, state, "running", "retry" if state == "in_doubt" else "dispatched")
+        reason: Reason = "retry" if state == "in_doubt" else "dispatched"
+        self._note(step.plan, Move(step.plan.name, state, "running", reason))
         self.send(step, "do", args, state="running")
 
     def send(self, step: Step, doing: Doing, args: bytes, *, state: StepState | None = None) -> None:
@@ -259,6 +279,10 @@ class DecisionBuilder:
                 late=None if doing == "do" else step.late,
                 isolate=step.deaths >= rules.MOST_DEATHS,
                 trace=task.trace,
+                key_form=policy.key_form,
+                keeps=policy.keeps,
+                first_sent=step.first_sent,
+                failures=max(0, step.failures - step.deaths),
             )
         )
 
@@ -293,11 +317,11 @@ class DecisionBuilder:
         """Restart the step's failure count at 0 in the store; failures just counted stay in the task's
         count.
         """
-        _, counted = self.out.counted.get(idx, (False, 0))
+        _, failures = self.out.counted.get(idx, (False, 0))
         self.out.counted[idx] = (True, 0)
-        if counted:
+        if failures:
             _, alone = self.out.counted.get(-1, (False, 0))
-            self.out.counted[-1] = (False, alone + counted)
+            self.out.counted[-1] = (False, alone + failures)
 
     def alert(self, alert: Alert) -> None:
         """Tell the operators."""
@@ -313,8 +337,8 @@ class DecisionBuilder:
         self.out.consumed.append((message.idx, message.attempt))
 
 
-def arguments(held: HeldTask, idx: int) -> bytes:
+def arguments(held_task: HeldTask, idx: int) -> bytes:
     """Return the arguments with which a step would be asked now, as JSON. Raises ``MissingValueError`` if a
     value that they need does not exist.
     """
-    return DecisionBuilder(held).arguments(held.steps[idx].plan)
+    return DecisionBuilder(held_task).arguments(held_task.steps[idx].plan)

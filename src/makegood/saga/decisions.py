@@ -21,22 +21,24 @@ _OF_A_STEP = frozenset(
 )
 
 
-def decide(held: HeldTask, messages: Sequence[TaskMessage]) -> Decision:
-    """Return what follows from ``messages`` for the task that is ``held``, which stays unchanged.
+def decide(held_task: HeldTask, messages: Sequence[TaskMessage], now: float = 0.0) -> Decision:
+    """Return what follows from ``messages`` for ``held_task``, which stays unchanged.
+
+    ``now``: the store's clock, by which keys grow too old to be sent again (0: none does).
 
     A pending task is claimed: ``claim`` comes first. A task at rest (error, processed, undone) may be claimed
     too, for the one decision that an operator command needs. Raises ``IllegalTransitionError`` for a move
     outside the table, and for a reply that is folded into a pending task without a claim: both are defects of
     makegood.
     """
-    if len(messages) == 1 and (decision := straight(held, messages[0])) is not None:
+    if len(messages) == 1 and (decision := straight(held_task, messages[0])) is not None:
         return decision
-    return folded(held, messages)
+    return folded(held_task, messages, now)
 
 
-def folded(held: HeldTask, messages: Sequence[TaskMessage]) -> Decision:
+def folded(held_task: HeldTask, messages: Sequence[TaskMessage], now: float = 0.0) -> Decision:
     """Return what ``decide`` returns, without the fast path."""
-    return _Folding(held, messages).decide()
+    return _Folding(held_task, messages, now).decide()
 
 
 class _Folding:
@@ -48,18 +50,18 @@ class _Folding:
     judged: frozenset[tuple[int, int]] = frozenset()
     results: Sequence[tuple[TaskMessage, ActResult, bytes | None]] = ()
 
-    def __init__(self, held: HeldTask, messages: Sequence[TaskMessage]) -> None:
-        self.work = DecisionBuilder(held)
+    def __init__(self, held_task: HeldTask, messages: Sequence[TaskMessage], now: float) -> None:
+        self.work = DecisionBuilder(held_task, now)
         self.messages = messages
 
     def decide(self) -> Decision:
         """Fold in all messages, then do what follows."""
         messages = self.messages
         if len(messages) > 1:
-            expired = [m for m in messages if m.kind == "expired"]
-            if expired:
-                self.judged = frozenset((m.idx, m.attempt) for m in expired)
-                messages = [*(m for m in messages if m.kind == "claim"), *expired]
+            silences = [m for m in messages if m.kind == "expired"]
+            if silences:
+                self.judged = frozenset((m.idx, m.attempt) for m in silences)
+                messages = [*(m for m in messages if m.kind == "claim"), *silences]
                 messages += [m for m in self.messages if m.kind not in ("claim", "expired")]
             self.poison = any(m.kind == "poison" for m in messages)
         for message in messages:
@@ -134,7 +136,7 @@ class _Folding:
         self._advance()
         work = self.work
         if work.held.task.timed and work.task.state == "processing":
-            turn(work, "complete-by passed")
+            turn(work, "deadline")
 
     def _advance(self) -> None:
         task = self.work.task
@@ -149,7 +151,7 @@ class _Folding:
         self._advance()
         if self.releases and work.task.state in ("processing", "undoing"):
             _leave_to_next_scheduler(work)
-            work.move_task("pending", "given back by its Scheduler")
+            work.move_task("pending", "released")
         if work.task.state == "processing" and work.task.goal == "forward":
             dispatch(work)
         if work.task.state == "processing" and work.task.goal == "hold":
@@ -199,21 +201,21 @@ def stop(work: DecisionBuilder, cause: str) -> None:
             work.task = replace(task, goal="hold", cause=cause)
         clear(work)
     elif task.state == "undoing":
-        for found in work.steps():
-            step = work.drop_timer(found) if found.waiting else found
+        for each in work.steps():
+            step = work.drop_timer(each) if each.waiting else each
             if step.state == "undoing" and step.doing is None:
                 undo_failed(work, step, cause)
             elif step.state not in rules.SETTLED:
                 work.put(replace(step, stuck=True))
 
 
-def put_to_error(held: HeldTask, messages: Sequence[TaskMessage], alert: Alert) -> Decision:
+def put_to_error(held_task: HeldTask, messages: Sequence[TaskMessage], alert: Alert) -> Decision:
     """Return a Decision for a task whose messages the rules cannot decide (unreadable data, a defect).
 
     Every message is used up and counts as silence for its request. The task is stopped, and goes to error
     once nothing is in flight. Its remaining replies are decided as usual.
     """
-    work = DecisionBuilder(held)
+    work = DecisionBuilder(held_task)
     work.alert(alert)
     if work.task.state == "pending":
         work.task = _with_deadline(work.task)
@@ -228,7 +230,8 @@ def put_to_error(held: HeldTask, messages: Sequence[TaskMessage], alert: Alert) 
             continue
         if message.kind not in ("expired", "withdrawn"):
             work.use(message)
-        step = work.put(replace(step, doing=None, error=alert.text))
+        first_sent = rules.first_sent(step, message)
+        step = work.put(replace(step, doing=None, error=alert.text, first_sent=first_sent))
         if step.state == "running":
             work.move(step, "in_doubt", "undecided", doubt=True)
     stop(work, alert.text)

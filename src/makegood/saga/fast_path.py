@@ -17,10 +17,11 @@ from typing import Any
 from msgspec.structs import astuple, replace
 
 from makegood.errors import MissingValueError
-from makegood.model.decision import Decision, Move
+from makegood.model.decision import Decision
 from makegood.model.messages import Request, TaskMessage, attempt_end
-from makegood.model.plan import Ref
+from makegood.model.plan import INPUTS, Ref
 from makegood.model.shape import HeldTask, Shape, ShapeRequest, ShapeStep
+from makegood.model.states import Move
 from makegood.model.task import Step, TaskRecord
 from makegood.payload import splice
 from makegood.saga import rules
@@ -28,29 +29,29 @@ from makegood.saga import rules
 _NULL, _EMPTY = b"null", b"{}"
 _SHAPES = 100  # of claimed tasks that are remembered
 _UP_TO_RESULT = Step.__struct_fields__.index("result")
-_ENDED: Move = ("task", "processing", "processed", "every step done or skipped")
+_ENDED: Move = Move("task", "processing", "processed", "complete")
 
 
-def straight(held: HeldTask, message: TaskMessage) -> Decision | None:
+def straight(held_task: HeldTask, message: TaskMessage) -> Decision | None:
     """Return what follows from an action's result; None if it is more than the next steps or the task's
     end.
     """
-    shape = held.shape
+    shape = held_task.shape
     if shape is not None and message.kind == "done":
-        known = shape.following.get(message.idx) or _shape_step(held, message.idx, shape)
-        if known is not None and (decision := _take(held, message, known)) is not None:
+        shape_step = shape.following.get(message.idx) or _shape_step(held_task, message.idx, shape)
+        if shape_step is not None and (decision := _take(held_task, message, shape_step)) is not None:
             return decision
-    return _decide_alone(held, message)
+    return _decide_alone(held_task, message)
 
 
-def _decide_alone(held: HeldTask, message: TaskMessage) -> Decision | None:
+def _decide_alone(held_task: HeldTask, message: TaskMessage) -> Decision | None:
     """Return what follows in a task that shares nothing with others."""
-    task, idx = held.task, message.idx
-    if message.kind != "done" or message.doing != "do" or not 0 <= idx < len(held.steps):
+    task, idx = held_task.task, message.idx
+    if message.kind != "done" or message.doing != "do" or not 0 <= idx < len(held_task.steps):
         return None
     if task.state != "processing" or task.goal != "forward" or task.reply is not None:
         return None
-    step = held.steps[idx]
+    step = held_task.steps[idx]
     if (
         step.state != "running"
         or step.plan.kind != "action"
@@ -60,41 +61,36 @@ def _decide_alone(held: HeldTask, message: TaskMessage) -> Decision | None:
     ):
         return None
     result = message.value or _NULL
-    done = replace(step, state="done", doing=None, result=result, doubt=False, final=False, error=None)
+    step_after = replace(step, state="done", doing=None, result=result, doubt=False, final=False, error=None)
     moves: list[Move] = [_done_move(step)]
-    steps = {idx: done}
+    steps = {idx: step_after}
     requests: list[Request] = []
-    values = _values(task, held.steps, idx, result)
+    values = _values(task, held_task.steps, idx, result)
     try:
-        for follower in held.followers[idx]:
-            if held.open[follower] == 1:
-                following = held.steps[follower]
+        for follower in held_task.followers[idx]:
+            if held_task.open[follower] == 1:
+                following = held_task.steps[follower]
                 if not _plain(following):
                     return None
                 steps[follower] = _begin(task, following, values, moves, requests)
-        if held.left == 1:
+        if held_task.left == 1:
             task = _ended_task(task, values)
             moves.append(_ENDED)
     except MissingValueError:
         return None
     return Decision(
-        held.task, task, steps, consumed=[(idx, message.attempt)], requests=requests, moves=moves,
-        seqs=[message.seq] if message.seq else [], release=held.left == 1,
+        held_task.task, task, steps, consumed=[(idx, message.attempt)], requests=requests, moves=moves,
+        seqs=[message.seq] if message.seq else [], release=held_task.left == 1,
         attempts=[attempt_end(message)] if message.seq else [],
     )  # fmt: skip
 
 
 def _done_move(step: Step) -> Move:
-    return (step.plan.name, "running", "done", "reply")
+    return Move(step.plan.name, "running", "done", "reply")
 
 
 def _begin_moves(name: str) -> tuple[Move, Move]:
-    return (name, "waiting", "ready", "predecessors done or skipped"), (
-        name,
-        "ready",
-        "running",
-        "dispatched",
-    )
+    return Move(name, "waiting", "ready", "preceded"), Move(name, "ready", "running", "dispatched")
 
 
 def _plain(step: Step) -> bool:
@@ -105,7 +101,7 @@ def _plain(step: Step) -> bool:
     return (
         plan.kind == "action"
         and step.state == "waiting"
-        and not (plan.guards or step.doubt or step.deaths or step.waiting)
+        and not (plan.guards or step.doubt or step.deaths or step.waiting or step.first_sent)
         and plan.of < 0
         and plan.item_of < 0
     )
@@ -120,7 +116,7 @@ def _begin(
     args = _EMPTY
     if plan.args is not None:
         args = splice.arguments(splice.fill(plan.args, values, limit=plan.payload_limit), plan.payload_limit)
-    requests.append(_request(task, _fields(task, step), args))
+    requests.append(_request(task, step, args))
     return _running(step)
 
 
@@ -145,9 +141,14 @@ def _fields(task: TaskRecord, step: Step) -> tuple[Any, ...]:
     )
 
 
-def _request(task: TaskRecord, fields: tuple[Any, ...], args: bytes) -> Request:
-    rest = (args, task.priority, False, None, None, False, task.trace)
-    return Request(task.id, *fields, *rest)  # type: ignore[call-arg]  # the type checker cannot count them
+def _keys(step: Step) -> tuple[str, float]:
+    policy = step.plan.policy or rules.PLAIN
+    return policy.key_form, policy.keeps
+
+
+def _request(task: TaskRecord, step: Step, args: bytes) -> Request:
+    rest = (args, task.priority, False, None, None, False, task.trace, *_keys(step))
+    return Request(task.id, *_fields(task, step), *rest)  # type: ignore[call-arg]  # the type checker cannot count them
 
 
 def _ended_task(task: TaskRecord, values: Callable[[Ref], bytes]) -> TaskRecord:
@@ -168,7 +169,7 @@ def _values(task: TaskRecord, steps: Sequence[Step], idx: int, result: bytes) ->
                 return result
             if 0 <= index < len(steps):
                 return steps[index].result or _NULL
-        elif ref.of == "input" and 0 <= index < len(task.inputs):
+        elif ref.of in INPUTS and 0 <= index < len(task.inputs):
             return task.inputs[index]
         raise MissingValueError(f"there is no {ref.of} {index}")
 
@@ -187,43 +188,43 @@ class Shapes:
     def __init__(self) -> None:
         self._known: OrderedDict[tuple[str, tuple[int, ...]], Shape] = OrderedDict()
 
-    def share(self, held: HeldTask) -> None:
+    def share(self, held_task: HeldTask) -> None:
         """Let a task share what follows its steps with earlier tasks of its shape."""
-        key = (held.task.app, tuple([id(step.plan) for step in held.steps]))
-        known = self._known.get(key)
-        if known is not None:
-            held.shape = known
+        key = (held_task.task.app, tuple([id(step.plan) for step in held_task.steps]))
+        shared_shape = self._known.get(key)
+        if shared_shape is not None:
+            held_task.shape = shared_shape
             return
-        shape = Shape([step.plan for step in held.steps])  # keeps the records alive, and so their ids
+        shape = Shape([step.plan for step in held_task.steps])  # keeps the records alive, and so their ids
         if shape.plain and not shape.bulky:  # perhaps the only one: the next one shares it
             self._known[key] = shape
             if len(self._known) > _SHAPES:
                 self._known.popitem(last=False)
 
 
-def _shape_step(held: HeldTask, idx: int, shape: Shape) -> ShapeStep | None:
+def _shape_step(held_task: HeldTask, idx: int, shape: Shape) -> ShapeStep | None:
     """Work out and keep what follows if this step is done in tasks of its shape; None if it is not a plain
     case.
     """
-    if not 0 <= idx < len(held.steps):
+    if not 0 <= idx < len(held_task.steps):
         return None
-    step = held.steps[idx]
+    step = held_task.steps[idx]
     plan = step.plan
-    untroubled = Step(plan, state="running", doing="do", attempt=1)
-    followers = [held.steps[follower] for follower in held.followers[idx]]
+    expected_step = Step(plan, state="running", doing="do", attempt=1)
+    followers = [held_task.steps[follower] for follower in held_task.followers[idx]]
     if (
         plan.kind != "action"
-        or step != untroubled
+        or step != expected_step
         or not all(_plain(each) and fills(each) for each in followers)
     ):
         return None
-    known = {sent.idx: sent for each in list(shape.following.values()) for sent in each.sent}
-    sent = tuple(known.get(each.plan.idx) or sent_of(held.task, each) for each in followers)
+    requests = {sent.idx: sent for each in list(shape.following.values()) for sent in each.sent}
+    sent = tuple(requests.get(each.plan.idx) or sent_of(held_task.task, each) for each in followers)
     moves = [_done_move(step), *(move for each in sent for move in _begin_moves(each.waiting.plan.name))]
     fields = astuple(replace(step, state="done", doing=None))[:_UP_TO_RESULT]
     ending = [_done_move(step), _ENDED]
-    found = shape.following[idx] = ShapeStep(step, fields, [(idx, 1)], sent, moves, ending)
-    return found
+    shape_step = shape.following[idx] = ShapeStep(step, fields, [(idx, 1)], sent, moves, ending)
+    return shape_step
 
 
 def fills(step: Step) -> bool:
@@ -243,13 +244,15 @@ def sent_of(task: TaskRecord, step: Step) -> ShapeRequest:
         (r.of == "step", r.index, r.path, after.encode()) for r, after in zip(_refs(step), texts, strict=True)
     ]
     flat = splice.flat(1 + 2 * len(holes), plan.payload_limit)
-    return ShapeRequest(plan.idx, step, _running(step), _fields(task, step), text.encode(), holes, flat)
+    return ShapeRequest(
+        plan.idx, step, _running(step), _fields(task, step), text.encode(), holes, flat, _keys(step)
+    )
 
 
-def _take(held: HeldTask, message: TaskMessage, known: ShapeStep) -> Decision | None:
-    """Return what follows in a task whose records are those that ``known`` begins with; None otherwise."""
-    task, steps, idx = held.task, held.steps, message.idx
-    step, running = steps[idx], known.running
+def _take(held_task: HeldTask, message: TaskMessage, shape_step: ShapeStep) -> Decision | None:
+    """Return what follows in a task whose records are those that ``shape_step`` has first; None otherwise."""
+    task, steps, idx = held_task.task, held_task.steps, message.idx
+    step, running = steps[idx], shape_step.running
     if (
         message.attempt != 1
         or message.doing != "do"
@@ -260,45 +263,58 @@ def _take(held: HeldTask, message: TaskMessage, known: ShapeStep) -> Decision | 
     ):
         return None
     result = message.value or _NULL
-    changed = {idx: Step(*known.done, result)}  # type: ignore[call-arg]  # the type checker cannot count them
+    changes = {idx: Step(*shape_step.done, result)}  # type: ignore[call-arg]  # the type checker cannot count them
     requests: list[Request] = []
-    ends, moves, whole = held.left == 1, known.moves, True
+    ends, moves, whole = held_task.left == 1, shape_step.moves, True
     try:
-        for sent in known.sent:
-            follower = sent.idx
-            if held.open[follower] != 1:  # it waits for others too
+        for request in shape_step.sent:
+            follower = request.idx
+            if held_task.open[follower] != 1:  # it waits for others too
                 continue
-            if not (steps[follower] is sent.waiting or steps[follower] == sent.waiting):
+            if not (steps[follower] is request.waiting or steps[follower] == request.waiting):
                 return None
-            changed[follower] = sent.running
-            requests.append(request_of(sent, task, steps, changed))
+            changes[follower] = request.running
+            requests.append(request_of(request, task, steps, changes))
         if ends:
-            if known.sent:  # they have passed already: not a plain case
+            if shape_step.sent:  # they have passed already: not a plain case
                 return None
-            task, moves = _ended_task(task, _values(task, steps, idx, result)), known.ending
-        elif len(requests) < len(known.sent):
+            task, moves = _ended_task(task, _values(task, steps, idx, result)), shape_step.ending
+        elif len(requests) < len(shape_step.sent):
             whole = False
             moves = [_done_move(running), *(move for r in requests for move in _begin_moves(r.step))]
     except (MissingValueError, IndexError):  # the task has no such input
         return None
     return Decision(
-        held.task, task, changed, consumed=known.consumed, requests=requests, moves=moves,
-        seqs=[message.seq] if message.seq else [], release=ends, shape_step=known if whole else None,
+        held_task.task, task, changes, consumed=shape_step.consumed, requests=requests, moves=moves,
+        seqs=[message.seq] if message.seq else [], release=ends, shape_step=shape_step if whole else None,
         attempts=[attempt_end(message)] if message.seq else [],
     )  # fmt: skip
 
 
 def request_of(
-    sent: ShapeRequest, task: TaskRecord, steps: Sequence[Step], changed: Mapping[int, Step]
+    shape_request: ShapeRequest, task: TaskRecord, steps: Sequence[Step], changes: Mapping[int, Step]
 ) -> Request:
     """Return the request of a step that begins; ``changed``: the new records of the steps before it.
 
     Raises ``MissingValueError`` or ``IndexError`` if a value is missing.
     """
-    pieces = [sent.text]
-    for of_step, index, path, text in sent.holes:
-        value = (changed.get(index) or steps[index]).result or _NULL if of_step else task.inputs[index]
+    pieces = [shape_request.text]
+    for of_step, index, path, text in shape_request.holes:
+        value = (changes.get(index) or steps[index]).result or _NULL if of_step else task.inputs[index]
         pieces += splice.walk(value, path) if path else value, text
-    if not sent.flat or len(args := b"".join(pieces)) > sent.flat:
-        args = splice.arguments(splice.joined(pieces, limit := sent.waiting.plan.payload_limit), limit)
-    return Request(task.id, *sent.asked, args, task.priority, False, None, None, False, task.trace)  # type: ignore[call-arg]  # as above
+    if not shape_request.flat or len(args := b"".join(pieces)) > shape_request.flat:
+        args = splice.arguments(
+            splice.joined(pieces, limit := shape_request.waiting.plan.payload_limit), limit
+        )
+    return Request(
+        task.id,
+        *shape_request.asked,
+        args,
+        task.priority,
+        False,
+        None,
+        None,
+        False,
+        task.trace,
+        *shape_request.keys,
+    )  # type: ignore[call-arg]  # as above

@@ -17,12 +17,12 @@ from makegood.saga.fast_path import fills, request_of, sent_of
 from makegood.saga.held import hold
 
 
-def begun(held: HeldTask) -> Decision | None:
+def begun(held_task: HeldTask) -> Decision | None:
     """Return the Decision that begins a task, if all it does is to dispatch its first steps; None otherwise.
 
     Such a Decision needs no existing row, so it can be written together with the task itself.
     """
-    decision = decide(held, [TaskMessage("claim")])
+    decision = decide(held_task, [TaskMessage("claim")])
     if (
         decision.task.state != "processing"
         or decision.release
@@ -49,29 +49,31 @@ def begin(task: TaskRecord, shape: Shape) -> tuple[HeldTask, Decision | None]:
     opening = shape.opening
     if opening is not None and _alike(opening.alike, task):
         try:
-            requests = [request_of(sent, task, opening.waiting, {}) for sent in opening.sent]
+            requests = [
+                request_of(shape_request, task, opening.waiting, {}) for shape_request in opening.sent
+            ]
         except (MissingValueError, IndexError):  # decided as any other: such a step fails
             requests = []
         if requests:
-            held = HeldTask(
+            held_task = HeldTask(
                 task, opening.waiting.copy(), opening.followers, opening.open.copy(), opening.left,
                 shape if shape.plain else None,
             )  # fmt: skip
             after = replace(task, state="processing", timed=opening.timed)
-            return held, Decision(task, after, opening.changed, requests=requests, moves=opening.moves)
-    held = hold(task, map(Step, shape))
-    decision = begun(held)
+            return held_task, Decision(task, after, opening.changed, requests=requests, moves=opening.moves)
+    held_task = hold(task, map(Step, shape))
+    decision = begun(held_task)
     if decision is not None and shape.again():
         if shape.plain:
-            held.shape = shape
-        dispatched = [held.steps[request.idx] for request in decision.requests]
-        if all(map(fills, dispatched)):
+            held_task.shape = shape
+        steps = [held_task.steps[request.idx] for request in decision.requests]
+        if all(map(fills, steps)):
             shape.opening = Opening(
                 replace(task, inputs=()),  # what is kept for others has no values of this one
-                decision.task.timed, held.steps.copy(), held.followers, held.open.copy(), held.left,
-                decision.steps, decision.moves, [sent_of(task, step) for step in dispatched],
+                decision.task.timed, held_task.steps.copy(), held_task.followers, held_task.open.copy(), held_task.left,
+                decision.steps, decision.moves, [sent_of(task, step) for step in steps],
             )  # fmt: skip
-    return held, decision
+    return held_task, decision
 
 
 def _alike(one: TaskRecord, other: TaskRecord) -> bool:

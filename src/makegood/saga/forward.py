@@ -11,6 +11,7 @@ from msgspec.structs import replace
 from makegood.base.sizes import PAYLOAD_LIMIT
 from makegood.errors import MissingValueError
 from makegood.model.messages import Alert
+from makegood.model.states import Reason, words
 from makegood.model.task import Doing, Step
 from makegood.saga import control, rules
 from makegood.saga.decision_builder import NULL, DecisionBuilder
@@ -48,11 +49,11 @@ def _begin(work: DecisionBuilder, idx: int) -> None:
         return
     plan = step.plan
     if (plan.guards or plan.of >= 0 or plan.item_of >= 0) and control.not_taken(work, plan):
-        work.move(step, "skipped", "its branch is not taken")
+        work.move(step, "skipped", "branch_not_taken")
     elif plan.kind == "action":
         work.agenda.ready.append(idx)
     else:
-        step = work.move(step, "ready", "predecessors done or skipped")
+        step = work.move(step, "ready", "preceded")
         try:
             result = control.decide(work, step)
         except MissingValueError as missing:
@@ -68,12 +69,12 @@ def finish(work: DecisionBuilder) -> None:
         limit = max((step.plan.payload_limit for step in work.steps()), default=PAYLOAD_LIMIT)
         result = NULL if task.returns is None else work.fill(task.returns, limit)
     except MissingValueError as missing:
-        cause = f"the result cannot be put together: {missing}"
-        work.alert(Alert("step_failed", text=f"every step is done, but {cause}"))
-        turn(work, cause)
+        cause = words("result_missing", detail=str(missing))
+        work.alert(Alert("step_gave_up", text=f"every step is done, but {cause}"))
+        turn(work, "result_missing", detail=str(missing))
     else:
         work.task = replace(task, result=result, cause="")
-        work.move_task("processed", "every step done or skipped")
+        work.move_task("processed", "complete")
 
 
 # -- dispatch ------------------------------------------------------------------------------------------------
@@ -81,54 +82,74 @@ def finish(work: DecisionBuilder) -> None:
 
 def dispatch(work: DecisionBuilder) -> None:
     """Make the requests. Everything that turns the direction is found before the first request is made."""
-    wanted: list[tuple[int, Doing]] = [(idx, "do") for idx in work.agenda.ready]
+    requests: list[tuple[int, Doing]] = []
+    for idx in work.agenda.ready:
+        if rules.forgotten(step := work.step(idx), work.now):
+            _doubt_old_key(work, step)
+        else:
+            requests.append((idx, "do"))
     for idx in work.agenda.doubts:
-        _recover(work, work.step(idx), wanted)
-    filled: list[tuple[Step, Doing, bytes]] = []
-    for idx, doing in wanted:
+        _recover(work, work.step(idx), requests)
+    with_arguments: list[tuple[Step, Doing, bytes]] = []
+    for idx, doing in requests:
         step = work.step(idx)
         try:
-            filled.append((step, doing, work.arguments(step.plan)))
+            with_arguments.append((step, doing, work.arguments(step.plan)))
         except MissingValueError as missing:
             _unfit(work, step, str(missing))
     if work.task.goal != "forward":
         return
-    for step, doing, args in filled:
+    for step, doing, args in with_arguments:
         if doing == "do":
             work.begin(step, args)
         else:
             work.send(step, doing, args)
 
 
-def _recover(work: DecisionBuilder, step: Step, wanted: list[tuple[int, Doing]]) -> None:
+def _recover(work: DecisionBuilder, step: Step, requests: list[tuple[int, Doing]]) -> None:
     """Follow up a step in doubt: probe, try again now or later, or the verdict."""
     if step.state != "in_doubt" or not rules.idle(step) or work.task.goal != "forward":
         return
     idx, policy = step.plan.idx, rules.policy(step)
     if rules.can_probe(step):
-        wanted.append((idx, "probe"))
+        requests.append((idx, "probe"))
         return
     following = None if step.final else rules.next_try(step)
+    if following == "do" and rules.forgotten(step, work.now):
+        following = rules.asked_instead(step)
     choice = rules.what_follows(step)
+    wait = policy.wait if choice == "retry" else policy.extended
     if following is None or choice in ("undo", "hold"):
         _give_up(work, step)
     elif idx in work.agenda.due or step.failures == 0:
-        wanted.append((idx, following))
+        requests.append((idx, following))
+    elif following == "do" and not policy.probe and rules.forgotten(step, work.now + wait):
+        _give_up(work, step, wait)
     else:
-        work.timer(step, policy.wait if choice == "retry" else policy.extended)
+        work.timer(step, wait)
 
 
-def _give_up(work: DecisionBuilder, step: Step) -> None:
-    """The verdict on a step in doubt that may not be tried again."""
-    cause = f"{step.name}: {step.error or 'in doubt'}"
+def _doubt_old_key(work: DecisionBuilder, step: Step) -> None:
+    """Put in doubt a step that the service has asked to send later, when its key is too old for that."""
+    if step.state == "waiting":
+        step = work.move(step, "ready", "preceded")
+    work.move(step, "in_doubt", "key_too_old", doubt=True)
+    work.agenda.doubts.append(step.plan.idx)
+
+
+def _give_up(work: DecisionBuilder, step: Step, wait: float = 0.0) -> None:
+    """The verdict on a step in doubt that may not be tried again, now or after a wait."""
+    detail = step.error or "in doubt"
     if step.failures > 1:
-        cause += f" ({step.failures} failures)"
-    held = rules.holds_in_doubt(step)
+        detail += f" ({step.failures} failures)"
+    if (old := rules.too_old(step, work.now, wait)) and old not in detail:
+        detail += f"; {old}"
+    holds = rules.holds_in_doubt(step)
     if not step.doubt:
-        step = work.move(step, "failed", "a fencing probe")
-    known = "certainly nothing happened" if step.state == "failed" else "it may have happened"
-    work.alert(Alert("step_failed", step=step.name, text=f"{cause}; {known}"))
-    turn(work, cause, held=held)
+        step = work.move(step, "failed", "fenced")
+    certainty = "certainly nothing happened" if step.state == "failed" else "it may have happened"
+    work.alert(Alert("step_gave_up", step=step.name, text=f"{step.name}: {detail}; {certainty}"))
+    turn(work, "step_failed", step=step.name, detail=detail, hold=holds)
 
 
 def _unfit(work: DecisionBuilder, step: Step, text: str) -> None:
@@ -141,23 +162,25 @@ def _unfit(work: DecisionBuilder, step: Step, text: str) -> None:
         _give_up(work, work.put(replace(step, error=text)))
         return
     if step.state == "waiting":
-        step = work.move(step, "ready", "predecessors done or skipped")
-    work.move(step, "failed", text, error=text)
-    work.alert(Alert("step_failed", step=step.name, text=f"{step.name} cannot begin: {text}"))
-    turn(work, f"{step.name}: {text}")
+        step = work.move(step, "ready", "preceded")
+    work.move(step, "failed", "arguments_missing", detail=text, error=text)
+    work.alert(Alert("step_gave_up", step=step.name, text=f"{step.name} cannot begin: {text}"))
+    turn(work, "step_failed", step=step.name, detail=text)
 
 
 # -- the verdict ---------------------------------------------------------------------------------------------
 
 
-def turn(work: DecisionBuilder, cause: str, *, held: bool = False) -> None:
-    """Turn the task from forward to undo or hold; the first verdict wins. ``held``: the failed step says
-    hold.
+def turn(
+    work: DecisionBuilder, reason: Reason, *, step: str = "", detail: str = "", hold: bool = False
+) -> None:
+    """Turn the task from forward to undo or hold; the first verdict wins. ``step``, ``detail``: as in
+    ``Move``; ``hold``: the failed step says hold.
     """
     if work.task.goal != "forward":
         return
-    if held or rules.holds(work.task, work.steps()):
-        work.task = replace(work.task, goal="hold", cause=cause)
+    if hold or rules.holds(work.task, work.steps()):
+        work.task = replace(work.task, goal="hold", cause=words(reason, step=step, detail=detail))
         clear(work)
     else:
-        begin_undo(work, cause, cause)
+        begin_undo(work, reason, step=step, detail=detail)

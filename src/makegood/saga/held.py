@@ -21,81 +21,81 @@ def predecessors(plan: StepPlan) -> Sequence[int]:
     """
     if not plan.guards and plan.of < 0 and plan.item_of < 0:
         return plan.after if len(plan.after) < 2 else tuple(dict.fromkeys(plan.after))
-    named = (*plan.after, *(when for when, _ in plan.guards), plan.of, plan.item_of)
-    return tuple(dict.fromkeys(i for i in named if i >= 0))
+    indices = (*plan.after, *(when for when, _ in plan.guards), plan.of, plan.item_of)
+    return tuple(dict.fromkeys(i for i in indices if i >= 0))
 
 
 def hold(task: TaskRecord, steps: Iterable[Step]) -> HeldTask:
     """Return a task with its steps, ready for ``decide``: with each step's followers and number of open
     predecessors.
     """
-    ordered = sorted(steps, key=lambda s: s.plan.idx)
-    gathers = {s.plan.of: s.plan.idx for s in ordered if s.plan.kind == "gather"}
-    followers: list[list[int]] = [[] for _ in ordered]
-    opened = [0] * len(ordered)
+    in_order = sorted(steps, key=lambda s: s.plan.idx)
+    gathers = {s.plan.of: s.plan.idx for s in in_order if s.plan.kind == "gather"}
+    followers: list[list[int]] = [[] for _ in in_order]
+    counts = [0] * len(in_order)
     left = 0
-    for step in ordered:
-        idx, passed = step.plan.idx, step.state in rules.PASSED
-        left += not passed
+    for step in in_order:
+        idx, passes = step.plan.idx, step.state in rules.PASSED
+        left += not passes
         for before in predecessors(step.plan):
             followers[before].append(idx)
-            opened[idx] += ordered[before].state not in rules.PASSED
+            counts[idx] += in_order[before].state not in rules.PASSED
         gather = gathers.get(rules.owner(step.plan), -1) if gathers else -1
         if gather >= 0:
             followers[idx].append(gather)
-            opened[gather] += not passed
-    return HeldTask(task, ordered, [tuple(f) for f in followers], opened, left)
+            counts[gather] += not passes
+    return HeldTask(task, in_order, [tuple(f) for f in followers], counts, left)
 
 
-def apply(held: HeldTask, decision: Decision) -> None:
+def apply(held_task: HeldTask, decision: Decision) -> None:
     """Apply a committed Decision to the held task, in place."""
-    held.task, known = decision.task, decision.shape_step
-    steps, opened = held.steps, held.open
-    if known is not None:  # exactly one step has passed
+    held_task.task, shape_step = decision.task, decision.shape_step
+    steps, counts = held_task.steps, held_task.open
+    if shape_step is not None:  # exactly one step has passed
         for idx, step in decision.steps.items():
             steps[idx] = step
-        held.left -= 1
-        for sent in known.sent:
-            opened[sent.idx] -= 1
+        held_task.left -= 1
+        for request in shape_step.sent:
+            counts[request.idx] -= 1
         return
-    followers, passed = held.followers, rules.PASSED
+    followers, passing = held_task.followers, rules.PASSED
     for idx, step in decision.steps.items():
-        was, now = steps[idx].state in passed, step.state in passed
+        was, now = steps[idx].state in passing, step.state in passing
         steps[idx] = step
         if was != now:
             change = -1 if now else 1
-            held.left += change
+            held_task.left += change
             for follower in followers[idx]:
-                opened[follower] += change
+                counts[follower] += change
     if decision.added:
-        _extend(held, decision.added)
+        _extend(held_task, decision.added)
 
 
-def _extend(held: HeldTask, added: Sequence[Step]) -> None:
+def _extend(held_task: HeldTask, new_steps: Sequence[Step]) -> None:
     """Add the items of an ``each``: their steps follow it, and its gather follows them."""
-    steps, opened = held.steps, held.open
-    steps.extend(added)
+    steps, counts = held_task.steps, held_task.open
+    steps.extend(new_steps)
     # A new list: tasks of the same shape share the old one.
-    held.followers = followers = held.followers + [()] * len(added)
-    opened.extend(0 for _ in added)
+    held_task.followers = followers = held_task.followers + [()] * len(new_steps)
+    counts.extend(0 for _ in new_steps)
     gathers = {s.plan.of: s.plan.idx for s in steps if s.plan.kind == "gather"}
-    for step in added:
-        idx, passed = step.plan.idx, step.state in rules.PASSED
-        held.left += not passed
+    for step in new_steps:
+        idx, passes = step.plan.idx, step.state in rules.PASSED
+        held_task.left += not passes
         for before in predecessors(step.plan):
             followers[before] += (idx,)
-            opened[idx] += steps[before].state not in rules.PASSED
+            counts[idx] += steps[before].state not in rules.PASSED
         gather = gathers.get(rules.owner(step.plan), -1)
         if gather >= 0:
             followers[idx] += (gather,)
-            opened[gather] += not passed
+            counts[gather] += not passes
 
 
-def repair(held: HeldTask, messages: Iterable[TaskMessage]) -> list[TaskMessage]:
+def repair(held_task: HeldTask, messages: Iterable[TaskMessage]) -> list[TaskMessage]:
     """Return the messages that a dead Scheduler missed, to fold in after the claim, before those of the
     inbox.
 
-    ``held`` was loaded from rows, where a step whose request row is gone has ``doing=None``. If the commit
+    ``held_task`` was loaded from rows: a step whose request row is gone has ``doing=None``. If the commit
     that deleted the row also moved its step, nothing is missing. Otherwise the row was deleted
 
     - by a Supervisor's verdict: then ``expired`` is among ``messages``, and nothing is added to it;
@@ -107,26 +107,26 @@ def repair(held: HeldTask, messages: Iterable[TaskMessage]) -> list[TaskMessage]
       silence. (An undo is asked again at once, under its key and with a higher token; silence leads to the
       same.)
 
-    What was in flight is written back into ``held``, so that these messages find their request.
+    What was in flight is written back into ``held_task``, so that these messages find their request.
     """
-    judged = {(m.idx, m.attempt): m.doing for m in messages if m.kind == "expired"}
-    sure = held.task.goal != "forward" and held.task.state not in AT_REST
-    found: list[TaskMessage] = []
-    for idx, step in enumerate(held.steps):
+    verdicts = {(m.idx, m.attempt): m.doing for m in messages if m.kind == "expired"}
+    sure = held_task.task.goal != "forward" and held_task.task.state not in AT_REST
+    lost_messages: list[TaskMessage] = []
+    for idx, step in enumerate(held_task.steps):
         if not rules.idle(step):
             continue
-        heard = judged.get((idx, step.attempt))
-        doing = heard or _lost(held.task, step)
+        verdict = verdicts.get((idx, step.attempt))
+        doing = verdict or _lost(held_task.task, step)
         if doing is None:
             continue
-        held.steps[idx] = replace(step, doing=doing)
-        if heard is not None:
+        held_task.steps[idx] = replace(step, doing=doing)
+        if verdict is not None:
             continue
         if sure:
-            found.append(TaskMessage("withdrawn", idx, doing, step.attempt))
+            lost_messages.append(TaskMessage("withdrawn", idx, doing, step.attempt))
         else:
-            found.append(TaskMessage("expired", idx, doing, step.attempt, failures=step.failures))
-    return found
+            lost_messages.append(TaskMessage("expired", idx, doing, step.attempt, failures=step.failures))
+    return lost_messages
 
 
 def _lost(task: TaskRecord, step: Step) -> Doing | None:
@@ -135,6 +135,6 @@ def _lost(task: TaskRecord, step: Step) -> Doing | None:
         return "do"
     if step.state == "undoing":
         return "undo"
-    asked = step.state == "in_doubt" and step.doubt and step.asked == step.attempt and not step.stuck
+    probed = step.state == "in_doubt" and step.doubt and step.asked == step.attempt and not step.stuck
     undoing = task.goal == "undo" and task.state not in AT_REST
-    return "probe" if asked and undoing and rules.policy(step).probe else None
+    return "probe" if probed and undoing and rules.policy(step).probe else None

@@ -10,19 +10,12 @@ from msgspec.structs import replace
 
 from makegood.errors import IllegalTransitionError
 from makegood.model.messages import REPLIES, TaskMessage, attempt_end
-from makegood.model.states import StepState
+from makegood.model.states import TEXTS, Reason, StepState
 from makegood.model.task import Step
 from makegood.saga import rules
 from makegood.saga.decision_builder import NULL, DecisionBuilder
 from makegood.saga.forward import turn
 from makegood.saga.undo import undo_failed
-
-_DEFAULT_TEXTS = {
-    "gave_up": "gave up after its tries",
-    "expired": "no answer by its deadline",
-    "permanent": "failed for good",
-    "refused": "the service reports that nothing is in place",
-}
 
 
 def reply(work: DecisionBuilder, message: TaskMessage) -> None:
@@ -42,7 +35,8 @@ def reply(work: DecisionBuilder, message: TaskMessage) -> None:
     if kind in ("expired", "not_happened") or message.seq or message.error is not None:  # no move shows these
         _note_end(work, message)
     work.agenda.touched.append(message.idx)
-    answers[kind](work, replace(step, doing=None), message)
+    step = replace(step, doing=None, first_sent=rules.first_sent(step, message))
+    answers[kind](work, step, message)
     if step.again and message.doing != "undo":
         work.put(replace(work.step(message.idx), again=False))
 
@@ -60,12 +54,18 @@ def late(work: DecisionBuilder, message: TaskMessage) -> None:
     if message.kind not in REPLIES and message.kind != "late":
         return
     if message.kind != "late":  # the store wrote the other kind into the history when it came
-        work.out.stale.append(message)
+        work.out.attempts.append(replace(attempt_end(message), late=True))
     if message.kind not in ("done", "late") or message.doing != "do" or message.value is None:
         return
     step = work.find(message.idx)
-    wanted = step is not None and step.state in ("running", "in_doubt", "ready", "undoing", "undo_failed")
-    if step is not None and wanted and rules.late_of_this_round(step, message.attempt):
+    undo_may_need_it = step is not None and step.state in (
+        "running",
+        "in_doubt",
+        "ready",
+        "undoing",
+        "undo_failed",
+    )
+    if step is not None and undo_may_need_it and rules.late_of_this_round(step, message.attempt):
         work.put(replace(step, late=message.value))
 
 
@@ -88,30 +88,31 @@ def _text(message: TaskMessage) -> str:
         return message.error
     if message.kind == "expired" and message.died:
         return "the process that ran it died"
-    return _DEFAULT_TEXTS.get(message.kind, message.kind)
+    return TEXTS.get(message.kind, message.kind)
 
 
 def _count_failure(work: DecisionBuilder, step: Step, message: TaskMessage) -> Step:
     """Count a failure, once: the Supervisor has counted silence, and reports the sum; giving up is counted
     here.
 
-    A request that was sent before the task turned to undo (``again``) does not count for the undo. An excused
-    failure does not count at all, unless its step has ``again``.
+    A request that was sent before the task turned to undo (``again``) does not count for the undo.
     """
-    if message.excused and not step.again:
-        return replace(step, error=_text(message))
     idx, failures = step.plan.idx, step.failures + 1
-    if step.again and step.state != "undoing":
+    if rules.excuses(step, message):
+        failures = step.failures
+    elif step.again and step.state != "undoing":
         failures = 0
         if message.kind == "expired":
             work.reset(idx)
         else:
             work.count(-1)
-    elif message.kind == "expired":
+    elif message.kind == "expired" and not message.excused:
         failures = message.failures
     else:
         work.count(idx)
-    return replace(step, failures=failures, deaths=step.deaths + message.died, error=_text(message))
+    answer = step.probe_answer and message.doing != "do"
+    deaths = step.deaths + message.died
+    return replace(step, failures=failures, deaths=deaths, error=_text(message), probe_answer=answer)
 
 
 # -- the action ----------------------------------------------------------------------------------------------
@@ -132,7 +133,7 @@ def _permanent(work: DecisionBuilder, step: Step, message: TaskMessage) -> None:
         work.move(
             step,
             "in_doubt",
-            "permanent, after an unanswered try",
+            "permanent_after_silence",
             doubt=True,
             final=True,
             error=_text(message),
@@ -140,17 +141,22 @@ def _permanent(work: DecisionBuilder, step: Step, message: TaskMessage) -> None:
         work.agenda.doubts.append(step.plan.idx)
 
 
-def _certainly_not(work: DecisionBuilder, step: Step, message: TaskMessage, why: str) -> None:
+def _certainly_not(work: DecisionBuilder, step: Step, message: TaskMessage, reason: Reason) -> None:
     text = _text(message)
-    work.move(step, "failed", why, doubt=False, final=False, error=text)
-    turn(work, f"{step.name}: {text}")
+    work.move(step, "failed", reason, doubt=False, final=False, error=text)
+    turn(work, "step_failed", step=step.name, detail=text)
 
 
 def _later(work: DecisionBuilder, step: Step, message: TaskMessage) -> None:
-    doubt = step.doubt or message.unclear
-    state: StepState = "in_doubt" if doubt else "ready" if work.task.goal == "forward" else "waiting"
-    step = work.move(step, state, "later", doubt=doubt, error=message.error)
-    if state == "ready" or _will_be_asked(work, step):
+    forward = work.task.goal == "forward"
+    old = rules.too_old(step, work.now, message.wait) if forward else ""
+    doubt = step.doubt or message.unclear or bool(old)
+    state: StepState = "in_doubt" if doubt else "ready" if forward else "waiting"
+    error = f"{message.error}; {old}" if old else message.error
+    step = work.move(step, state, "later", doubt=doubt, final=step.final or bool(old), error=error)
+    if old:  # no wait for a moment at which nothing may be sent
+        work.agenda.doubts.append(step.plan.idx)
+    elif state == "ready" or _will_be_asked(work, step):
         work.timer(step, message.wait)
 
 
@@ -166,7 +172,8 @@ def _will_be_asked(work: DecisionBuilder, step: Step) -> bool:
 def _silent(work: DecisionBuilder, step: Step, message: TaskMessage) -> None:
     # The effect may be in place, may come later, or never: in doubt, never failed.
     step = _count_failure(work, step, message)
-    work.move(step, "in_doubt", message.kind, doubt=True, final=step.final or message.final)
+    reason: Reason = "expired" if message.kind == "expired" else "gave_up"
+    work.move(step, "in_doubt", reason, doubt=True, final=step.final or message.final)
     work.agenda.doubts.append(step.plan.idx)
 
 
@@ -185,7 +192,9 @@ def _happened(work: DecisionBuilder, step: Step, message: TaskMessage) -> None:
 
 
 def _not_happened(work: DecisionBuilder, step: Step, _message: TaskMessage) -> None:
-    work.put(replace(step, doubt=step.doubt and not rules.not_happened_for_good(step)))
+    doubt = step.doubt and not rules.not_happened_for_good(step)
+    final = step.final or (doubt and rules.forgotten(step, work.now))
+    work.put(replace(step, doubt=doubt, final=final, probe_answer=True))
     work.agenda.doubts.append(step.plan.idx)
 
 
@@ -195,9 +204,13 @@ def _probe_refused(work: DecisionBuilder, step: Step, message: TaskMessage) -> N
 
 
 def _probe_later(work: DecisionBuilder, step: Step, message: TaskMessage) -> None:
+    if work.task.goal != "hold" and rules.probe_must_answer(step, work.now):
+        text = f"its probe asks to wait ({_text(message)})" if message.error else "its probe asks to wait"
+        _probe_silent(work, step, replace(message, error=text))
+        return
     step = work.put(replace(step, asked=step.attempt - 1))
     if work.task.goal != "hold":
-        work.timer(step, message.wait)
+        work.timer(step, rules.wait_of_probe(step, work.now, message.wait))
 
 
 def _probe_silent(work: DecisionBuilder, step: Step, message: TaskMessage) -> None:
@@ -218,8 +231,9 @@ def _undone(work: DecisionBuilder, step: Step, _message: TaskMessage) -> None:
 
 
 def _undo_later(work: DecisionBuilder, step: Step, message: TaskMessage) -> None:
-    if step.stuck:
-        undo_failed(work, step, _text(message))
+    old = rules.too_old(step, work.now, message.wait)
+    if step.stuck or old:
+        undo_failed(work, step, f"{_text(message)}; {old}" if old else _text(message))
     else:
         work.timer(work.put(replace(step, error=message.error)), message.wait)
 
@@ -227,10 +241,13 @@ def _undo_later(work: DecisionBuilder, step: Step, message: TaskMessage) -> None
 def _undo_silent(work: DecisionBuilder, step: Step, message: TaskMessage) -> None:
     step, policy = work.put(_count_failure(work, step, message)), rules.policy(step)
     choice = rules.what_follows_undo(step)
+    wait = policy.undo_wait if choice == "retry" else policy.undo_extended
     if choice in ("undo", "hold") or step.stuck or work.task.state != "undoing":
         undo_failed(work, step, step.error or "")
+    elif old := rules.too_old(step, work.now, wait):
+        undo_failed(work, step, f"{step.error}; {old}")
     else:
-        work.timer(step, policy.undo_wait if choice == "retry" else policy.undo_extended)
+        work.timer(step, wait)
 
 
 def _undo_permanent(work: DecisionBuilder, step: Step, message: TaskMessage) -> None:

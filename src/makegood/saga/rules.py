@@ -8,6 +8,8 @@ the module: ``rules.certain(...)``.
 
 from collections.abc import Iterable
 
+from makegood.base.durations import shown
+from makegood.base.service_keys import MOST_ROUNDS, longest_key
 from makegood.model.messages import TaskMessage
 from makegood.model.plan import StepPlan
 from makegood.model.policy import Choice, Policy, verdict
@@ -79,11 +81,80 @@ def can_probe(step: Step) -> bool:
     return policy(step).probe and step.doubt and step.asked < step.attempt
 
 
+def excuses(step: Step, message: TaskMessage) -> bool:
+    """Whether a failure that the agent's circuit excused is not counted (see ``breaker``).
+
+    That of an action counts all the same if the step's own probe was answered since the action failed last:
+    the service is there. It does not count for an undo if its request was sent before (``again``).
+    """
+    return message.excused and not step.again and not (message.doing == "do" and step.probe_answer)
+
+
 def late_of_this_round(step: Step, attempt: int) -> bool:
     """Whether a late reply of ``attempt`` certainly belongs to the step's present round, so that an undo may
     use it.
     """
     return step.round == 1 or attempt > step.asked
+
+
+# -- keys ----------------------------------------------------------------------------------------------------
+
+
+def forgotten(step: Step, moment: float) -> bool:
+    """Whether the service may have forgotten the step's key at a moment of the store's clock.
+
+    Then the request sent again would be a new one: what it did, it would do twice.
+    """
+    keeps = policy(step).keeps
+    return keeps > 0 and 0 < step.first_sent <= moment - keeps
+
+
+def asked_instead(step: Step) -> Doing | None:
+    """Return what may be asked of a step whose key is forgotten; None: nothing.
+
+    A probe may, as long as there is a doubt. Its "not happened" then ends the asking (``final``): nothing may
+    be sent under the key.
+    """
+    return "probe" if policy(step).probe and step.doubt and not step.final else None
+
+
+def probe_must_answer(step: Step, now: float) -> bool:
+    """Whether a probe that asks to wait counts as unanswered.
+
+    Past the age of the key only the probe can end the doubt. One that asks to wait forever would leave the
+    task without a verdict, and operators without an alert.
+    """
+    return forgotten(step, now)
+
+
+def wait_of_probe(step: Step, now: float, wait: float) -> float:
+    """Return how long a probe that asks to wait is left alone: not beyond the age of the key."""
+    keeps = policy(step).keeps
+    return min(wait, step.first_sent + keeps - now) if keeps > 0 and step.first_sent > 0 else wait
+
+
+def too_old(step: Step, now: float, wait: float = 0.0) -> str:
+    """Say that a step's key is forgotten now, or will be after a wait; "" if it is not."""
+    if not forgotten(step, now + wait):
+        return ""
+    is_ = "is" if forgotten(step, now) else "would be"
+    return f"its key {is_} older than the {shown(policy(step).keeps)} that the service keeps it, so it is not sent again"
+
+
+def first_sent(step: Step, message: TaskMessage) -> float:
+    """Return when an agent had the first request under the step's present key: what is known of it, or what
+    this answer tells. A probe has the key of the action, and sends nothing under it.
+    """
+    return step.first_sent or (message.first_sent if message.doing != "probe" else 0.0)
+
+
+def first_sent_of_undo(step: Step, now: float) -> float:
+    """The undo has a key of its own, which nobody has seen yet, unless its undo had failed and is tried
+    again.
+
+    Past its age an operator has it sent all the same: to the service it is a first request.
+    """
+    return step.first_sent if step.state == "undo_failed" and not forgotten(step, now) else 0.0
 
 
 # -- forward -------------------------------------------------------------------------------------------------
@@ -102,8 +173,8 @@ def next_try(step: Step) -> Doing | None:
 
 def what_follows(step: Step) -> Choice:
     """Return retry, retry after the longer wait, or the verdict: by the failures of this direction."""
-    declared = policy(step)
-    return verdict(step.failures, declared.threshold, declared.then)
+    terms = policy(step)
+    return verdict(step.failures, terms.threshold, terms.then)
 
 
 def what_follows_undo(step: Step) -> Choice:
@@ -127,8 +198,8 @@ def holds_in_doubt(step: Step) -> bool:
     It is if ``Recover(then="hold")`` says so, or if it is unknown whether the step happened and it must not
     be repeated (``retry=mg.NEVER``).
     """
-    declared = policy(step)
-    return declared.then == "hold" or (declared.never and step.doubt)
+    terms = policy(step)
+    return terms.then == "hold" or (terms.never and step.doubt)
 
 
 def holds(task: TaskRecord, steps: Iterable[Step]) -> bool:
@@ -198,11 +269,32 @@ def token_of_new_round(step: Step) -> int:
 
 def barred_from_resubmission(step: Step) -> str:
     """Return why this step bars a resubmission of its task; "" if it does not."""
-    declared = policy(step)
+    terms = policy(step)
     if step.state == "undo_failed":
         return f"the undo of {step.name} has failed: undo the task again or settle that step first"
-    if step.state == "in_doubt" and declared.never and not declared.fences:
+    if step.state == "in_doubt" and terms.never and not terms.fences:
         return f"{step.name} is in doubt and must not be repeated: settle it first"
-    if step.state == "kept" and declared.no_return:
+    if step.state == "kept" and terms.no_return:
         return f"the task was undone past {step.name}, a point of no return: that is final"
+    if step.state == "skipped" or begins_anew(step):
+        return no_key_left(step)
     return ""
+
+
+def no_key_left(step: Step) -> str:
+    """Return why a step has no key for another round; "" if it has one.
+
+    The readable key gets a character longer in rounds 10 and 100; the other forms have room for so many
+    rounds.
+    """
+    terms, round_ = policy(step), step.round + 1
+    if terms.key_form:
+        return (
+            ""
+            if round_ <= MOST_ROUNDS
+            else f"{step.name} has had {MOST_ROUNDS:,} rounds, as many as its keys can tell"
+        )
+    longest = longest_key(step.name, "undo" if terms.undoable else "do", round_)
+    if not terms.key_limit or longest <= terms.key_limit:
+        return ""
+    return f"in round {round_} a key of {step.name} has {longest} characters, and its service takes {terms.key_limit}"

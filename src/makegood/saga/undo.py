@@ -11,47 +11,56 @@ from msgspec.structs import replace
 
 from makegood.errors import MissingValueError
 from makegood.model.messages import Alert, AlertKind
+from makegood.model.states import Reason, words
 from makegood.model.task import STANDING, Doing, Step, standing
 from makegood.saga import rules
 from makegood.saga.decision_builder import DecisionBuilder
 from makegood.saga.held import predecessors
 
-_PUT_TO_ERROR = frozenset({"poison", "guilty"})
+_PUT_TO_ERROR = frozenset({"poison", "unreadable"})
 """Alerts that themselves say that the task is in error."""
 
 
 def clear(work: DecisionBuilder) -> None:
     """Drop timers and withdraw requests that no agent has taken: nothing goes forward any more."""
-    for found in work.steps():
-        step = work.drop_timer(found) if found.waiting else found
+    for each in work.steps():
+        step = work.drop_timer(each) if each.waiting else each
         if step.state == "ready":
-            work.move(step, "waiting", "the goal is no longer forward")
+            work.move(step, "waiting", "goal_changed")
         elif step.doing in ("do", "probe"):
             work.out.withdraw.append((step.plan.idx, step.attempt))
 
 
-def begin_undo(work: DecisionBuilder, cause: str, why: str) -> None:
+def begin_undo(
+    work: DecisionBuilder, reason: Reason, *, step: str = "", detail: str = "", who: str = ""
+) -> None:
     """Set the task to undo. Counts start at 0, doubts may be probed again, and stuck undos are tried
     again.
+
+    ``step``, ``detail``, ``who``: as in ``Move``. The task's first cause stays: it says why the task could
+    not be finished.
     """
+    cause = work.task.cause or words(reason, step=step, detail=detail, who=who)
     work.task = replace(work.task, goal="undo", cause=cause)
-    work.move_task("undoing", why)
+    work.move_task("undoing", reason, step=step, detail=detail, who=who)
     work.agenda.everything = True
     clear(work)
-    for step in work.steps():
+    for each in work.steps():
         changes: dict[str, Any] = {}
-        if step.failures:
+        if each.failures:
             changes["failures"] = 0
-            work.reset(step.plan.idx)
-        if step.asked == step.attempt and step.state == "in_doubt" and step.doing is None:
-            changes["asked"] = step.attempt - 1
-        if step.stuck:
+            work.reset(each.plan.idx)
+        if each.probe_answer:
+            changes["probe_answer"] = False
+        if each.asked == each.attempt and each.state == "in_doubt" and each.doing is None:
+            changes["asked"] = each.attempt - 1
+        if each.stuck:
             changes["stuck"] = False
-        again = step.state == "undo_failed" or step.doing is not None
-        if again is not step.again:
+        again = each.state == "undo_failed" or each.doing is not None
+        if again is not each.again:
             changes["again"] = again
         if changes:
-            work.put(replace(step, **changes))
+            work.put(replace(each, **changes))
 
 
 def backward(work: DecisionBuilder) -> None:
@@ -77,56 +86,60 @@ def backward(work: DecisionBuilder) -> None:
 
 def _before(work: DecisionBuilder, idx: int) -> list[int]:
     """Return the steps before a step; a skipped one stands for its own predecessors."""
-    found: list[int] = []
-    seen, todo = {idx}, [idx]
+    indices: list[int] = []
+    visited, todo = {idx}, [idx]
     while todo:
         plan = work.step(todo.pop()).plan
         before = list(predecessors(plan))
         if plan.kind == "gather":
             before += [i for i in work.followers(plan.of) if rules.owner(work.step(i).plan) == plan.of]
         for other in before:
-            if other not in seen:
-                seen.add(other)
-                (todo if work.step(other).state == "skipped" else found).append(other)
-    return found
+            if other not in visited:
+                visited.add(other)
+                (todo if work.step(other).state == "skipped" else indices).append(other)
+    return indices
 
 
 def _take_back(work: DecisionBuilder, step: Step) -> bool:
     """Continue the undo of one step; returns whether it is settled now."""
     if step.state == "undoing":
-        _ask_undo(work, step, "asked again")
+        if old := rules.too_old(step, work.now):
+            undo_failed(work, step, f"{step.error or 'no answer'}; {old}")
+        else:
+            _ask_undo(work, step, "undo_again")
         return False
     if step.stuck or barred(work, step.plan.idx):
         return False
     if rules.nothing_to_undo(step):
-        work.move(step, "kept", "past return" if rules.policy(step).no_return else "nothing to undo")
+        work.move(step, "kept", "past_return" if rules.policy(step).no_return else "nothing_to_undo")
         return True
     if step.state == "in_doubt":
         if rules.can_probe(step):
             _ask(work, step, "probe")
             return False
         if not step.doubt:
-            work.move(step, "failed", "a fencing probe")
+            work.move(step, "failed", "fenced")
             return True
         if rules.must_be_definite(step):
             _make_definite(work, step)
             return False
     if step.failures:
         work.reset(step.plan.idx)
-    _ask_undo(work, replace(step, failures=0, deaths=0, again=False), "undo")
+    first_sent = rules.first_sent_of_undo(step, work.now)
+    _ask_undo(work, replace(step, failures=0, deaths=0, again=False, first_sent=first_sent), "undo")
     return False
 
 
 def barred(work: DecisionBuilder, idx: int) -> bool:
     """Whether any step after this one is not settled; a skipped one stands for its own followers."""
-    seen, todo = set(), list(work.followers(idx))
+    visited, todo = set(), list(work.followers(idx))
     while todo:
         after = todo.pop()
         step = work.step(after)
         if rules.stands_before(step):
             return True
-        if step.state == "skipped" and after not in seen:
-            seen.add(after)
+        if step.state == "skipped" and after not in visited:
+            visited.add(after)
             todo.extend(work.followers(after))
     return False
 
@@ -135,12 +148,23 @@ def _make_definite(work: DecisionBuilder, step: Step) -> None:
     """Ask for a definite answer before the undo; if there can be none, the undo is stuck."""
     idx, policy = step.plan.idx, rules.policy(step)
     following, choice = rules.asked_before_undo(step), rules.what_follows(step)
+    if following == "do" and rules.forgotten(step, work.now):
+        following = rules.asked_instead(step)
+    wait = policy.wait if choice == "retry" else policy.extended
     if following is None or choice in ("undo", "hold"):
-        _stuck(work, step, "nobody can tell whether it happened")
+        _stuck(work, step, _unknown(step, work.now, 0.0))
     elif idx in work.agenda.due or step.failures == 0:
         _ask(work, step, following)
+    elif following == "do" and not policy.probe and rules.forgotten(step, work.now + wait):
+        _stuck(work, step, _unknown(step, work.now, wait))
     else:
-        work.timer(step, policy.wait if choice == "retry" else policy.extended)
+        work.timer(step, wait)
+
+
+def _unknown(step: Step, now: float, wait: float) -> str:
+    """Say why a step in doubt has no definite answer."""
+    old = rules.too_old(step, now, wait)
+    return "nobody can tell whether it happened" + (f"; {old}" if old else "")
 
 
 def _ask(work: DecisionBuilder, step: Step, doing: Doing) -> None:
@@ -151,17 +175,17 @@ def _ask(work: DecisionBuilder, step: Step, doing: Doing) -> None:
         _stuck(work, step, str(missing))
         return
     if doing == "do":
-        step = work.move(step, "running", "driven to a definite answer")
+        step = work.move(step, "running", "definite")
     work.send(step, doing, args)
 
 
-def _ask_undo(work: DecisionBuilder, step: Step, why: str) -> None:
+def _ask_undo(work: DecisionBuilder, step: Step, reason: Reason) -> None:
     try:
         args = work.arguments(step.plan)
     except MissingValueError as missing:
-        undo_failed(work, work.move(step, "undoing", why), str(missing))
+        undo_failed(work, work.move(step, "undoing", reason), str(missing))
         return
-    work.send(work.move(step, "undoing", why), "undo", args)
+    work.send(work.move(step, "undoing", reason), "undo", args)
 
 
 def _stuck(work: DecisionBuilder, step: Step, text: str) -> None:
@@ -171,7 +195,7 @@ def _stuck(work: DecisionBuilder, step: Step, text: str) -> None:
 
 def undo_failed(work: DecisionBuilder, step: Step, text: str) -> None:
     """The undo of a step has failed past its threshold or for good: an operator must act."""
-    work.move(step, "undo_failed", text, error=text)
+    work.move(step, "undo_failed", "undo_failed", detail=text, error=text)
     work.alert(Alert("undo_stuck", step=step.name, text=f"the undo of {step.name} failed: {text}"))
 
 
@@ -182,7 +206,7 @@ def rest_when_drained(work: DecisionBuilder) -> None:
     """Hand a held task to an operator once nothing of it is in flight."""
     if work.any(lambda step: step.doing is not None):
         return
-    work.move_task("error", "held, and nothing in flight")
+    work.move_task("error", "held")
     _alert_error(work, "held", f"held for an operator: {work.task.cause}")
 
 
@@ -191,10 +215,10 @@ def rest_when_undone(work: DecisionBuilder) -> None:
     if work.any(lambda step: not rules.idle(step)):
         return
     if not work.any(lambda step: step.state not in rules.SETTLED):
-        work.move_task("undone", "nothing left to undo")
+        work.move_task("undone", "reverted")
         work.ease()
         return
-    work.move_task("error", "an undo is stuck, and nothing in flight or due")
+    work.move_task("error", "undo_incomplete")
     _alert_error(work, "undo_incomplete", f"the undo could not be completed ({work.task.cause})")
 
 
@@ -203,12 +227,12 @@ def _alert_error(work: DecisionBuilder, kind: AlertKind, what: str) -> None:
 
     Only once: if this very Decision has an alert with the reason for the error, add the effects to that one.
     """
-    listed, told = _standing_text(work.steps()), work.out.alerts
-    for n, alert in enumerate(told):
+    in_place, alerts = _standing_text(work.steps()), work.out.alerts
+    for n, alert in enumerate(alerts):
         if alert.kind in _PUT_TO_ERROR:
-            told[n] = replace(alert, text=f"{alert.text}; {listed}")
+            alerts[n] = replace(alert, text=f"{alert.text}; {in_place}")
             return
-    work.alert(Alert(kind, text=f"{what}; {listed}"))
+    work.alert(Alert(kind, text=f"{what}; {in_place}"))
 
 
 def _standing_text(steps: list[Step]) -> str:

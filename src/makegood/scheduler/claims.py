@@ -25,7 +25,7 @@ class Claims:
         self._full = False
         self._called: set[int] = set()
 
-    def takes(self, expected: int) -> bool:
+    def takes(self, count: int) -> bool:
         """Return whether a task submitted here may be held from the beginning, beside ``expected`` others.
 
         Not while tasks may be waiting already: they come first.
@@ -34,7 +34,7 @@ class Claims:
         return (
             self.open
             and not self._wakeups.pending
-            and len(self.tasks.held) + expected < self._hold
+            and len(self.tasks.held) + count < self._hold
             and weights.total < weights.most
         )
 

@@ -54,31 +54,31 @@ class Commits:
         self._turns = turns
         self._tasks = turns.tasks
 
-    async def carry_out(self, taken: dict[int, list[TaskMessage]], claim: Claim | None) -> None:
+    async def carry_out(self, inbox: dict[int, list[TaskMessage]], claim: Claim | None) -> None:
         """Decide, commit, settle, dispatch."""
         doubts = self._turns.doubts
-        with self._agents.reserve() as slots:
+        with self._agents.reserve(self._store.clock()) as slots:
             turn = _Turn(Batch(self._tasks.node, claim=claim), slots)
-            self.writing[slots] = taken
+            self.writing[slots] = inbox
             try:
-                decided = self._decided(taken, turn)
+                decisions = self._decided(inbox, turn)
                 slots.set_aside()
                 slots.place(turn.batch.decisions)
                 slots.give_back_spare()
                 if claim is not None:
                     slots.set_aside()
                     turn.batch.decide = lambda loaded: self._firsts(loaded, turn)
-                committed = await self._store.commit(turn.batch)
+                outcome = await self._store.commit(turn.batch)
             except Exception as fault:
-                self._tasks.put_back(taken)
+                self._tasks.put_back(inbox)
                 self._tasks.wakeups.pending = True
                 if isinstance(fault, (StoreUnavailableError, *ENDING)):
                     raise
                 self._tasks.wakeups.inbox = True
                 self._turns.listeners.defect(fault)
-                log.exception("a turn of %d tasks has failed; they are tried in parts", len(taken))
-                if taken:
-                    doubts.met(list(taken), fault, apart=claim is None)
+                log.exception("a turn of %d tasks has failed; they are tried in parts", len(inbox))
+                if inbox:
+                    doubts.met(list(inbox), fault, apart=claim is None)
                 if claim is not None:
                     doubts.claimed_badly(turn.loaded, fault)
                 return
@@ -88,139 +88,143 @@ class Commits:
                 turn.batch.decide = None  # it refers to the turn: both would wait for the garbage collector
             doubts.well(claimed=claim is not None, most=self._turns.claims.most)
             if self._turns.listeners.watch is not None:
-                self._turns.listeners.watch.decided(taken | turn.heard, decided, committed)
-            self._settle(decided, committed, turn)
-            resend(self._agents, self._tasks.node, {task: taken.get(task, ()) for task in committed.lost})
-        if committed.lost:
-            await self._report(turn.batch, committed.lost)
+                self._turns.listeners.watch.decided(inbox | turn.heard, decisions, outcome)
+            self._settle(decisions, outcome, turn)
+            resend(self._agents, self._tasks.node, {task: inbox.get(task, ()) for task in outcome.lost})
+        if overtaken := outcome.lost - outcome.blocked:
+            await self._report(turn.batch, overtaken)
 
-    async def _report(self, batch: Batch, lost: Collection[int]) -> None:
+    async def _report(self, batch: Batch, tasks: Collection[int]) -> None:
         """Record for people that Decisions were refused."""
-        refused = [(d.task.id, d.before.epoch) for d in batch.decisions if d.task.id in lost]
+        fenced_off = [(d.task.id, d.before.epoch) for d in batch.decisions if d.task.id in tasks]
         try:
-            await self._oversight.overtaken(batch.node, refused)
+            await self._oversight.overtaken(batch.node, fenced_off)
         except StoreUnavailableError as away:
-            log.info("the store is away, and does not know of %d refused decisions: %s", len(refused), away)
+            log.info(
+                "the store is away, and does not know of %d refused decisions: %s", len(fenced_off), away
+            )
+        except Exception as fault:  # noqa: BLE001 - a note for people: the tasks continue without it
+            log.warning("%d refused decisions could not be noted: %s", len(fenced_off), fault)
 
     # -- deciding --------------------------------------------------------------------------------------------
 
     def _decided(
-        self, taken: Mapping[int, Sequence[TaskMessage]], turn: _Turn
+        self, inbox: Mapping[int, Sequence[TaskMessage]], turn: _Turn
     ) -> list[tuple[HeldTask, Decision]]:
         """Decide on tasks that are held. What the rules cannot even put to error, the store will."""
-        found: list[tuple[HeldTask, Decision]] = []
+        decisions: list[tuple[HeldTask, Decision]] = []
         tasks = self._tasks.held
-        for task, messages in taken.items():
-            held = tasks.get(task)
-            if held is None:
+        for task, messages in inbox.items():
+            held_task = tasks.get(task)
+            if held_task is None:
                 continue
             try:
-                found.append((held, _decide(held, messages)))
+                decisions.append((held_task, _decide(held_task, messages, turn.slots.now)))
             except Exception as defect:  # noqa: BLE001 - one task's trouble must not stop the others
                 self._turns.listeners.defect(defect)
                 self._turns.doubts.condemn(task, defect)
-        turn.batch.decisions = [decision for _, decision in found]
-        return found
+        turn.batch.decisions = [decision for _, decision in decisions]
+        return decisions
 
-    def _firsts(self, loaded: Sequence[Loaded], turn: _Turn) -> list[tuple[HeldTask, Decision]]:
+    def _firsts(self, tasks: Sequence[Loaded], turn: _Turn) -> list[tuple[HeldTask, Decision]]:
         """Decide on the tasks of a claim, those that can be decided.
 
         It runs inside the store's transaction, perhaps on the store's thread, and again when the store tries
         again.
         """
         turn.slots.rollback()
-        turn.loaded, refused = [each.task.id for each in loaded], turn.batch.unfit
-        refused.clear()
-        found: list[tuple[HeldTask, Decision]] = []
-        for each in loaded:
+        turn.loaded, faults = [each.task.id for each in tasks], turn.batch.unfit
+        faults.clear()
+        decisions: list[tuple[HeldTask, Decision]] = []
+        for each in tasks:
             task = each.task.id
             if task in self._turns.doubts.unclaimable:
-                refused[task] = self._turns.doubts.unclaimable[task]
+                faults[task] = self._turns.doubts.unclaimable[task]
                 continue
             try:
-                held, waiting = restored(each)
+                held_task, waiting = restored(each)
                 turn.dues[task] = each.due
                 if self._turns.listeners.watch is not None:
                     turn.heard[task] = waiting
-                found.append((held, _decide(held, waiting)))
+                decisions.append((held_task, _decide(held_task, waiting, turn.slots.now)))
             except Exception as defect:  # noqa: BLE001 - one task's trouble must not stop the others
                 self._turns.listeners.defect(defect)
-                refused[task] = unfit(task, defect)
-        turn.slots.place(decision for _, decision in found)
-        return found
+                faults[task] = unfit(task, defect)
+        turn.slots.place(decision for _, decision in decisions)
+        return decisions
 
     # -- after the commit ------------------------------------------------------------------------------------
 
     def _settle(
-        self, decided: Sequence[tuple[HeldTask, Decision]], committed: Committed, turn: _Turn
+        self, decisions: Sequence[tuple[HeldTask, Decision]], outcome: Committed, turn: _Turn
     ) -> None:
         """Make memory what the store now is, and dispatch."""
         tasks = self._tasks
-        if committed.lost:
-            log.info("%d decisions were overtaken; their tasks are read again", len(committed.lost))
-            tasks.mistrust(committed.lost)
-        for task, reason in committed.guilty:
-            shown = show(task)
-            log.error("task %s: the store refuses its data: %s", shown, reason, extra={"task": shown})
+        if outcome.lost:
+            log.info("%d decisions were overtaken; their tasks are read again", len(outcome.lost))
+            tasks.mistrust(outcome.lost)
+        for task, reason in outcome.guilty:
+            task_id = show(task)
+            log.error("task %s: the store refuses its data: %s", task_id, reason, extra={"task": task_id})
             tasks.forget(task)
             self._turns.doubts.unclaimable.pop(task, None)
-        self.tallies.add(committed.claimed)
-        if gone := committed.lost | {task for task, _ in committed.guilty}:
-            decided = [each for each in decided if each[0].task.id not in gone]
-        self.tallies.add(decided)
-        begun: list[Decision] = []
-        for held, decision in decided:
+        self.tallies.add(outcome.claimed)
+        if not_written := outcome.lost | {task for task, _ in outcome.guilty}:
+            decisions = [each for each in decisions if each[0].task.id not in not_written]
+        self.tallies.add(decisions)
+        beginnings: list[Decision] = []
+        for held_task, decision in decisions:
             try:
-                self._accept(held, decision, turn)
-                begun.append(decision)
+                self._accept(held_task, decision, turn)
+                beginnings.append(decision)
             except Exception as fault:  # noqa: BLE001 - it is committed, and must not stop the others
-                self._misled(held, fault)
-        for held, decision in committed.claimed:
+                self._misled(held_task, fault)
+        for held_task, decision in outcome.claimed:
             # Otherwise declared dead meanwhile: they are freed with all that the old node held.
             if turn.batch.node == tasks.node:
-                tasks.claimed(held, turn.dues[held.task.id])
+                tasks.claimed(held_task, turn.dues[held_task.task.id])
             try:
-                self._accept(held, decision, turn)
-                begun.append(decision)
+                self._accept(held_task, decision, turn)
+                beginnings.append(decision)
             except Exception as fault:  # noqa: BLE001 - as above
-                self._misled(held, fault)
-            if held.task.id in tasks.held:
-                tasks.weights.put(held.task.id, weigh(held))
-        turn.slots.run(begun)
-        for task, idx, attempt in committed.withdrawn:
-            known = tasks.held.get(task)
-            if known is not None:
-                tasks.hear(task, TaskMessage("withdrawn", idx, known.steps[idx].doing or "do", attempt))
+                self._misled(held_task, fault)
+            if held_task.task.id in tasks.held:
+                tasks.weights.put(held_task.task.id, weigh(held_task))
+        turn.slots.run(beginnings)
+        for task, idx, attempt in outcome.withdrawn:
+            earlier = tasks.held.get(task)
+            if earlier is not None:
+                tasks.hear(task, TaskMessage("withdrawn", idx, earlier.steps[idx].doing or "do", attempt))
         if turn.batch.claim is not None:
-            self._turns.claims.made(turn.batch.claim, more=committed.more)
+            self._turns.claims.made(turn.batch.claim, more=outcome.more)
         # of those at rest only the inbox tells
-        self._tasks.wakeups.inbox = self._tasks.wakeups.inbox or committed.left
+        self._tasks.wakeups.inbox = self._tasks.wakeups.inbox or outcome.left
 
-    def _misled(self, held: HeldTask, fault: Exception) -> None:
+    def _misled(self, held_task: HeldTask, fault: Exception) -> None:
         """Read a task again: its Decision is committed, and memory could not be made like it."""
         self._turns.listeners.defect(fault)
-        log.error("task %s is read again, this is a defect", show(held.task.id), exc_info=fault)
-        self._tasks.mistrust([held.task.id])
+        log.error("task %s is read again, this is a defect", show(held_task.task.id), exc_info=fault)
+        self._tasks.mistrust([held_task.task.id])
 
-    def _accept(self, held: HeldTask, decision: Decision, turn: _Turn) -> None:
-        saga.apply(held, decision)
-        task = held.task
+    def _accept(self, held_task: HeldTask, decision: Decision, turn: _Turn) -> None:
+        saga.apply(held_task, decision)
+        task = held_task.task
         if decision.timers and turn.batch.node == self._tasks.node:
             self._tasks.arm(task.id, decision.timers)
         if decision.added:
             self._tasks.weights.grow(task.id, weigh_added(decision.added))
         if task.state in AT_REST:
-            self._turns.listeners.ended(held)
+            self._turns.listeners.ended(held_task)
         if decision.release:
             self._tasks.forget(task.id)
 
 
-def _decide(held: HeldTask, messages: Sequence[TaskMessage]) -> Decision:
-    """Return what the rules make of messages."""
+def _decide(held_task: HeldTask, messages: Sequence[TaskMessage], now: float) -> Decision:
+    """Return what the rules make of messages. ``now``: the store's clock."""
     try:
-        decision = saga.decide(held, messages)
+        decision = saga.decide(held_task, messages, now)
     except Exception as defect:  # noqa: BLE001 - one task's trouble must not stop the others
-        decision = guilty(held, messages, defect)
-    if held.task.lost and decision.consumed:
+        decision = guilty(held_task, messages, defect)
+    if held_task.task.lost and decision.consumed:
         decision.task = saga.progressed(decision.task)
     return decision

@@ -70,18 +70,20 @@ class Doubts:
         if self._in_a_row >= _CONDEMNED:
             raise defect
         self._in_a_row += 1
-        shown = show(task)
-        log.error("task %s goes to error, it ends each turn", shown, exc_info=defect, extra={"task": shown})
+        task_id = show(task)
+        log.error(
+            "task %s goes to error, it ends each turn", task_id, exc_info=defect, extra={"task": task_id}
+        )
         return f"its Scheduler meets an exception at it each time: {words(defect, named=True)}"[:1000]
 
-    def claimed_badly(self, loaded: Sequence[int], defect: Exception) -> None:
+    def claimed_badly(self, tasks: Sequence[int], defect: Exception) -> None:
         """Note that a claim of these tasks failed: for a while tasks are claimed one by one.
 
         Raises the exception when that does not name a task.
         """
         alone, self.most, self.fine = self.most == 1, 1, False
-        if alone and len(loaded) == 1 and loaded[0] not in self.unclaimable:
-            self.unclaimable[loaded[0]] = self._condemned(loaded[0], defect)
+        if alone and len(tasks) == 1 and tasks[0] not in self.unclaimable:
+            self.unclaimable[tasks[0]] = self._condemned(tasks[0], defect)
         elif alone:  # of no task that could be named
             raise defect
 
@@ -93,12 +95,14 @@ class Doubts:
             self.most = None if self.most * 2 > most else self.most * 2
 
 
-def guilty(held: HeldTask, messages: Sequence[TaskMessage], defect: Exception) -> Decision:
+def guilty(held_task: HeldTask, messages: Sequence[TaskMessage], defect: Exception) -> Decision:
     """Return the Decision that puts to error a task that the rules could not decide."""
-    shown = show(held.task.id)
-    log.error("task %s goes to error, it cannot be decided", shown, exc_info=defect, extra={"task": shown})
+    task_id = show(held_task.task.id)
+    log.error(
+        "task %s goes to error, it cannot be decided", task_id, exc_info=defect, extra={"task": task_id}
+    )
     text = f"the rules could not decide: {words(defect)}"[:1000]
-    return saga.put_to_error(held, messages, Alert("guilty", held.task.id, "", text))
+    return saga.put_to_error(held_task, messages, Alert("unreadable", held_task.task.id, "", text))
 
 
 def unfit(task: int, defect: Exception) -> str:

@@ -20,6 +20,7 @@ from msgspec.structs import replace
 
 from makegood import saga
 from makegood.actor.slot_pool import Reservation, SlotPool
+from makegood.base.contexts import HomeLoop
 from makegood.base.ids import address
 from makegood.base.sizes import MIB
 from makegood.errors import MakegoodError, PayloadError
@@ -54,9 +55,9 @@ class _Batch:
         self.full = False
         """Whether no more should be added."""
 
-    def add(self, prepared: _Prepared, octets: int) -> None:
+    def add(self, submission: _Prepared, octets: int) -> None:
         """Add a submission that counts this many bytes."""
-        self.prepared.append(prepared)
+        self.prepared.append(submission)
         self.octets += octets
         self.full = len(self.prepared) >= _TOGETHER or self.octets >= _TOGETHER_BYTES
 
@@ -69,7 +70,7 @@ class EagerSubmissions:
         self._agents = agents
         self._tasks = claims.tasks
         self._claims = claims
-        self._loop: asyncio.AbstractEventLoop
+        self._home: HomeLoop
         self._gathered: _Batch | None = None
         self._writing: set[asyncio.Task[list[Submitted | Exception]]] = set()
         self._expected = 0
@@ -79,8 +80,8 @@ class EagerSubmissions:
         return self._expected
 
     def open(self) -> None:
-        """Note on which loop the Scheduler runs: asking for it costs a system call each time."""
-        self._loop = asyncio.get_running_loop()
+        """Note on which loop and in which context the Scheduler runs."""
+        self._home = HomeLoop("this Scheduler")
 
     async def close(self) -> None:
         """Wait for what is being written: its callers may have gone."""
@@ -95,21 +96,21 @@ class EagerSubmissions:
         if not self._claims.takes(self._expected):
             (answer,) = await self._store.submit([draft])
             return answer
-        held, first = self._begun(draft)
+        held_task, first = self._begun(draft)
         batch = self._gathered
         if batch is None or batch.full:
-            batch = self._gathered = _Batch(self._agents.reserve())
-            work = self._loop.create_task(self._write(batch))
+            batch = self._gathered = _Batch(self._agents.reserve(self._store.clock()))
+            work = self._home.start(self._write(batch))
             self._writing.add(work)
-            work.add_done_callback(partial(self._settle, batch))
+            work.add_done_callback(partial(self._settle, batch), context=self._home.context)
         if first is not None and not self._placed(first, batch.slots):
             first = None
         self._expected += 1
-        octets = weigh_new(held)
+        octets = weigh_new(held_task)
         self._tasks.weights.put(draft.id, octets)
-        answered: asyncio.Future[Submitted] = self._loop.create_future()
-        batch.add(_Prepared(replace(draft, holder=self._tasks.node, first=first), held, answered), octets)
-        return await answered
+        future: asyncio.Future[Submitted] = self._home.loop.create_future()
+        batch.add(_Prepared(replace(draft, holder=self._tasks.node, first=first), held_task, future), octets)
+        return await future
 
     # -- before it is written --------------------------------------------------------------------------------
 
@@ -118,23 +119,23 @@ class EagerSubmissions:
         task = TaskRecord(
             draft.id, draft.app, draft.workflow, draft.key, on_failure=draft.on_failure, priority=draft.priority, epoch=1,
             within=draft.within, undo_within=draft.undo_within, inputs=draft.inputs, returns=draft.returns, trace=draft.trace,
-            reply=draft.reply, told=draft.told, notified=draft.notified,
+            reply=draft.reply, told=draft.told, notified=draft.notified, names=draft.names,
         )  # fmt: skip
         try:
-            held, first = saga.begin(task, draft.steps)
+            held_task, first = saga.begin(task, draft.steps)
         except MakegoodError:
             # Found again, told and put to error when the task is decided as all others are.
             return saga.hold(task, map(Step, draft.steps)), None
         # What its submitter is told goes with a Decision of its own.
-        return held, first if task.reply is None else None
+        return held_task, first if task.reply is None else None
 
     def _placed(self, first: Decision, slots: Reservation) -> bool:
         """Return whether all first requests have a slot here, or all are for agents elsewhere."""
-        taken = slots.take(first.requests)
-        if len(taken) == len(first.requests):
-            first.handed = taken
+        requests = slots.take(first.requests)
+        if len(requests) == len(first.requests):
+            first.handed, first.handed_at = requests, slots.now
             return True
-        slots.release(taken)  # others need not wait for them until it is written
+        slots.release(requests)  # others need not wait for them until it is written
         actions = self._agents.actions
         return not any(r.action in actions.get(address(r.app, r.agent), ()) for r in first.requests)
 
@@ -144,7 +145,7 @@ class EagerSubmissions:
         """Submit a batch; returns what became of each."""
         if batch is self._gathered:
             self._gathered = None
-        return await self._submitted([prepared.draft for prepared in batch.prepared])
+        return await self._submitted([submission.draft for submission in batch.prepared])
 
     async def _submitted(self, drafts: Sequence[Submission]) -> list[Submitted | Exception]:
         try:
@@ -168,39 +169,41 @@ class EagerSubmissions:
         if batch is self._gathered:  # it was cancelled before it began
             self._gathered = None
         answers = [None] * len(batch.prepared) if work.cancelled() else work.result()
-        begun: list[Decision] = []
+        beginnings: list[Decision] = []
         with batch.slots as slots:
-            for prepared, answer in zip(batch.prepared, answers, strict=True):
+            for submission, answer in zip(batch.prepared, answers, strict=True):
                 self._expected -= 1
                 if isinstance(answer, Submitted) and answer.created:
-                    self._hold(prepared, begun)
+                    self._hold(submission, beginnings)
                 else:
-                    self._tasks.weights.drop(prepared.draft.id)
-                _tell(prepared.answered, answer)
-            slots.run(begun)
+                    self._tasks.weights.drop(submission.draft.id)
+                _tell(submission.answered, answer)
+            slots.run(beginnings)
 
-    def _hold(self, prepared: _Prepared, begun: list[Decision]) -> None:
+    def _hold(self, submission: _Prepared, beginnings: list[Decision]) -> None:
         """Take a task over that is committed; add its first Decision to those that are ``begun``."""
-        draft, held, _ = prepared
+        draft, held_task, _ = submission
         first, tasks = draft.first, self._tasks
         if draft.holder != tasks.node:  # declared dead meanwhile: it is freed with all that the old node held
             tasks.weights.drop(draft.id)
             return
-        tasks.held.setdefault(draft.id, held)  # a message for it may have come first, so that it was read
+        tasks.held.setdefault(
+            draft.id, held_task
+        )  # a message for it may have come first, so that it was read
         if first is not None:
-            saga.apply(held, first)
-            begun.append(first)
+            saga.apply(held_task, first)
+            beginnings.append(first)
         else:
             tasks.put_back({draft.id: [TaskMessage("claim")]})
 
 
-def _tell(answered: asyncio.Future[Submitted], answer: Submitted | Exception | None) -> None:
+def _tell(future: asyncio.Future[Submitted], answer: Submitted | Exception | None) -> None:
     """Report the outcome of a submission to a caller that still waits; None: its writing was cancelled."""
-    if answered.done():
+    if future.done():
         return
     if answer is None:
-        answered.cancel()
+        future.cancel()
     elif isinstance(answer, Submitted):
-        answered.set_result(answer)
+        future.set_result(answer)
     else:
-        answered.set_exception(answer)
+        future.set_exception(answer)

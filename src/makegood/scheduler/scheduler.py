@@ -32,6 +32,7 @@ from makegood.actor.actor import Actor
 from makegood.actor.setbacks import Setbacks
 from makegood.actor.slot_pool import NoAgents, SlotPool, resend
 from makegood.base.clock import Clock
+from makegood.base.counts import counted
 from makegood.base.sizes import MIB
 from makegood.errors import StoreUnavailableError
 from makegood.model.messages import TaskMessage
@@ -127,6 +128,7 @@ class Scheduler(Actor):
         resend(self._agents, tasks.node, tasks.messages)
         tasks.renamed(node)
         self.wakeups.look_again()
+        self.wakeups.ring()
 
     # -- life ------------------------------------------------------------------------------------------------
 
@@ -143,7 +145,9 @@ class Scheduler(Actor):
                     if self._setbacks.count and self.turns.doubts.fine:
                         await self._setbacks.over()
                 except StoreUnavailableError as away:
-                    log.warning("the store is away, %d tasks wait in memory: %s", self.held(), away)
+                    log.warning(
+                        "the store is away, with %s in memory: %s", counted(self.held(), "task"), away
+                    )
                     await asyncio.sleep(self.wakeups.pauses.draw())
                     self.wakeups.look_again()
                 except Exception as defect:  # noqa: BLE001 - of one row, or of all: see ``Doubts``
@@ -167,9 +171,9 @@ class Scheduler(Actor):
         tasks = self.tasks
         while not self.idle() and (now := self._clock.monotonic()) < end + _LAST_COMMITS:
             busy = self._agents.tasks() if now < end else frozenset()
-            written = set().union(*self._commits.writing.values())
+            tasks_in_writing = set().union(*self._commits.writing.values())
             for task in tasks.held:
-                if task not in busy and task not in written and not tasks.messages.get(task):
+                if task not in busy and task not in tasks_in_writing and not tasks.messages.get(task):
                     tasks.hear(task, TaskMessage("dead"))
             await asyncio.sleep(0.02)
 

@@ -26,13 +26,13 @@ class StoreReader:
         store.
         """
         self._tasks.wakeups.inbox = False
-        tasks, taken = self._tasks, self._turns.inbox_rows()
+        tasks, inbox_rows = self._tasks, self._turns.inbox_rows()
         inbox = await self._store.inbox(tasks.node, 10_000, tasks.weights.portion)
         for task, messages in inbox.messages.items():
-            fresh = [m for m in messages if m.seq not in taken]
+            fresh = [m for m in messages if m.seq not in inbox_rows]
             if task in tasks.held:
-                known = {m.seq for m in tasks.messages.get(task, ())}
-                if fresh := [m for m in fresh if m.seq not in known]:
+                seqs = {m.seq for m in tasks.messages.get(task, ())}
+                if fresh := [m for m in fresh if m.seq not in seqs]:
                     tasks.messages.setdefault(task, []).extend(fresh)
                     tasks.weights.grow(task, sum([len(m.value) for m in fresh if m.value is not None]))
             elif fresh:  # the store says that it is ours, memory does not: read it
@@ -43,36 +43,36 @@ class StoreReader:
     async def read_again(self) -> None:
         """Read tasks again that memory may be wrong about; release those that no longer belong to us."""
         tasks = self._tasks
-        wanted = set(tasks.portion())
-        tasks.reload -= wanted
+        ids = set(tasks.portion())
+        tasks.reload -= ids
         if tasks.reload:
             tasks.wakeups.ring()
         node = tasks.node
         try:
-            found = await self._load(node, sorted(wanted))
+            answers = await self._load(node, sorted(ids))
         except Exception:
-            tasks.reload |= wanted
+            tasks.reload |= ids
             raise
-        heard = {task: tasks.messages.pop(task, []) for task in wanted}
-        for task in wanted:
+        messages = {task: tasks.messages.pop(task, []) for task in ids}
+        for task in ids:
             tasks.forget(task)
         if node != tasks.node:  # declared dead meanwhile: they are no longer ours
-            found = []
-        for loaded in found:
+            answers = []
+        for each in answers:
             try:
-                held, waiting = restored(loaded)
+                held_task, waiting = restored(each)
             except Exception as defect:  # noqa: BLE001 - one task's trouble must not stop the others
                 self._turns.listeners.defect(defect)
-                self._turns.doubts.unfit[loaded.task.id] = unfit(loaded.task.id, defect)
+                self._turns.doubts.unfit[each.task.id] = unfit(each.task.id, defect)
                 tasks.wakeups.ring()
                 continue
-            waiting += [m for m in heard.pop(loaded.task.id) if in_memory(m)]
-            tasks.held[loaded.task.id] = held
-            tasks.weights.put(loaded.task.id, weigh(held, waiting))
+            waiting += [m for m in messages.pop(each.task.id) if in_memory(m)]
+            tasks.held[each.task.id] = held_task
+            tasks.weights.put(each.task.id, weigh(held_task, waiting))
             if waiting:
-                tasks.messages[loaded.task.id] = waiting
-            tasks.arm(loaded.task.id, loaded.due)
-        resend(self._agents, tasks.node, heard)
+                tasks.messages[each.task.id] = waiting
+            tasks.arm(each.task.id, each.due)
+        resend(self._agents, tasks.node, messages)
 
     async def _load(self, node: int, tasks: list[int]) -> list[Loaded]:
         """Read tasks; one that cannot even be read alone is to be put to error."""
@@ -89,27 +89,29 @@ class StoreReader:
 
     async def put_to_error(self) -> None:
         """Put tasks to error that are ours and cannot be decided."""
-        found = self._turns.doubts.unfit
-        for task, reason in list(found.items()):
-            del found[task]
+        unfit = self._turns.doubts.unfit
+        for task, reason in list(unfit.items()):
+            del unfit[task]
             try:
                 await self._store.put_to_error(self._tasks.node, task, reason)
             except StoreUnavailableError:
-                found[task] = reason
+                unfit[task] = reason
                 raise
             self._tasks.forget(task)
 
 
-def restored(loaded: Loaded) -> tuple[HeldTask, list[TaskMessage]]:
+def restored(task: Loaded) -> tuple[HeldTask, list[TaskMessage]]:
     """Return a task that was read, ready to be held, and the messages that wait for it, in order."""
-    held = saga.hold(loaded.task, loaded.steps)
-    missed = saga.repair(held, loaded.messages)
+    held_task = saga.hold(task.task, task.steps)
+    messages = saga.repair(held_task, task.messages)
     due = [
-        TaskMessage("retry", idx) for idx, wait in loaded.due.items() if wait <= 0 and held.steps[idx].waiting
+        TaskMessage("retry", idx)
+        for idx, wait in task.due.items()
+        if wait <= 0 and held_task.steps[idx].waiting
     ]
     claim: list[TaskMessage] = []
-    if loaded.task.state == "pending":
+    if task.task.state == "pending":
         claim.append(TaskMessage("claim"))
-        if loaded.task.lost >= MOST_LOST:
+        if task.task.lost >= MOST_LOST:
             claim.append(TaskMessage("poison"))
-    return held, claim + missed + loaded.messages + due
+    return held_task, claim + messages + task.messages + due

@@ -23,23 +23,23 @@ class Tallies:
         self._processed = self._undone = self._errors = self._steps = 0
         self._latencies = [0] * BUCKETS
 
-    def add(self, decided: Sequence[tuple[HeldTask, Decision]]) -> None:
+    def add(self, decisions: Sequence[tuple[HeldTask, Decision]]) -> None:
         """Count Decisions that were committed."""
         self._steps += sum(
-            [1 if decision.shape_step is not None else len(decision.consumed) for _, decision in decided]
+            [1 if decision.shape_step is not None else len(decision.consumed) for _, decision in decisions]
         )
-        ended: list[int] = []
-        for task, state in [(d.task, d.before.state) for _, d in decided if d.release]:
+        ends: list[int] = []
+        for task, state in [(d.task, d.before.state) for _, d in decisions if d.release]:
             if task.state == state:
                 continue
             self._processed += task.state == "processed"
             self._undone += task.state == "undone"
             self._errors += task.state == "error"
             if task.state in ("processed", "undone"):
-                ended.append(task.id)
-        if ended:
+                ends.append(task.id)
+        if ends:
             now = self._clock.wall()
-            for id_ in ended[:_SAMPLED]:
+            for id_ in ends[:_SAMPLED]:
                 self._latencies[bisect_left(_ENDS, now - drawn_at(id_))] += 1
 
     def total(self) -> SchedulerTally:

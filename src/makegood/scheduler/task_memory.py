@@ -27,21 +27,21 @@ While a portion is read and decided, it is in memory up to seven times.
 """
 
 
-def weigh(held: HeldTask, messages: Iterable[TaskMessage] = ()) -> int:
+def weigh(held_task: HeldTask, messages: Iterable[TaskMessage] = ()) -> int:
     """Return the bytes that a task counts, with ``messages`` that wait for it.
 
     Declarations of steps are counted unless the task shares them with others of its shape.
     """
-    task, steps = held.task, held.steps
-    found = weigh_new(held) + len(task.result or b"")
-    found += sum([len(s.result or b"") + len(s.late or b"") for s in steps if s.result or s.late])
-    return found + sum([len(m.value) for m in messages if m.value is not None])
+    task, steps = held_task.task, held_task.steps
+    octets = weigh_new(held_task) + len(task.result or b"")
+    octets += sum([len(s.result or b"") + len(s.late or b"") for s in steps if s.result or s.late])
+    return octets + sum([len(m.value) for m in messages if m.value is not None])
 
 
-def weigh_new(held: HeldTask) -> int:
+def weigh_new(held_task: HeldTask) -> int:
     """Return the bytes that a task counts whose steps have no results yet."""
-    found = TASK + STEP * len(held.steps) + sum(map(len, held.task.inputs))
-    return found if held.shape is not None else found + sum(map(_texts, held.steps))
+    octets = TASK + STEP * len(held_task.steps) + sum(map(len, held_task.task.inputs))
+    return octets if held_task.shape is not None else octets + sum(map(_texts, held_task.steps))
 
 
 def _texts(step: Step) -> int:
@@ -71,8 +71,8 @@ class Weights:
 
     def of(self, task: int) -> int:
         """Return the bytes that a task counts; for an unknown task, the average of the others."""
-        known = self._of.get(task)
-        return self.mean if known is None else known
+        weight = self._of.get(task)
+        return self.mean if weight is None else weight
 
     @property
     def room(self) -> int:
@@ -94,8 +94,8 @@ class Weights:
         """Note that a task counts more; nothing for one that is not known."""
         if task in self._of:
             self.total += more
-            self._of[task] = grown = self._of[task] + more
-            self._heaviest = max(self._heaviest, grown)
+            self._of[task] = weight = self._of[task] + more
+            self._heaviest = max(self._heaviest, weight)
 
     def drop(self, task: int) -> None:
         """Forget a task."""

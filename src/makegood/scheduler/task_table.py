@@ -28,16 +28,14 @@ class Review:
     def __init__(self, now: float) -> None:
         self._due, self._last = now + _REVIEW_EVERY, 0
 
-    def some(self, held: Collection[int], busy: Collection[int], now: float) -> list[int]:
+    def some(self, ids: Collection[int], busy: Collection[int], now: float) -> list[int]:
         """Return the next of the tasks ``held`` that are not ``busy``; none before the next review is due."""
         if now < self._due:
             return []
         self._due = now + _REVIEW_EVERY
-        found = heapq.nsmallest(
-            _REVIEW_MOST, (task for task in held if task > self._last and task not in busy)
-        )
-        self._last = found[-1] if len(found) == _REVIEW_MOST else 0
-        return found
+        due = heapq.nsmallest(_REVIEW_MOST, (task for task in ids if task > self._last and task not in busy))
+        self._last = due[-1] if len(due) == _REVIEW_MOST else 0
+        return due
 
 
 class Timers:
@@ -63,21 +61,21 @@ class Timers:
         self._due[task, idx] = moment
         heapq.heappush(self._heap, (moment, task, idx))
 
-    def drop(self, held: HeldTask) -> None:
+    def drop(self, held_task: HeldTask) -> None:
         """Forget a task's steps."""
         if self._due:
-            for step in held.steps:
-                self._due.pop((held.task.id, step.idx), None)
+            for step in held_task.steps:
+                self._due.pop((held_task.task.id, step.idx), None)
 
     def pop(self, now: float) -> list[tuple[int, int]]:
         """Return the task and idx of each step that is due, and forget them."""
-        found: list[tuple[int, int]] = []
+        due: list[tuple[int, int]] = []
         while self.due(now):
             moment, task, idx = heapq.heappop(self._heap)
             if self._due.get((task, idx)) == moment:
                 del self._due[task, idx]
-                found.append((task, idx))
-        return found
+                due.append((task, idx))
+        return due
 
     def clear(self) -> None:
         """Forget all."""
@@ -118,9 +116,9 @@ class TaskTable:
         self.messages.setdefault(task, []).append(message)
         self.wakeups.ring()
 
-    def put_back(self, taken: Mapping[int, list[TaskMessage]]) -> None:
+    def put_back(self, inbox: Mapping[int, list[TaskMessage]]) -> None:
         """Let messages wait before those that have come meanwhile."""
-        for task, messages in taken.items():
+        for task, messages in inbox.items():
             self.messages[task] = messages + self.messages.get(task, [])
         self.wakeups.ring()
 
@@ -129,11 +127,11 @@ class TaskTable:
         self.reload.update(tasks)
         self.wakeups.ring()
 
-    def claimed(self, held: HeldTask, waits: Mapping[int, float]) -> None:
+    def claimed(self, held_task: HeldTask, waits: Mapping[int, float]) -> None:
         """Hold a task that was claimed."""
-        self._shapes.share(held)
-        self.held[held.task.id] = held
-        self.arm(held.task.id, waits)
+        self._shapes.share(held_task)
+        self.held[held_task.task.id] = held_task
+        self.arm(held_task.task.id, waits)
 
     def arm(self, task: int, waits: Mapping[int, float]) -> None:
         """Set timers: in how many seconds each step is due."""
@@ -144,8 +142,8 @@ class TaskTable:
     def fire(self) -> None:
         """Let steps continue whose timers are due."""
         for task, idx in self.timers.pop(self.clock.monotonic()):
-            held = self.held.get(task)
-            if held is not None and held.steps[idx].waiting:
+            held_task = self.held.get(task)
+            if held_task is not None and held_task.steps[idx].waiting:
                 self.messages.setdefault(task, []).append(TaskMessage("retry", idx))
 
     def review(self) -> None:
@@ -158,19 +156,19 @@ class TaskTable:
 
     def forget(self, task: int) -> None:
         """Let a task go, with all that waits for it."""
-        held = self.held.pop(task, None)
+        held_task = self.held.pop(task, None)
         self.weights.drop(task)
         self.messages.pop(task, None)
-        if held is not None:
-            self.timers.drop(held)
+        if held_task is not None:
+            self.timers.drop(held_task)
 
     def renamed(self, node: int) -> dict[int, list[TaskMessage]]:
         """Release all tasks and restart as ``node``; returns the messages that waited."""
-        self.node, waited, self.messages = node, self.messages, {}
+        self.node, messages, self.messages = node, self.messages, {}
         for task in self.held:
             self.weights.drop(task)
         self.held.clear()
         self.timers.clear()
         self.reload.clear()
         self.wakeups.ring()
-        return waited
+        return messages

@@ -82,9 +82,9 @@ class Turns:
             return "quiet"
         return "full" if len(self.under_way) >= _MOST_ABREAST else "abreast"
 
-    def begin(self, turn: Coroutine[Any, Any, None], taken: dict[int, list[TaskMessage]]) -> None:
+    def begin(self, turn: Coroutine[Any, Any, None], inbox: dict[int, list[TaskMessage]]) -> None:
         """Start a turn that the loop does not wait for."""
-        self.under_way[asyncio.get_running_loop().create_task(turn)] = taken
+        self.under_way[asyncio.get_running_loop().create_task(turn)] = inbox
 
     def reap(self) -> None:
         """Remove the turns that have ended. Raises the exception of one that failed."""
@@ -124,14 +124,14 @@ class Turns:
         """Return the next turn, None when there is nothing to do."""
         messages = self.tasks.messages
         while self.doubts:  # nothing is under way then
-            if taken := {task: messages.pop(task) for task in self.doubts.next() if task in messages}:
-                return Next(taken, None, abreast=False)
+            if inbox := {task: messages.pop(task) for task in self.doubts.next() if task in messages}:
+                return Next(inbox, None, abreast=False)
         claim = self.claims.wanted(self.doubts.most)
         if claim is not None:
             return Next({} if self.doubts.most is not None else self._take(plain=False), claim, abreast=False)
-        taken = self._take(plain=True)
-        abreast = self._abreast is not None and len(taken) >= self._abreast
-        return Next(taken, None, abreast=abreast) if taken else None
+        inbox = self._take(plain=True)
+        abreast = self._abreast is not None and len(inbox) >= self._abreast
+        return Next(inbox, None, abreast=abreast) if inbox else None
 
     def _take(self, *, plain: bool) -> dict[int, list[TaskMessage]]:
         """Take the messages to decide now: all but those of tasks under way, or a part of many or large ones.
@@ -139,14 +139,14 @@ class Turns:
         ``plain``: the turn claims nothing, so it may leave a part to the turns beside it.
         """
         tasks = self.tasks
-        taken, tasks.messages = tasks.messages, {}
+        inbox, tasks.messages = tasks.messages, {}
         for busy in self.under_way.values():
-            tasks.messages |= {task: taken.pop(task) for task in [*taken] if task in busy}
-        if plain and self._abreast is not None and len(taken) >= 3 * self._abreast:
-            tasks.messages |= {task: taken.pop(task) for task in [*taken][2 * self._abreast :]}
+            tasks.messages |= {task: inbox.pop(task) for task in [*inbox] if task in busy}
+        if plain and self._abreast is not None and len(inbox) >= 3 * self._abreast:
+            tasks.messages |= {task: inbox.pop(task) for task in [*inbox][2 * self._abreast :]}
             self.tasks.wakeups.ring()
-        portion = len(tasks.weights.portioned(ids := [*taken]))
+        portion = len(tasks.weights.portioned(ids := [*inbox]))
         if portion < len(ids):
-            tasks.messages |= {task: taken.pop(task) for task in ids[portion:]}
+            tasks.messages |= {task: inbox.pop(task) for task in ids[portion:]}
             self.tasks.wakeups.ring()
-        return taken
+        return inbox

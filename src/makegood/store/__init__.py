@@ -10,7 +10,7 @@ from makegood.base.clock import Clock, SystemClock
 from makegood.base.extras import optional
 from makegood.base.file_paths import file_of
 from makegood.base.private_files import secret_in
-from makegood.base.urls import SERVERS, parts_of, scheme_of
+from makegood.base.urls import SERVERS, meant, parts_of, scheme_of
 from makegood.errors import ConfigError
 from makegood.options import DEFAULT_URL
 from makegood.store.protocol import Store
@@ -24,8 +24,8 @@ def store_url(url: str | None = None) -> str:
     ``@FILE`` stands for the content of that file. Raises ``ConfigError`` if the file cannot be read, or
     if others may write it.
     """
-    name, wanted = ("MAKEGOOD_STORE", os.environ.get("MAKEGOOD_STORE")) if not url else ("store", url)
-    return secret_in(wanted.strip(), name) if wanted else DEFAULT_URL
+    name, value = ("MAKEGOOD_STORE", os.environ.get("MAKEGOOD_STORE")) if not url else ("store", url)
+    return secret_in(value.strip(), name) if value else DEFAULT_URL
 
 
 def open_store(url: str | None = None, *, clock: Clock | None = None, session: str | None = None) -> Store:
@@ -34,22 +34,22 @@ def open_store(url: str | None = None, *, clock: Clock | None = None, session: s
     ``session``: the name that PostgreSQL shows for its connections (``application_name``), unless the URL
     sets one. Raises ``ConfigError`` if the URL does not name a store, or the extra for it is not installed.
     """
-    wanted = store_url(url)
-    scheme = scheme_of(wanted)
+    target = store_url(url)
+    scheme = scheme_of(target)
     clock = clock or SystemClock()
     if scheme == "sqlite":
-        path = file_of(wanted)
+        path = file_of(target)
         store: Store = import_module("makegood.store.sqlite").SQLiteStore(path, clock=clock)
         return store
     if scheme in ("postgresql", "postgres"):
-        parts_of(wanted)  # fails before any part of it is shown
-        needed = (
+        parts_of(target)  # fails before any part of it is shown
+        hint = (
             "a postgresql:// store needs asyncpg: `pip install asyncpg`, or install makegood with its extra "
             "(in a checkout `pip install '.[postgres]'`)"
         )
-        module = optional("makegood.store.postgres", "asyncpg", needed)
-        opened: Store = module.PostgresStore(wanted, clock=clock, session=session)
-        return opened
+        module = optional("makegood.store.postgres", "asyncpg", hint)
+        postgres_store: Store = module.PostgresStore(target, clock=clock, session=session)
+        return postgres_store
     raise ConfigError(
         f"unsupported store URL{f', scheme {scheme!r}' if scheme else ''}: use sqlite:///file.db or "
         f"postgresql://user@host/database (--store or MAKEGOOD_STORE){_meant(scheme)}"
@@ -58,12 +58,9 @@ def open_store(url: str | None = None, *, clock: Clock | None = None, session: s
 
 def _meant(scheme: str) -> str:
     """Return a hint for a URL that was written for another tool."""
-    plain, plus, driver = scheme.partition("+")
-    if plus and plain in ("postgresql", "postgres", "sqlite"):
-        return f"; +{driver} is SQLAlchemy's, leave it out"
-    return (
-        "; `makegood leader NAME` takes the URL of an election's leases as well" if scheme in SERVERS else ""
-    )
+    if scheme in SERVERS:
+        return "; `makegood leader NAME` takes the URL of an election's leases as well"
+    return meant(scheme)
 
 
 def store_given(store: Store) -> Store:

@@ -2,29 +2,42 @@
 acknowledged, and reported.
 """
 
+import re
 from collections.abc import Mapping, Sequence
-from itertools import starmap
 from operator import itemgetter
 from typing import Any
 
+from makegood.base.stored_values import record_of
 from makegood.model.messages import UNTIL_SEEN, Act, Alert
 from makegood.store import rows
 from makegood.store.transaction import ReadTx, Sql, Tx, Verbs, for_each, reading, writing
 from makegood.store.views import AlertView, AuditView, NodeInfo, Telling
 
-RAISE = for_each(
-    """
+_RAISE = """
 insert into makegood.alert as a (kind, task, step, text, standing, ended_at, ended_why, at)
 select x.kind, x.task, x.step, x.text, x.standing, case when x.standing is null then {now} end, x.over, {now} {rows}
 where true
-on conflict (standing) where standing is not null do update set text = excluded.text where a.text <> excluded.text
-""",
-    kind="text", task="bigint", step="text", text="text", standing="text", over="text",
-)  # fmt: skip
+on conflict (standing) where standing is not null do update set text = excluded.text, task = excluded.task
+where a.text <> excluded.text
+"""
+_ROW = {"kind": "text", "task": "bigint", "step": "text", "text": "text", "standing": "text", "over": "text"}
+RAISE = for_each(_RAISE, **_ROW)
 """Values: ``rows.AlertRow``."""
+_DEAD_LETTER = for_each(
+    _RAISE.replace("where true", "where x.seq is not null"),  # SQLite refuses a value that the text does not use
+    "select makegood.raise_dead_letter(x.seq) {rows}",
+    **_ROW, seq="bigint",
+)  # fmt: skip
+_NOT_DEAD = for_each(
+    "update makegood.alert set standing = null, ended_at = {now}, ended_why = x.why {rows} where standing = x.name",
+    "select makegood.end_dead_letters(array[x.name], array[x.why]) {rows}",
+    name="text", why="text",
+)  # fmt: skip
 
-_COLUMNS = (
-    "id, kind, task, step, text, at, ended_at, ended_why, acked_at, acked_by, acked_why, logged, told, tries"
+_COLUMNS = re.sub(
+    r"\b(step|text|\w+_why)\b",
+    rf"substr(\1, 1, {rows.MOST_TEXT})",
+    "id, kind, task, step, text, at, ended_at, ended_why, acked_at, acked_by, acked_why, logged, told, tries, acked_db_user",
 )
 _ENDED: Mapping[bool | None, str] = {None: "true", True: "ended_at is not null", False: "ended_at is null"}
 _AMONG = Sql(f"select {_COLUMNS} from makegood.alert where id = any ($1::bigint[]) order by id")  # noqa: S608 - our own columns
@@ -32,14 +45,27 @@ _STANDING = for_each(
     "update makegood.alert set standing = null, ended_at = {now}, ended_why = x.why {rows} where standing = x.name",
     name="text", why="text",
 )  # fmt: skip
-_ACK = Sql("""
+_OVER = for_each(
+    "update makegood.alert set standing = null, ended_at = {now}, ended_why = x.why {rows} where standing = x.name",
+    """
+update makegood.alert set standing = null, ended_at = {now}, ended_why = f.why
+from (select a.id, x.why {rows} join makegood.alert a on a.standing = x.name for no key update of a skip locked) f
+where makegood.alert.id = f.id
+""",
+    name="text", why="text",
+)  # fmt: skip
+"""As ``_STANDING``, but skips alerts that another transaction has locked: the next pass ends them."""
+_ACK = Sql(
+    "select id, kind, task from makegood.acknowledge_alerts($1::bigint[], $2, $3) where $4::text[] is not null",
+    """
 update makegood.alert set acked_at = {now}, acked_by = $2, acked_why = $3,
     standing = case when kind = any ($4::text[]) then null else standing end,
     ended_at = case when kind = any ($4::text[]) then {now} end,
     ended_why = case when kind = any ($4::text[]) then 'acknowledged' else '' end
 where id = any ($1::bigint[]) and acked_at is null and ended_at is null
 returning id, kind, task
-""")
+""",
+)
 _AUDIT = Sql(
     """
 insert into makegood.audit (act, task, kind, who, why, verdict, reason, state, change, at, db_user)
@@ -78,7 +104,7 @@ _LATER = for_each(
     id="bigint", wait="float8",
 )  # fmt: skip
 _AUDITED = """
-select act, task, kind, who, why, verdict, reason, state, at, change, db_user from (
+select act, task, kind, who, why, verdict, reason, state, at, case when octet_length(change) <= $9 then change end, db_user from (
     select * from makegood.audit where {of} and ($2::float8 is null or at < $2 or (at = $2 and act > $3))
     order by at desc, act limit $5
 ) latest
@@ -142,6 +168,7 @@ where exists (
 WAITS = Sql(
     "select task from makegood.request where taken_by is null and kind <> 'timer' and agent = $1 limit $2"
 )
+_UNDER_WAY = Sql("select task from makegood.request where task = any ($1::bigint[])")
 
 TOLD_WITHIN = 86_400.0
 """Seconds after which an alert is no longer sent to a webhook: a webhook set up today
@@ -149,9 +176,9 @@ hears nothing of last year.
 """
 
 
-async def raise_(tx: Tx, raised: Sequence[rows.AlertRow]) -> None:
+async def raise_(tx: Tx, alerts: Sequence[rows.AlertRow]) -> None:
     """Write alerts; an open alert of the same cause gets the new text."""
-    await tx.many(RAISE, raised)
+    await tx.many(RAISE, alerts)
 
 
 async def alert(tx: Tx, alerts: Sequence[Alert]) -> None:
@@ -161,12 +188,27 @@ async def alert(tx: Tx, alerts: Sequence[Alert]) -> None:
     await raise_(tx, rows.alerts(alerts))
 
 
-async def ease(tx: Tx, causes: Sequence[Alert], why: str) -> None:
+async def dead_letters(tx: Tx, letters: Sequence[tuple[int, Alert]]) -> None:
+    """Raise alerts of messages that have become dead letters: their ``seq``, and the alert.
+
+    On PostgreSQL the database makes the text, from the message: a role that may write messages cannot write
+    to operators as it likes.
+    """
+    await tx.many(_DEAD_LETTER, [(*rows.alerts([alert_])[0], seq) for seq, alert_ in letters])
+
+
+async def not_dead(tx: Tx, causes: Sequence[Alert], reason: str) -> None:
+    """End the alerts of dead letters that an operator has dealt with."""
+    names = sorted({rows.cause(a.kind, a.task, a.step) for a in causes})
+    await tx.many(_NOT_DEAD, [(name, reason) for name in names])
+
+
+async def ease(tx: Tx, causes: Sequence[Alert], reason: str) -> None:
     """End the open alerts of these causes (kind, task, step); causes without an
     open alert are ignored.
     """
     names = sorted({rows.cause(a.kind, a.task, a.step) for a in causes})
-    await tx.many(_STANDING, [(name, why) for name in names])
+    await tx.many(_STANDING, [(name, reason) for name in names])
 
 
 async def views(
@@ -183,8 +225,8 @@ async def views(
     return _views(await tx.rows(sql, *((limit,) if task is None else (limit, task))))
 
 
-def _views(found: Sequence[Any]) -> list[AlertView]:
-    return list(starmap(AlertView, found))
+def _views(records: Sequence[Any]) -> list[AlertView]:
+    return [record_of(AlertView, row) for row in records]
 
 
 async def acknowledge(tx: Tx, ids: Sequence[int], act: Act) -> dict[int, AlertView]:
@@ -193,11 +235,11 @@ async def acknowledge(tx: Tx, ids: Sequence[int], act: Act) -> dict[int, AlertVi
     ``acked_by`` names the first to acknowledge. Acknowledging also ends alerts about past
     events (``UNTIL_SEEN``).
     """
-    wanted = list(ids)
-    hit = await tx.rows(_ACK, wanted, act.who, act.why, list(UNTIL_SEEN))
-    seen = [(id_, task, f"alert {id_}: {kind}") for id_, kind, task in sorted(hit, key=itemgetter(0))]
-    await acted(tx, rows.audited(act, "acknowledge", "acknowledged", seen))
-    return {view.id: view for view in _views(await tx.rows(_AMONG, wanted))}
+    alert_ids = list(ids)
+    acks = await tx.rows(_ACK, alert_ids, act.who, act.why, list(UNTIL_SEEN))
+    objects = [(id_, task, f"alert {id_}: {kind}") for id_, kind, task in sorted(acks, key=itemgetter(0))]
+    await acted(tx, rows.audited(act, "acknowledge", "acknowledged", objects))
+    return {view.id: view for view in _views(await tx.rows(_AMONG, alert_ids))}
 
 
 async def looked(tx: Tx, act: Act, task: int, what: str) -> None:
@@ -205,32 +247,32 @@ async def looked(tx: Tx, act: Act, task: int, what: str) -> None:
     await acted(tx, rows.audited(act, "look", "seen", [("look", task, what)]))
 
 
-async def acted(tx: Tx, audited: Sequence[rows.AuditRow], change: bytes | None = None) -> None:
+async def acted(tx: Tx, audit_rows: Sequence[rows.AuditRow], change: bytes | None = None) -> None:
     """Write operator commands of this transaction, and what they replaced, to the audit."""
-    await tx.many(_AUDIT, audited, change)
+    await tx.many(_AUDIT, audit_rows, change)
 
 
 async def unlogged(tx: Tx, limit: int) -> list[Telling]:
     """Return alerts that no process has logged, and mark them as logged."""
-    found = _views(await tx.rows(_UNLOGGED_ALONE, limit))
-    await tx.many(_LOGGED, [(view.id, 1 if view.ended is None else 2) for view in found])
-    return [Telling(view, raised=view.logged == 0) for view in found]
+    alerts = _views(await tx.rows(_UNLOGGED_ALONE, limit))
+    await tx.many(_LOGGED, [(view.id, 1 if view.ended is None else 2) for view in alerts])
+    return [Telling(view, raised=view.logged == 0) for view in alerts]
 
 
 async def untold(tx: Tx, hold: float, limit: int) -> list[Telling]:
     """Return alerts of the last day that no webhook has received, oldest first; reserve
     them for ``hold`` seconds.
     """
-    found = _views(await tx.rows(_UNTOLD_ALONE, TOLD_WITHIN, limit))
-    if found:
-        await tx.run(_HOLD, [view.id for view in found], hold)
-    return [Telling(view, raised=view.told == 0, tries=view.tries) for view in found]
+    alerts = _views(await tx.rows(_UNTOLD_ALONE, TOLD_WITHIN, limit))
+    if alerts:
+        await tx.run(_HOLD, [view.id for view in alerts], hold)
+    return [Telling(view, raised=view.told == 0, tries=view.tries) for view in alerts]
 
 
-async def told(tx: Tx, done: Sequence[Telling], later: Mapping[int, float]) -> None:
-    """Record which alerts were delivered; ``later`` maps ids of alerts to retry to seconds from now."""
-    await tx.many(_TOLD, [(t.alert.id, 1 if t.alert.ended is None else 2) for t in done])
-    await tx.many(_LATER, list(later.items()))
+async def told(tx: Tx, tellings: Sequence[Telling], delays: Mapping[int, float]) -> None:
+    """Record which alerts were delivered; ``delays`` maps ids of alerts to retry to seconds from now."""
+    await tx.many(_TOLD, [(t.alert.id, 1 if t.alert.ended is None else 2) for t in tellings])
+    await tx.many(_LATER, list(delays.items()))
 
 
 async def audit(
@@ -243,15 +285,17 @@ async def audit(
     who: str | None = None,
     kind: str | None = None,
     act: str | None = None,
+    change: int = 2**31 - 1,
 ) -> list[AuditView]:
     """Return operator commands that match, newest first; of the same time, by the ids of their requests.
 
-    Those by ``who``, of a ``kind`` and of an ``act`` are looked for among the latest.
+    ``change``: bytes above which what a command replaced is left out. Those by ``who``, of a ``kind`` and of
+    an ``act`` are looked for among the latest.
     """
-    looked = limit if (who, kind, act) == (None, None, None) else AUDIT_LOOKED
+    scan_limit = limit if (who, kind, act) == (None, None, None) else AUDIT_LOOKED
     sql = _AUDITED_ALL if task is None else _AUDITED_TASK
-    found = await tx.rows(sql, task, before, beyond, limit, looked, who, kind, act)
-    return [AuditView(row[0], row[1] or None, *tuple(row)[2:]) for row in found]
+    records = await tx.rows(sql, task, before, beyond, limit, scan_limit, who, kind, act, change)
+    return [record_of(AuditView, (row[0], row[1] or None, *tuple(row)[2:])) for row in records]
 
 
 async def watch(tx: Tx, after: float, limit: int, outage: float) -> None:
@@ -270,27 +314,25 @@ async def watch(tx: Tx, after: float, limit: int, outage: float) -> None:
     if starving:
         columns = [list(column) for column in zip(*starving, strict=True)]
         still = {name for (name,) in await tx.rows(_STARVES, *columns)}
-    told: list[rows.AlertRow] = []
-    for agent in await shut(tx) if any(name.startswith("circuit_open") for name in names) else ():
-        opened = rows.cause("circuit_open", 0, agent)
-        still.add(opened)
-        if opened in names and names[opened][0] > outage:
+    alert_rows: list[rows.AlertRow] = []
+    infos = await living(tx) if any(name.startswith("circuit_open") for name in names) else ()
+    for agent in rows.shut(infos):
+        opening = rows.cause("circuit_open", 0, agent)
+        still.add(opening)
+        if opening in names and names[opening][0] > outage:
             waiting = [task for (task,) in await tx.rows(WAITS, agent, rows.COUNTED + 1)]
+            if failing := rows.failing(infos, agent):  # they rest between two attempts, or run
+                waiting += [task for (task,) in await tx.rows(_UNDER_WAY, failing)]
             out, over = rows.outage_alert(agent, waiting, outage), rows.cause("outage", 0, agent)
             still.add(over)
             if waiting and not (over in names and names[over][1] == out[3]):
-                told.append(out)
+                alert_rows.append(out)
     if rows.UNCLAIMED in names:
-        unclaimed = rows.unclaimed(after)
-        still |= {rows.UNCLAIMED, *(row[4] or "" for row in unclaimed)}
-        told += [row for row in unclaimed if row[4] not in names]
-    await raise_(tx, told)
-    await tx.many(_STANDING, [(name, rows.gone(name)) for name in names if name not in still])
-
-
-async def shut(tx: ReadTx) -> set[str]:
-    """Return the agents whose circuit is open in a live process."""
-    return rows.shut(await living(tx))
+        unclaimed_rows = rows.unclaimed(after)
+        still |= {rows.UNCLAIMED, *(row[4] or "" for row in unclaimed_rows)}
+        alert_rows += [row for row in unclaimed_rows if row[4] not in names]
+    await raise_(tx, alert_rows)
+    await tx.many(_OVER, [(name, rows.gone(name)) for name in names if name not in still])
 
 
 async def living(tx: ReadTx) -> list[NodeInfo]:

@@ -6,12 +6,13 @@ the newest task that was there when it was requested.
 """
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import msgspec
-from msgspec.structs import replace
 
 from makegood.base.ids import show
+from makegood.base.stored_values import record_of
 from makegood.model.messages import Act, TaskMessage
 from makegood.payload.codec import UNREADABLE
 from makegood.store import alerts, rows, task_lists
@@ -48,13 +49,14 @@ _VIEWS = Sql(f"select {_COLUMNS} from makegood.bulk_act order by at desc, id lim
 _REFUSALS = Sql("""
 select task, outcome, at from makegood.bulk_item where bulk = $1 and outcome is not null order by task desc limit $2
 """)
-_STOP = Sql("""
-update makegood.bulk_act set state = 'stopping', stopped_by = $2 where id = $1 and state = 'running' returning id
-""")
+_STOP = Sql(
+    "select makegood.stop_bulk_act($1, $2)",
+    "update makegood.bulk_act set state = 'stopping', stopped_by = $2 where id = $1 and state = 'running' returning id",
+)
 _OPEN = Sql("select id from makegood.bulk_act where ended_at is null order by at, id limit $1")
 _LOCKED = Sql("""
 select kind, wanted, who, why, db_user, most, rate, state, {now} - at, cursor, greatest(free_at - {now}, -1), sent, applied, noop, refused
-from makegood.bulk_act where id = $1 and ended_at is null for update
+from makegood.bulk_act where id = $1 and ended_at is null for update skip locked
 """)
 _DECIDED = Sql("""
 select i.task, a.verdict, a.reason, t.id from makegood.bulk_item i
@@ -82,24 +84,30 @@ where id = $1
 
 
 async def bulk(
-    tx: Tx, act: Act, kind: BulkKind, wanted: Filter, *, most: int | None = None, rate: float | None = None
+    tx: Tx, act: Act, kind: BulkKind, condition: Filter, *, most: int | None = None, rate: float | None = None
 ) -> BulkView:
     """Request an act on all tasks that match now, and audit it.
 
     The leading Supervisor sends each task an ordinary operator command, newest task first: ``most`` tasks
     at most, ``rate`` a second at most. The id of ``act`` names it.
     """
-    matching = await task_lists.tally(tx, wanted)
-    counted = matching.count if most is None else min(matching.count, most)
-    more = matching.more and (most is None or counted < most)
+    matching = await task_lists.tally(tx, condition)
+    total = matching.count if most is None else min(matching.count, most)
+    is_partial = matching.more and (most is None or total < most)
     await tx.run(
-        _REQUEST, act.id, kind, msgspec.json.encode(wanted), act.who, act.why, counted, most, rate, more
+        _REQUEST,
+        act.id,
+        kind,
+        msgspec.json.encode(condition),
+        act.who,
+        act.why,
+        total,
+        most,
+        rate,
+        is_partial,
     )
-    what = f"{'1 task matches' if counted == 1 else f'{counted} tasks match'}{', perhaps more' if more else ''}: {text_of(wanted)}"
-    await alerts.acted(tx, rows.act_row(act, f"bulk {kind}", what, "running"))
-    for (at,) in await tx.rows(_OLDEST_KEPT, KEPT_ACTS):
-        await tx.run(_FORGET_ITEMS, at)
-        await tx.run(_FORGET, at)
+    outcome = f"{'1 task matches' if total == 1 else f'{total} tasks match'}{', perhaps more' if is_partial else ''}: {text_of(condition)}"
+    await alerts.acted(tx, rows.act_row(act, f"bulk {kind}", outcome, "running"))
     tx.topics.add("bulk")
     (row,) = await tx.rows(_VIEW, act.id)
     return _view(row)
@@ -128,15 +136,15 @@ async def bulk_act(tx: ReadTx, id: str) -> BulkView | None:  # noqa: A002 - what
 
 
 def _view(row: Sequence[Any]) -> BulkView:
-    id_, kind, wanted, *rest = row
-    *rest, more = rest
-    shown = rows.seen(_filter, wanted, "its filter", []) or Filter(ids=(0,))
-    return BulkView(id_, kind, shown, *rest, bool(more))  # type: ignore[call-arg]  # a row's columns
+    id_, kind, data, *columns = row
+    *columns, is_partial = columns
+    condition = rows.seen(_filter, data, "its filter", []) or Filter(ids=(0,))
+    return record_of(BulkView, (id_, kind, condition, *columns, is_partial))
 
 
 async def bulk_refusals(tx: ReadTx, id: str, limit: int = 100) -> list[BulkRefusal]:  # noqa: A002 - what it is
     """Return tasks that refused the command of an act: of the first thousand, the newest ``limit``."""
-    return [BulkRefusal(*row) for row in await tx.rows(_REFUSALS, id, limit)]
+    return [record_of(BulkRefusal, row) for row in await tx.rows(_REFUSALS, id, limit)]
 
 
 async def open_bulk_acts(tx: ReadTx, limit: int) -> list[str]:
@@ -147,38 +155,45 @@ async def open_bulk_acts(tx: ReadTx, limit: int) -> list[str]:
 async def advance_bulk(tx: Tx, id: str, most: int) -> int | None:  # noqa: A002 - what it is
     """Count what became of an act's commands and send at most ``most`` more, in one commit.
 
-    Returns how many were sent, None if the act has ended. Two callers never send a task the same command.
+    Returns how many were sent, None if the act has ended or another transaction holds it. Two
+    callers never send a task the same command.
     """
-    found = await tx.rows(_LOCKED, id)
-    if not found:
+    locks = await tx.rows(_LOCKED, id)
+    if not locks:
         return None
-    kind, wanted, who, why, login, limit, rate, state, age, cursor, wait, sent, *counts = found[0]
-    before = (cursor, state, sent, *counts)
-    undecided, counts = await _decided(tx, id, counts)
-    room = min(most, OUTSTANDING - undecided, most if limit is None else limit - sent)
+    kind, data, who, why, login, limit, rate, state, age, cursor, wait, sent_count, *counts = locks[0]
+    before = (cursor, state, sent_count, *counts)
+    outstanding, counts = await _decided(tx, id, counts)
+    room = min(most, OUTSTANDING - outstanding, most if limit is None else limit - sent_count)
     if rate is not None:
         room = min(room, int(-wait * rate) + 1 if wait <= 0 else 0)
     page = 0
-    known = _known(wanted)
-    if state == "running" and room > 0 and known is not None:
-        page, cursor = await _send(tx, Act(id, who, why, login or ""), kind, _later(known, age, cursor), room)
-        sent, undecided = sent + page, undecided + page
-    if state == "running" and (cursor == 0 or sent == limit):
+    condition = _known(data)
+    if state == "running" and room > 0 and condition is not None:
+        page, cursor = await _send(
+            tx, Act(id, who, why, login or ""), kind, _later(condition, age, cursor), room
+        )
+        sent_count, outstanding = sent_count + page, outstanding + page
+    if state == "running" and (cursor == 0 or sent_count == limit):
         cursor, state = 0, "done"
     elif state == "stopping":
         cursor = 0
-    ended = cursor == 0 and not undecided
-    shown = state
-    if state == "done" and not ended:  # its last commands are not decided yet
-        shown = "running"
-    elif state == "stopping" and ended:
-        shown = "stopped"
+    is_over = cursor == 0 and not outstanding
+    shown_state = state
+    if state == "done" and not is_over:  # its last commands are not decided yet
+        shown_state = "running"
+    elif state == "stopping" and is_over:
+        shown_state = "stopped"
     free = 0.0 if rate is None else max(wait, -1.0) + page / rate
-    if (cursor, shown, sent, *counts) != before or ended:
-        await tx.run(_MOVED, id, cursor, free, sent, *counts, shown, ended)
-    if ended or page:
+    if (cursor, shown_state, sent_count, *counts) != before or is_over:
+        await tx.run(_MOVED, id, cursor, free, sent_count, *counts, shown_state, is_over)
+    if is_over:
+        for (at,) in await tx.rows(_OLDEST_KEPT, KEPT_ACTS):
+            await tx.run(_FORGET_ITEMS, at)
+            await tx.run(_FORGET, at)
+    if is_over or page:
         tx.topics.add("bulk")
-    return None if ended else page
+    return None if is_over else page
 
 
 def _known(data: bytes) -> Filter | None:
@@ -187,18 +202,18 @@ def _known(data: bytes) -> Filter | None:
     Then a newer leader sends the commands: without a condition, they would reach other tasks.
     """
     try:
-        wanted = _filter(data)
+        condition = _filter(data)
     except UNREADABLE:
         return None
-    return wanted if msgspec.json.encode(wanted) == data else None
+    return condition if msgspec.json.encode(condition) == data else None
 
 
-def _later(wanted: Filter, age: float, cursor: int) -> Filter:
+def _later(condition: Filter, age: float, cursor: int) -> Filter:
     """Return what is left of a filter: ages are those at the request, ``age`` seconds ago."""
-    older = None if wanted.older is None else wanted.older + age
-    younger = None if wanted.younger is None else wanted.younger + age
-    before = cursor if wanted.before is None else min(cursor, wanted.before)
-    return replace(wanted, older=older, younger=younger, before=before)
+    older = None if condition.older is None else condition.older + age
+    younger = None if condition.younger is None else condition.younger + age
+    before = cursor if condition.before is None else min(cursor, condition.before)
+    return replace(condition, older=older, younger=younger, before=before)
 
 
 async def _decided(tx: Tx, id_: str, counts: Sequence[int]) -> tuple[int, list[int]]:
@@ -206,41 +221,41 @@ async def _decided(tx: Tx, id_: str, counts: Sequence[int]) -> tuple[int, list[i
 
     Returns how many are undecided, and the new numbers of applied, noop and refused.
     """
-    applied, noop, refused = counts
-    undecided = 0
-    settled: list[int] = []
-    kept: list[tuple[str, int, str]] = []
-    for task, verdict, reason, there in await tx.rows(_DECIDED, id_):
-        if verdict is None and there is not None:
-            undecided += 1
+    changes, noop, refusals = counts
+    outstanding = 0
+    successes: list[int] = []
+    failures: list[tuple[str, int, str]] = []
+    for task, verdict, reason, task_id in await tx.rows(_DECIDED, id_):
+        if verdict is None and task_id is not None:
+            outstanding += 1
             continue
-        applied += verdict == "applied"
+        changes += verdict == "applied"
         noop += verdict == "noop"
-        if verdict in ("applied", "noop") or refused >= KEPT_REFUSALS:
-            settled.append(task)
+        if verdict in ("applied", "noop") or refusals >= KEPT_REFUSALS:
+            successes.append(task)
         else:
-            kept.append((id_, task, reason if verdict else "the task was removed"))
-        refused += verdict not in ("applied", "noop")
-    if settled:
-        await tx.run(_SETTLED, id_, settled)
-    await tx.many(_REFUSED, kept)
-    return undecided, [applied, noop, refused]
+            failures.append((id_, task, reason if verdict else "the task was removed"))
+        refusals += verdict not in ("applied", "noop")
+    if successes:
+        await tx.run(_SETTLED, id_, successes)
+    await tx.many(_REFUSED, failures)
+    return outstanding, [changes, noop, refusals]
 
 
-async def _send(tx: Tx, act: Act, kind: BulkKind, wanted: Filter, room: int) -> tuple[int, int]:
+async def _send(tx: Tx, act: Act, kind: BulkKind, condition: Filter, room: int) -> tuple[int, int]:
     """Send a command to each of the next tasks. Returns how many, and where to continue; 0: nowhere.
 
     It looks at a limited number of tasks, and may find none of them to match.
     """
-    found = await task_lists.search(tx, replace(wanted, limit=room))
-    page = found.tasks
+    matches = await task_lists.search(tx, replace(condition, limit=room))
+    page = matches.tasks
     names = [f"{act.id}/{show(view.id)}" for view in page]
     await tx.many(_ITEM, [(act.id, view.id, name) for view, name in zip(page, names, strict=True)])
-    posted = [
+    commands = [
         (view.id, kind, rows.message(TaskMessage(kind, act=Act(name, act.who, act.why))), act.db_user or None)
         for view, name in zip(page, names, strict=True)
     ]
-    await tx.many(_POST, posted)
+    await tx.many(_POST, commands)
     if page:
         tx.topics.add("inbox")
-    return len(page), found.older or 0
+    return len(page), matches.older or 0

@@ -2,7 +2,8 @@
 
 They are read from the history of a bounded number of tasks: the newest in error, those under way that had
 failures, and the newest of all that had any. So the history costs no write, and the reading costs the same
-beside many ended tasks. Rows of an older version do not list attempts; the steps' last errors stand in.
+beside many ended tasks. The last error of a step
+stands in for attempts beyond the history that is read, and where the step could not even begin.
 """
 
 import re
@@ -12,6 +13,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from makegood.base.ids import address
+from makegood.base.stored_values import seconds, text, whole
 from makegood.store import rows
 from makegood.store.oversight_records import ErrorGroup, ErrorGroups
 from makegood.store.transaction import ReadTx, Sql
@@ -47,7 +49,7 @@ _STEPS = Sql("""
 select task, idx, agent, action, state, error, failure_count from makegood.step where task = any ($1::bigint[]) and kind = 'action'
 """)
 _ENDS = Sql("""
-select task, at, attempts from makegood.event where task = any ($1::bigint[]) and attempts is not null and octet_length(attempts) > 0
+select task, at, attempts from makegood.event where task = any ($1::bigint[]) and octet_length(attempts) > 0
 order by task desc, seq desc limit $2
 """)
 
@@ -73,10 +75,10 @@ def normalised(message: str) -> str:
     >>> normalised("HTTPError: 503 for order 'A-17' after 2.5 s (req_8f3a9c21)")
     "HTTPError: N for order '…' after N s (ID)"
     """
-    text = message[: 4 * _LONGEST]
+    short = message[: 4 * _LONGEST]
     for pattern, instead in _PLACES:
-        text = pattern.sub(instead, text)
-    return " ".join(text.split())[:_LONGEST]
+        short = pattern.sub(instead, short)
+    return " ".join(short.split())[:_LONGEST]
 
 
 @dataclass(slots=True)
@@ -102,29 +104,36 @@ _Key = tuple[str, str, str, str, str]
 
 async def error_groups(tx: ReadTx, limit: int = 100) -> ErrorGroups:
     """Return failed attempts of the latest tasks, grouped by what failed and why, the latest first."""
-    tasks = {id_: (app, state, at) for id_, app, state, at in await tx.rows(_TASKS, MOST_TASKS, LATEST)}
+    tasks = {
+        id_: (text(app), text(state), seconds(at))
+        for id_, app, state, at in await tx.rows(_TASKS, MOST_TASKS, LATEST)
+    }
     ids = list(tasks)
-    steps = {(task, idx): rest for task, idx, *rest in await tx.rows(_STEPS, ids)} if ids else {}
+    steps = {
+        (task, idx): [*map(text, row), failures]
+        for task, idx, *row, failures in (await tx.rows(_STEPS, ids) if ids else ())
+    }
     ends = await tx.rows(_ENDS, ids, MOST_EVENTS) if ids else []
-    found: defaultdict[_Key, _Group] = defaultdict(_Group)
-    listed: set[tuple[int, int]] = set()
+    by_key: defaultdict[_Key, _Group] = defaultdict(_Group)
+    attempts: set[tuple[int, int]] = set()
+    unreadable: list[str] = []
     for task, at, data in ends:
-        for end in rows.read_attempts(data) or ():
-            listed.add((task, end.idx))
+        for end in rows.seen(rows.read_attempts, data, "how attempts ended", unreadable) or ():
+            attempts.add((task, end.idx))
             step = steps.get((task, end.idx))
-            if end.error is None or step is None:
+            if end.error is None or step is None or end.late:
                 continue
             app, state, _ = tasks[task]
-            group = found[address(app, step[0]), step[1], end.doing, normalised(end.error), end.frame or ""]
-            group.add(task, state, at, end.error, again=_again(end.doing, state, step[2]))
+            group = by_key[address(app, step[0]), step[1], end.doing, normalised(end.error), end.frame or ""]
+            group.add(task, state, seconds(at), end.error, again=_again(end.doing, state, step[2]))
             if end.traceback:
-                group.traceback = max(group.traceback, (at, end.traceback))
+                group.traceback = max(group.traceback, (seconds(at), end.traceback))
     for (task, idx), (agent, action, now, error, failures) in steps.items():
-        if error and (task, idx) not in listed:
+        if error and (task, idx) not in attempts:
             app, state, at = tasks[task]
-            group = found[address(app, agent), action, "do", normalised(error), ""]
-            group.add(task, state, at, error, max(1, failures), again=_again("do", state, now))
-    groups = sorted(_groups(found.items()), key=lambda group: group.last, reverse=True)
+            group = by_key[address(app, agent), action, "do", normalised(error), ""]
+            group.add(task, state, at, error, max(1, whole(failures)), again=_again("do", state, now))
+    groups = sorted(_groups(by_key.items()), key=lambda group: group.last, reverse=True)
     return ErrorGroups(groups[:limit], len(ids), len(ids) >= MOST_TASKS or len(ends) == MOST_EVENTS)
 
 
@@ -133,16 +142,16 @@ def _again(doing: str, task_state: str, step_state: str) -> bool:
     return step_state in _TRIED_AGAIN[doing].get(task_state, ())
 
 
-def _groups(found: Iterable[tuple[_Key, _Group]]) -> Sequence[ErrorGroup]:
-    made: list[ErrorGroup] = []
-    for key, group in found:
+def _groups(pairs: Iterable[tuple[_Key, _Group]]) -> Sequence[ErrorGroup]:
+    groups: list[ErrorGroup] = []
+    for key, group in pairs:
         times = sorted(group.times, reverse=True)
         ids = tuple(sorted(group.tasks, key=lambda task: (group.tasks[task] != "error", -task))[:_IDS])
         states: dict[str, Any] = dict(Counter(group.tasks.values()))
-        made.append(
+        groups.append(
             ErrorGroup(
                 *key, group.attempts, len(group.tasks), times[-1], times[0], group.sample[1], ids, states, tuple(times[:_TIMES]),
                 len(group.retried), group.traceback[1],
             )
         )  # fmt: skip
-    return made
+    return groups

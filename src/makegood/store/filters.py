@@ -20,6 +20,8 @@ from makegood.store.views import Filter
 STATES: Final[Sequence[TaskState]] = ("pending", "processing", "processed", "undoing", "undone", "error")
 MOST = 2**31 - 1
 """The highest number that a count may be compared with."""
+LONGEST: Final = 2000
+"""The most characters of a filter."""
 
 _SAME = ("workflow", "key", "older", "word", "step", "error", "failing", "doubt", "failures", "priority")
 """Names that a term and the filter's field share."""
@@ -36,7 +38,9 @@ def parsed(text: str) -> dict[str, Any]:
 
     Raises ``ConfigError`` that names what is wrong.
     """
-    found: dict[str, Any] = {}
+    if len(text) > LONGEST:
+        raise ConfigError(f"the filter has {len(text):,} characters; at most {LONGEST:,} are allowed")
+    values: dict[str, Any] = {}
     try:
         words = shlex.split(text)
     except ValueError as wrong:
@@ -45,11 +49,11 @@ def parsed(text: str) -> dict[str, Any]:
         name, value = _term(word)
         if name == "age":
             name, value = _age(value)
-        if name in found:
-            what = "a word without a name" if name == "word" else name
-            raise ConfigError(f"{what} is given twice; separate several states by commas")
-        found[name] = _READ[name](name, value)
-    return found
+        if name in values:
+            subject = "a word without a name" if name == "word" else name
+            raise ConfigError(f"{subject} is given twice; separate several states by commas")
+        values[name] = _READ[name](name, value)
+    return values
 
 
 def made(values: Mapping[str, Any]) -> Filter:
@@ -73,20 +77,20 @@ def wanted(text: str) -> Filter:
     return made(parsed(text))
 
 
-def text_of(wanted: Filter) -> str:
+def text_of(condition: Filter) -> str:
     """Return a filter in the filter language; tasks selected by their ids are only counted.
 
     >>> text_of(Filter(states=("error",), error="card refused", younger=3600.0))
     "state:error error:'card refused' since:3600s"
     """
-    terms: dict[str, object] = {"state": ",".join(wanted.states) or None}
-    terms |= {name: getattr(wanted, name) for name in ("app", "workflow", "key", "step", "agent", "error")}
-    terms |= {"older": wanted.older, "since": wanted.younger}
-    terms |= {name: getattr(wanted, name) for name in ("failing", "doubt", "failures", "priority")}
-    said = [f"{name}:{_written(value)}" for name, value in terms.items() if value is not None]
-    said += [shlex.quote(wanted.word)] if wanted.word is not None else []
-    said += [f"{counted(len(wanted.ids), 'task')} selected by hand"] if wanted.ids else []
-    return " ".join(said) or "all tasks"
+    terms: dict[str, object] = {"state": ",".join(condition.states) or None}
+    terms |= {name: getattr(condition, name) for name in ("app", "workflow", "key", "step", "agent", "error")}
+    terms |= {"older": condition.older, "since": condition.younger}
+    terms |= {name: getattr(condition, name) for name in ("failing", "doubt", "failures", "priority")}
+    parts = [f"{name}:{_written(value)}" for name, value in terms.items() if value is not None]
+    parts += [shlex.quote(condition.word)] if condition.word is not None else []
+    parts += [f"{counted(len(condition.ids), 'task')} selected by hand"] if condition.ids else []
+    return " ".join(parts) or "all tasks"
 
 
 def _written(value: object) -> str:

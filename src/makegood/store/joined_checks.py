@@ -12,27 +12,27 @@ from makegood.transactions import Caller
 _NAMES = {"sqlite": "SQLite", "postgres": "PostgreSQL"}
 
 
-def same_kind(caller: Caller, dialect: str, where: str) -> None:
+def same_kind(caller: Caller, dialect: str, place: str) -> None:
     """Raise ``TransactionError`` if the connection is to another kind of database than the store's."""
     if caller.dialect != dialect:
-        found = _NAMES.get(caller.dialect, "another kind of database")
-        raise another(f"{caller.kind} to {found}", where)
+        database = _NAMES.get(caller.dialect, "another kind of database")
+        raise another(f"{caller.kind} to {database}", place)
 
 
-def another(what: str, where: str) -> TransactionError:
+def another(subject: str, place: str) -> TransactionError:
     """Return the error for a connection to another database than the store's."""
     return TransactionError(
-        f"connection= is {what}, and the store is {where}: nothing can be committed in two databases together. Keep the store in the "
+        f"connection= is {subject}, and the store is {place}: nothing can be committed in two databases together. Keep the store in the "
         "same database as your tables, or submit without connection=, under a key, after your commit"
     )
 
 
-def current(dialect: migrations.Dialect, version: int | None, where: str) -> None:
+def current(dialect: migrations.Dialect, version: int | None, place: str) -> None:
     """Raise ``SchemaMismatchError`` for an old schema; a newer one has everything that this version needs."""
-    wanted = migrations.needed(dialect)
-    if (version or 0) < wanted:
+    least = migrations.needed(dialect)
+    if (version or 0) < least:
         raise SchemaMismatchError(
-            f"{where} has schema version {version}, this makegood needs {wanted}: run `makegood store migrate` once"
+            f"{place} has schema version {version}, this makegood needs {least}: run `makegood store migrate` once"
         )
 
 

@@ -4,7 +4,10 @@ from collections.abc import Sequence
 
 import msgspec
 
+from makegood.base import stored_values
 from makegood.base.ids import first_of
+from makegood.base.stored_values import record_of
+from makegood.payload.codec import UNREADABLE
 from makegood.store.oversight_records import BUCKETS, MinuteFigures, bucket_end
 from makegood.store.refusals import trim_refusals
 from makegood.store.transaction import ReadTx, Sql, Tx
@@ -14,6 +17,7 @@ MINUTE = 60.0
 KEPT = 86_400.0
 """Seconds that figures are kept."""
 
+_MOST = 1 << 40
 MOST_SUBMITTED = 1_000_000
 """Submissions of one minute that are counted."""
 
@@ -31,33 +35,42 @@ on conflict (minute) do update set seen = excluded.seen, submitted = excluded.su
     undone = excluded.undone, errors = excluded.errors, steps = excluded.steps, latencies = excluded.latencies
 """)  # noqa: S608 - our own columns
 _TRIM = Sql("delete from makegood.minute where minute < ({now} - $1::float8) / 60")
-_read = msgspec.json.Decoder(tuple[int, ...]).decode
+_decode = msgspec.json.Decoder(tuple[int, ...]).decode
 
 
-async def add_minute(tx: Tx, minute: int, seen: float, tally: SchedulerTally) -> None:
-    """Add to the figures of a minute (since 1970), of which ``seen`` seconds were observed.
+async def add_minute(tx: Tx, minute: int, duration: float, tally: SchedulerTally) -> None:
+    """Add to the figures of a minute (since 1970), of which ``duration`` seconds were observed.
 
     Counts the tasks whose ids were drawn in it, and removes what is too old.
     """
-    (submitted,) = (
+    (task_count,) = (
         await tx.rows(_SUBMITTED, first_of(minute * MINUTE), first_of((minute + 1) * MINUTE), MOST_SUBMITTED)
     )[0]
     sums = [tally.processed, tally.undone, tally.errors, tally.steps]
     latencies = list(tally.latencies)
     for _, before, _, *counts, data in await tx.rows(_ONE, minute):
-        seen = min(MINUTE, seen + before)
-        sums = [one + other for one, other in zip(sums, counts, strict=True)]
+        duration = min(MINUTE, duration + max(0.0, stored_values.seconds(before)))
+        sums = [total + stored_values.whole(increment) for total, increment in zip(sums, counts, strict=True)]
         latencies = summed(latencies, _read(data))
-    await tx.run(_PUT, minute, seen, submitted, *sums, msgspec.json.encode(latencies))
+    await tx.run(_PUT, minute, duration, task_count, *sums, msgspec.json.encode(latencies))
     await tx.run(_TRIM, KEPT)
     await trim_refusals(tx)
 
 
-def summed(one: Sequence[int], other: Sequence[int]) -> list[int]:
+def _read(data: object) -> tuple[int, ...]:
+    """Return the buckets of a row; none if they cannot be read."""
+    try:
+        buckets = _decode(stored_values.data(data))
+    except UNREADABLE:
+        return ()
+    return buckets if len(buckets) <= BUCKETS and all(0 <= count < _MOST for count in buckets) else ()
+
+
+def summed(first: Sequence[int], second: Sequence[int]) -> list[int]:
     """Add up buckets; a missing one is empty."""
-    longest = max(len(one), len(other))
-    padded = [[*each, *[0] * (longest - len(each))] for each in (one, other)]
-    return [a + b for a, b in zip(*padded, strict=True)]
+    longest = max(len(first), len(second))
+    columns = [[*buckets, *[0] * (longest - len(buckets))] for buckets in (first, second)]
+    return [a + b for a, b in zip(*columns, strict=True)]
 
 
 async def minutes(tx: ReadTx, since: float = 3600.0) -> list[MinuteFigures]:
@@ -65,12 +78,12 @@ async def minutes(tx: ReadTx, since: float = 3600.0) -> list[MinuteFigures]:
 
     Of a minute in which nobody led, there are none. They are kept for a day.
     """
-    found: list[MinuteFigures] = []
+    result: list[MinuteFigures] = []
     for minute, *figures, data in await tx.rows(_SINCE, since):
         latencies = _read(data)
         ends = quantile(latencies, 0.5), quantile(latencies, 0.95)
-        found.append(MinuteFigures(minute * MINUTE, *figures, *ends))  # type: ignore[call-arg]  # a row's columns
-    return found
+        result.append(record_of(MinuteFigures, (stored_values.seconds(minute) * MINUTE, *figures, *ends)))
+    return result
 
 
 def quantile(latencies: Sequence[int], share: float) -> float | None:
@@ -81,10 +94,10 @@ def quantile(latencies: Sequence[int], share: float) -> float | None:
     >>> quantile([0, 4], 0.5) == (bucket_end(0) + bucket_end(1)) / 2, quantile([], 0.5)
     (True, None)
     """
-    passed, wanted = 0, share * sum(latencies)
+    cumulative, target = 0, share * sum(latencies)
     for n, count in enumerate(latencies[:BUCKETS]):
-        if count and passed + count >= wanted:
+        if count and cumulative + count >= target:
             begin = bucket_end(n - 1) if n else 0.0
-            return begin + (bucket_end(n) - begin) * (wanted - passed) / count
-        passed += count
+            return begin + (bucket_end(n) - begin) * (target - cumulative) / count
+        cumulative += count
     return None

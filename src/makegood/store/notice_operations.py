@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 
+from makegood.base.stored_values import record_of
 from makegood.model.messages import Act, Alert
 from makegood.model.notices import Notice
 from makegood.store import alerts
@@ -29,8 +30,14 @@ _THIS_ONE = Sql("select task, url from makegood.listener where task = $1 for upd
 _REVIVE = Sql(
     "update makegood.listener set dead = false, tries = 0, due_at = {now} where task = any ($1::bigint[])"
 )
-_DROP = Sql("delete from makegood.listener where task = any ($1::bigint[])")
-_DROP_ALL = Sql("delete from makegood.notice where task = any ($1::bigint[])")
+_DROP = Sql(
+    "select makegood.drop_listeners($1::bigint[])",
+    "delete from makegood.listener where task = any ($1::bigint[])",
+)
+_DROP_ALL = Sql(
+    "select makegood.drop_notices($1::bigint[])",
+    "delete from makegood.notice where task = any ($1::bigint[])",
+)
 OURS = Sql("""
 select task, sent + 1, url from makegood.listener where taken_by = $1 and task = any ($2::bigint[]) order by task for update
 """)
@@ -75,32 +82,32 @@ async def due(tx: ReadTx) -> list[HostDue]:
 
 async def settle(tx: Tx, node: int, outcomes: Sequence[Sending]) -> list[bool]:
     """Record the outcomes of notices. Returns True for each one that ``node`` still held."""
-    held = {
+    claims = {
         task: (sequence, url)
         for task, sequence, url in await tx.rows(OURS, node, [outcome.task for outcome in outcomes])
     }
     ours: dict[int, Sending] = {}
-    said: list[bool] = []
+    verdicts: list[bool] = []
     for outcome in outcomes:
-        sequence, _ = held.get(outcome.task, (0, ""))
+        sequence, _ = claims.get(outcome.task, (0, ""))
         good = sequence == outcome.sequence and outcome.task not in ours
-        said.append(good)
+        verdicts.append(good)
         if good:
             ours[outcome.task] = outcome
-    sent = [(o.task, o.sequence) for o in ours.values() if o.outcome == "sent"]
+    deliveries = [(o.task, o.sequence) for o in ours.values() if o.outcome == "sent"]
     dead = [o for o in ours.values() if o.outcome == "dead"]
     again = [o for o in ours.values() if o.outcome in ("failed", "kept")]
-    if sent:
-        tasks = [task for task, _ in sent]
-        await tx.many(SENT, sent)
+    if deliveries:
+        tasks = [task for task, _ in deliveries]
+        await tx.many(SENT, deliveries)
         await tx.run(LAST, tasks)
         if await tx.run(NEXT, tasks):
             tx.topics.add("notice")
     await tx.many(AGAIN, [(o.task, int(o.outcome == "failed"), o.wait, o.error) for o in again])
     if dead:
         await tx.many(DEAD, [(o.task, o.error) for o in dead])
-        await alerts.alert(tx, [dead_letter(o, held[o.task][1]) for o in dead])
-    return said
+        await alerts.alert(tx, [dead_letter(o, claims[o.task][1]) for o in dead])
+    return verdicts
 
 
 async def guilty(tx: ReadTx, task: int, cause: str) -> Notice | None:
@@ -113,8 +120,10 @@ async def guilty(tx: ReadTx, task: int, cause: str) -> Notice | None:
 async def listeners(tx: ReadTx, limit: int = 100, *, dead: bool = False) -> list[ListenerView]:
     """Return webhooks with unsent notices, dead ones first."""
     return [
-        ListenerView(task, url, sent, last, tries, bool(gone), seconds, error)
-        for task, url, sent, last, tries, gone, seconds, error in await tx.rows(_VIEWS, not dead, limit)
+        record_of(ListenerView, (task, url, last_sent, last, tries, is_dead, seconds, error))
+        for task, url, last_sent, last, tries, is_dead, seconds, error in await tx.rows(
+            _VIEWS, not dead, limit
+        )
     ]
 
 
@@ -131,20 +140,22 @@ async def drop(tx: Tx, act: Act, task: int | None = None) -> list[int]:
 
 
 async def _revive(tx: Tx, act: Act, task: int | None, *, drop: bool) -> list[int]:
-    wanted = _THIS_ONE if drop and task is not None else _DEAD_ONES
-    listening = [(one, url) for one, url in await tx.rows(wanted, task)]
-    found = [one for one, _ in listening]
-    if not found:
+    query = _THIS_ONE if drop and task is not None else _DEAD_ONES
+    listening = [(task_id, url) for task_id, url in await tx.rows(query, task)]
+    tasks = [task_id for task_id, _ in listening]
+    if not tasks:
         return []
     if drop:
-        await tx.run(_DROP_ALL, found)
-        await tx.run(_DROP, found)
+        await tx.run(_DROP_ALL, tasks)
+        await tx.run(_DROP, tasks)
     else:
-        await tx.run(_REVIVE, found)
+        await tx.run(_REVIVE, tasks)
         tx.topics.add("notice")
-    await alerts.ease(tx, [Alert("dead_letter", one) for one in found], "dropped" if drop else "sent again")
+    await alerts.not_dead(
+        tx, [Alert("dead_letter", task_id) for task_id in tasks], "dropped" if drop else "sent again"
+    )
     await alerts.acted(tx, revived(act, listening, drop=drop))
-    return found
+    return tasks
 
 
 class NoticeVerbs(Verbs):

@@ -93,19 +93,19 @@ KEPT = 7 * 86_400.0
 """Seconds for which a notice waits in a queue that nobody reads."""
 
 
-def to_queues(made: Iterable[Notice]) -> list[tuple[str, Notice]]:
+def to_queues(batch: Iterable[Notice]) -> list[tuple[str, Notice]]:
     """Return the notices to queues of the store, each with its queue."""
-    return [(queue, n) for n in made if (queue := notices.queue(n.reply.to)) is not None]
+    return [(queue, n) for n in batch if (queue := notices.queue(n.reply.to)) is not None]
 
 
-def queued(made: Iterable[Notice]) -> list[tuple[int, int, str, str, str, str, str | None]]:
+def queued(batch: Iterable[Notice]) -> list[tuple[int, int, str, str, str, str, str | None]]:
     """Return task, sequence, label, event, queue, kind, correlation id of notices to queues of the store."""
     return [
         (
             n.task, n.sequence, notices.label(n), notices.event(n), queue, notices.TYPE.format(state=n.state),
             n.reply.correlation_id,
         )
-        for queue, n in to_queues(made)
+        for queue, n in to_queues(batch)
     ]  # fmt: skip
 
 
@@ -126,22 +126,22 @@ def dead_letter(outcome: Sending, url: str) -> Alert:
     return Alert("dead_letter", outcome.task, text=text)
 
 
-def revived(act: Act, found: Iterable[tuple[int, str]], *, drop: bool) -> list[rows.AuditRow]:
+def revived(act: Act, pairs: Iterable[tuple[int, str]], *, drop: bool) -> list[rows.AuditRow]:
     """Return the audit rows for dead notices (of task, to URL) that an operator resends or drops."""
     kind, state = ("drop_notices", "dropped") if drop else ("retry_notices", "retried")
     return rows.audited(
-        act, kind, state, [(task, task, f"notices to {notices.shown(url)}") for task, url in found]
+        act, kind, state, [(task, task, f"notices to {notices.shown(url)}") for task, url in pairs]
     )
 
 
-def listeners(made: Iterable[Notice]) -> list[tuple[int, str, str, int, int]]:
+def listeners(batch: Iterable[Notice]) -> list[tuple[int, str, str, int, int]]:
     """Return (task, host, url, first sequence, last sequence) of notices to webhooks, in order of task."""
-    found: dict[int, list[Notice]] = {}
-    for notice in made:
-        found.setdefault(notice.task, []).append(notice)
+    by_task: dict[int, list[Notice]] = {}
+    for notice in batch:
+        by_task.setdefault(notice.task, []).append(notice)
     return [
-        (task, host(some[0].reply.to), some[0].reply.to, some[0].sequence, some[-1].sequence)
-        for task, some in sorted(found.items())
+        (task, host(sequence[0].reply.to), sequence[0].reply.to, sequence[0].sequence, sequence[-1].sequence)
+        for task, sequence in sorted(by_task.items())
     ]
 
 
@@ -154,14 +154,14 @@ def of_guilty(
     ``columns``: id, app, workflow, key, submission, told, notified. ``steps``: name, state
     and flags of its actions.
     """
-    id_, app, workflow, key, submission, told, notified = columns
+    id_, app, workflow, key, submission, told_state, notice_count = columns
     try:
         reply = rows.read_static(static)[2]
     except UNREADABLE:  # the reason why it is put to error: there is an alert, and no notice
         return None
     task = TaskRecord(
-        id_, app, workflow, key, "error", submission=submission, cause=cause, reply=reply, told=told or "",
-        notified=notified or 0,
+        id_, app, workflow, key, "error", submission=submission, cause=cause, reply=reply, told=told_state or "",
+        notified=notice_count or 0,
     )  # fmt: skip
     return notices.told(
         task,

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from makegood.base.ids import show
 from makegood.errors import TaskNotFoundError
 from makegood.model.messages import Act, Answer, TaskMessage
-from makegood.store import rows, search, task_lists
+from makegood.store import rows, search, task_excerpts, task_lists
 from makegood.store.transaction import ReadTx, Sql, Tx, Verbs, reading, writing
 
 _THERE = Sql("select 1 from makegood.task where id = $1")
@@ -24,7 +24,7 @@ async def post(tx: Tx, task: int, message: TaskMessage) -> None:
         raise TaskNotFoundError(
             f"there is no task {show(task)} in this store: see `makegood task list`", task_id=show(task)
         )
-    await tx.run(_ACT, task, rows.kind_of(message), rows.message(message))
+    await tx.run(_ACT, task, message.kind, rows.message(message))
     tx.topics.add("inbox")
 
 
@@ -49,3 +49,7 @@ class TaskVerbs(Verbs):
     lately = reading(task_lists.lately)
     briefs = reading(task_lists.briefs)
     search = reading(task_lists.search)
+    step_names = reading(task_excerpts.step_names)
+    recent = reading(task_excerpts.recent)
+    events_after = reading(task_excerpts.events_after)
+    value = reading(task_excerpts.value)

@@ -16,6 +16,7 @@ from makegood.store.notice_records import Due, HostDue, ListenerView, Sending
 from makegood.store.oversight import OversightVerbs
 from makegood.store.queue_records import Handed, MessageView, Outgoing, QueueView, Receipt, Returned, Sent
 from makegood.store.records import (
+    IDLE,
     NO_LIMIT,
     Anew,
     Batch,
@@ -40,8 +41,11 @@ from makegood.store.views import (
     NodeView,
     SchemaStatus,
     StepBrief,
+    StepPage,
     Tally,
     TaskDetail,
+    TaskEvents,
+    TaskExcerpt,
     TaskFigures,
     TaskView,
     UnendedTally,
@@ -56,12 +60,18 @@ class Tasks(Protocol):
     holds one advances it.
     """
 
+    def clock(self) -> float:
+        """Return the time on the store's clock as this process knows it, without a call of the store.
+
+        It is exact on SQLite. On PostgreSQL it is what the last heartbeat read, and the time since.
+        """
+
     async def submit(self, drafts: Sequence[Submission]) -> list[Submitted]:
         """Insert tasks with all their steps in one commit; return one answer per draft, in order.
 
         If the task key exists, the answer names the existing task (``created=False``; ``conflict=True``
-        when its fingerprint differs). If the id exists, the answer has ``collided=True`` and nothing is
-        written for that draft.
+        and its inputs when its fingerprint differs). If the id exists, the answer has ``collided=True`` and
+        nothing is written for that draft.
         """
 
     async def join(self, caller: Caller, drafts: Sequence[Submission]) -> list[Submitted]:
@@ -105,25 +115,25 @@ class Tasks(Protocol):
     async def answers(self, acts: Sequence[str]) -> dict[str, Answer]:
         """Return the answers to operator commands, by act id; undecided ones are missing."""
 
-    async def find(self, wanted: Filter) -> list[TaskView]:
-        """Return matching tasks, newest first, at most ``wanted.limit``."""
+    async def find(self, condition: Filter) -> list[TaskView]:
+        """Return matching tasks, newest first, at most ``condition.limit``."""
 
-    async def count(self, wanted: Filter) -> int:
-        """Return the number of matching tasks; ``wanted.limit`` is ignored."""
+    async def count(self, condition: Filter) -> int:
+        """Return the number of matching tasks; ``condition.limit`` is ignored."""
 
-    async def search(self, wanted: Filter, looked: int = ...) -> Found:
+    async def search(self, condition: Filter, scan_limit: int = ...) -> Found:
         """Return a page of matching tasks, newest first, and where the next page begins.
 
-        Looks at no more than ``looked`` tasks, so a page may be short although more tasks match.
+        Looks at no more than ``scan_limit`` tasks, so a page may be short although more tasks match.
         """
 
-    async def tally(self, wanted: Filter, looked: int = ...) -> Tally:
-        """Return the number of matching tasks, as far as ``looked`` tasks show it."""
+    async def tally(self, condition: Filter, scan_limit: int = ...) -> Tally:
+        """Return the number of matching tasks, as far as ``scan_limit`` tasks show it."""
 
-    async def unended(self, looked: int = ...) -> UnendedTally:
-        """Return the number of tasks that have not ended, by state, as far as ``looked`` tasks show it."""
+    async def unended(self, scan_limit: int = ...) -> UnendedTally:
+        """Return the number of tasks not ended, by state, as far as ``scan_limit`` tasks show it."""
 
-    async def lately(self, seconds: float, looked: int = ...) -> tuple[dict[str, int], bool]:
+    async def lately(self, seconds: float, scan_limit: int = ...) -> tuple[dict[str, int], bool]:
         """Return the number of tasks submitted within ``seconds``, by state, and whether there may be
         more.
         """
@@ -136,6 +146,26 @@ class Tasks(Protocol):
 
     async def history(self, task: int, after: int = 0) -> list[EventView]:
         """Return the events of a task with a sequence above ``after``, in order."""
+
+    async def excerpt(self, task: int, page: StepPage | None = None) -> TaskExcerpt | None:
+        """Return what a page shows of a task, or None: a bounded number of rows and bytes of it."""
+
+    async def step_names(self, task: int, steps: Sequence[int]) -> dict[int, str]:
+        """Return the names of these steps, by index."""
+
+    async def recent(self, task: int, before: int | None = None) -> TaskEvents:
+        """Return the newest events of a task with a sequence below ``before``, as many as a page shows."""
+
+    async def events_after(self, task: int, after: int, limit: int, octets: int) -> TaskEvents:
+        """Return events of a task with a sequence above ``after``, in order: at most ``limit``, and of
+        ``octets`` bytes, but one at least.
+        """
+
+    async def value(self, task: int, what: str, number: int, most: int) -> tuple[int, bytes | None] | None:
+        """Return the size and the content of one value of a task: "result" or "inputs", or of the
+        step ``number`` its result ("step") or "error". None instead of a content above ``most`` bytes, and
+        for a value that does not exist.
+        """
 
 
 class Requests(Protocol):
@@ -167,6 +197,13 @@ class Requests(Protocol):
         """Move the attempt's deadline to ``seconds`` from now, never earlier.
 
         Returns whether ``node`` still has the request and is in time.
+        """
+
+    async def turn(self, agent: str, rate: float, most: float) -> float | None:
+        """Reserve a turn of an agent's rate for a further try within an attempt.
+
+        Returns the seconds until it, None if they would be more than ``most`` or than a minute: then
+        nothing is reserved. Turns count over all nodes, like the requests of ``take``.
         """
 
     async def give_back(self, node: int, requests: Sequence[tuple[int, int, int]]) -> None:
@@ -269,7 +306,7 @@ class Queues(Protocol):
     async def acknowledge_messages(self, receipts: Sequence[Receipt]) -> list[bool]:
         """Remove processed messages from their queues; False for each message that the holder has lost."""
 
-    async def return_messages(self, returned: Sequence[Returned]) -> list[bool]:
+    async def return_messages(self, releases: Sequence[Returned]) -> list[bool]:
         """Release messages, or make them dead letters with an alert; False for each message
         that the holder has lost.
         """
@@ -410,8 +447,8 @@ class Nodes(Protocol):
         agents that no process runs.
         """
 
-    async def waiting(self, looked: int = ...) -> dict[str, tuple[int, float]]:
-        """Return ``depths`` as far as ``looked`` requests show them, each with the seconds that the
+    async def waiting(self, scan_limit: int = ...) -> dict[str, tuple[int, float]]:
+        """Return ``depths`` as far as ``scan_limit`` requests show them, each with the seconds that the
         oldest request has waited.
         """
 
@@ -454,8 +491,8 @@ class Admin(Protocol):
         never with ended ones.
         """
 
-    async def sizes(self, looked: int = ...) -> dict[str, Tally]:
-        """Return the number of rows of each table, as far as ``looked`` rows of it show."""
+    async def sizes(self, scan_limit: int = ...) -> dict[str, Tally]:
+        """Return the number of rows of each table, as far as ``scan_limit`` rows of it show."""
 
     async def audit(
         self,
@@ -467,12 +504,13 @@ class Admin(Protocol):
         who: str | None = None,
         kind: str | None = None,
         act: str | None = None,
+        change: int = ...,
     ) -> list[AuditView]:
         """Return operator commands, newest first; of the same time, by the ids of their requests.
 
         ``before``: only those before this point in time, and with ``beyond`` those of that time behind this
         request. ``who``, ``kind`` and ``act`` (the id of a request: with all commands of a bulk act) are
-        looked for among the latest 20,000.
+        looked for among the latest 20,000. ``change``: bytes above which what a command replaced is left out.
         """
 
     async def prune(self, older: float, after: int, limit: int, *, dry: bool = False) -> Pruned:
@@ -575,19 +613,23 @@ class Store(Protocol):
         also poll slowly. Returns a function that ends the subscription.
         """
 
-    def joined(self, *written: int | tuple[str, str]) -> None:
+    def joined(self, *references: int | tuple[str, str]) -> None:
         """Watch for a task that ``join`` inserted (its id), or a message of ``put`` (its queue and id).
 
         Subscribers are woken soon after the caller's commit. One item stands for all that is committed with
         it. May be called in any thread.
         """
 
-    async def transact(self, work: Callable[[Caller], Coroutine[Any, Any, T]], *, waits: bool) -> T:
+    async def transact(
+        self, work: Callable[[Caller], Coroutine[Any, Any, T]], *, waits: bool, idle: float = IDLE
+    ) -> T:
         """Run ``work`` in a transaction of the store's own database; commit when it returns, roll back and
         reraise when it raises.
 
         ``waits``: the work awaits something other than its own statements; only then is it certain to
         run on the event loop.
+
+        ``idle``: seconds for which the work may execute no statement, before PostgreSQL ends its session.
 
         If the answer to the commit is lost, raises ``StoreUnavailableError``. The work itself must then make
         the outcome visible, such as by redelivery of a message.

@@ -1,10 +1,13 @@
 """Puts a task to error that the store cannot read or write, whatever its rows contain."""
 
 from collections.abc import Sequence
+from typing import Literal
 
 from makegood.model.messages import Alert
 from makegood.store import alerts, rows
 from makegood.store.transaction import Sql, Tx
+
+Trace = Literal["alert", "event"]
 
 _STATE = Sql("select state, locked_by from makegood.task where id = $1 for no key update")
 _TO_ERROR = Sql("""
@@ -14,8 +17,10 @@ where id = $1
 """)
 # On PostgreSQL, a request whose attempt is above the step's says that the step is running.
 _SENT = Sql("""
-update makegood.step as s set state = 'running', attempt = r.attempt from makegood.request r
-where s.task = $1 and r.task = $1 and r.idx = s.idx and r.attempt > s.attempt and r.kind <> 'timer'
+update makegood.step as s set state = case when r.attempt > s.attempt then 'running' else s.state end, attempt = r.attempt,
+    first_sent = coalesce(s.first_sent, case when r.kind <> 'probe' then r.taken_at end)
+from makegood.request r
+where s.task = $1 and r.task = $1 and r.idx = s.idx and r.attempt >= s.attempt and r.kind <> 'timer'
 """)
 _IN_FLIGHT = Sql("""
 select name, state from makegood.step where task = $1 and state in ('running', 'undoing', 'ready') order by idx
@@ -34,16 +39,24 @@ _EVENT = Sql("insert into makegood.event (task, at, node, moves, note) values ($
 
 
 async def put_to_error(
-    tx: Tx, node: int | None, task: int, reason: str, seqs: Sequence[int] | None, *, held: bool
+    tx: Tx,
+    node: int | None,
+    task: int,
+    reason: str,
+    seqs: Sequence[int] | None,
+    *,
+    held: bool,
+    traces: Sequence[Trace] = ("alert", "event"),
 ) -> bool:
     """Put a task that cannot be decided to error, with an alert and nothing in flight.
 
     Deletes the messages ``seqs`` (None: all). Steps in flight are in doubt, since nobody will read their
-    replies. ``held``: only if ``node`` still has the lock. Returns whether it was done. The caller writes the
+    replies. ``held``: only if ``node`` still has the lock. ``traces``: what it leaves. Returns whether it was
+    done. The caller writes the
     notice, in a savepoint: the task's row may be what cannot be read.
     """
-    found = await tx.rows(_STATE, task)
-    if not found or (held and found[0][1] != node):
+    records = await tx.rows(_STATE, task)
+    if not records or (held and records[0][1] != node):
         return False
     await tx.run(_TO_ERROR, task, reason)
     await tx.run(_SENT, task)
@@ -51,7 +64,9 @@ async def put_to_error(
     await tx.run(_IN_DOUBT, task, rows.DOUBT)
     await tx.run(_CLEAR, task)
     await tx.run(_CONSUMED, task, None if seqs is None else list(seqs))
-    await alerts.alert(tx, [Alert("guilty", task, "", reason)])
-    await tx.run(_EVENT, task, node, rows.guilty_moves(found[0][0], reason, in_flight))
+    if "alert" in traces:
+        await alerts.alert(tx, [Alert("unreadable", task, "", reason)])
+    if "event" in traces:
+        await tx.run(_EVENT, task, node, rows.guilty_moves(records[0][0], reason, in_flight))
     tx.topics.add("ended")
     return True

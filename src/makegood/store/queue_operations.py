@@ -2,14 +2,17 @@
 
 from collections.abc import Sequence
 
+from makegood.base.stored_values import record_of
 from makegood.model.messages import Act
 from makegood.store import alerts, queue_records
 from makegood.store.queue_records import MessageView, QueueView, Receipt, Returned, Room
+from makegood.store.rows import MOST_TEXT
 from makegood.store.transaction import ReadTx, Sql, Tx, Verbs, for_each, reading, writing
 
 _WIDTH = len(queue_records.COLUMNS.split(", "))
+_COLUMNS = queue_records.COLUMNS.replace("error", f"substr(error, 1, {MOST_TEXT})")
 _VIEW = f"""
-select {queue_records.COLUMNS}, state, visible_at - {{now}}, taken_by, ended_at, expires_at from makegood.message
+select {_COLUMNS}, state, visible_at - {{now}}, taken_by, ended_at, expires_at from makegood.message
 where state = $1 and ($2::text is null or queue = $2) order by queue, """  # noqa: S608 - our own columns
 _WAITING, _DEAD_ONES = Sql(_VIEW + "visible_at, seq limit $3"), Sql(_VIEW + "seq limit $3")
 _QUEUES = Sql(
@@ -55,7 +58,10 @@ order by visible_at, seq limit case when $2 is null then $3 else -1 end
 _REPLAY = Sql("""
 update makegood.message set state = 'waiting', tries = 0, visible_at = {now}, ended_at = null where seq = any ($1::bigint[])
 """)
-_DROP = Sql("delete from makegood.message where seq = any ($1::bigint[])")
+_DROP = Sql(
+    "select makegood.drop_messages($1::bigint[])",
+    "delete from makegood.message where seq = any ($1::bigint[])",
+)
 _BODY = Sql("select body from makegood.message where seq = $1")
 _CORRECT = Sql("update makegood.message set body = $2 where seq = $1")
 _LENGTH = Sql(
@@ -66,6 +72,13 @@ select count(*), coalesce(sum(size), 0)::bigint from (
     select octet_length(body) as size from makegood.message where queue = $1 and state = 'waiting' limit $2
 ) m
 """)
+_UNEXPIRED = Sql("""
+select count(*), coalesce(sum(size), 0)::bigint from (
+    select octet_length(body) as size from makegood.message
+    where queue = $1 and state = 'waiting' and (expires_at is null or expires_at > {now}) limit $2
+) m
+""")
+"""As ``_DEPTH``; expired messages that somebody has locked still exist, and do not count."""
 _OURS = "seq = x.message and tries = x.delivery and state = 'waiting'"
 _HOLD = for_each(
     f"""
@@ -88,7 +101,10 @@ where {_OURS} and (taken_by is not null or $4::boolean) returning seq, queue, id
 """,  # noqa: S608 - our own text
     message="bigint", delivery="int", why="text",
 )  # fmt: skip
-_EXPIRED = Sql("delete from makegood.message where queue = $1 and state = 'waiting' and expires_at <= {now}")
+_EXPIRED = Sql(
+    "select makegood.drop_expired($1)",
+    "delete from makegood.message where queue = $1 and state = 'waiting' and expires_at <= {now}",
+)
 _EXPIRE = Sql(
     """
 with at as materialized (select {now} as now)
@@ -124,7 +140,7 @@ async def check_room(tx: Tx, queue: str, room: Room, new: Sequence[int], now: fl
         if count <= room.most and (size <= room.most_bytes or count == 1):
             return
     await tx.run(_EXPIRED, queue)
-    count, size = (await tx.rows(_DEPTH, queue, room.most + len(new) + 1))[0]
+    count, size = (await tx.rows(_UNEXPIRED, queue, room.most + len(new) + 1))[0]
     before = count - len(new), size - sum(new)
     if (full := queue_records.full(queue, room.most, room.most_bytes, before, new)) is not None:
         raise full
@@ -134,13 +150,16 @@ async def messages(
     tx: ReadTx, queue: str | None, limit: int = 100, *, dead: bool = False
 ) -> list[MessageView]:
     """Return waiting messages or dead letters."""
-    found = await tx.rows(_DEAD_ONES if dead else _WAITING, "dead" if dead else "waiting", queue, limit)
-    return [MessageView(queue_records.received(row[:_WIDTH]), *row[_WIDTH:]) for row in map(tuple, found)]
+    records = await tx.rows(_DEAD_ONES if dead else _WAITING, "dead" if dead else "waiting", queue, limit)
+    return [
+        record_of(MessageView, (queue_records.received(row[:_WIDTH]), *row[_WIDTH:]))
+        for row in map(tuple, records)
+    ]
 
 
 async def queues(tx: ReadTx) -> list[QueueView]:
     """Return the queues that have waiting messages or dead letters."""
-    return [QueueView(*(*row[:6], bool(row[6]), row[7])) for row in map(tuple, await tx.rows(_QUEUES))]
+    return [record_of(QueueView, row) for row in await tx.rows(_QUEUES)]
 
 
 async def drop(
@@ -152,11 +171,11 @@ async def drop(
     if not waiting:
         return await _revive(tx, queue, act, ids, drop=True)
     rows = await tx.rows(_LEFT, queue, None if ids is None else list(ids), queue_records.MOST_DROPPED)
-    found = [tuple(row) for row in rows]
-    if found:
-        await tx.run(_DROP, [seq for seq, _, _ in found])
-        await alerts.acted(tx, queue_records.revived(act, queue, found, drop=True))
-    return [id_ for _, id_, _ in found]
+    letters = [tuple(row) for row in rows]
+    if letters:
+        await tx.run(_DROP, [seq for seq, _, _ in letters])
+        await alerts.acted(tx, queue_records.revived(act, queue, letters, drop=True))
+    return [id_ for _, id_, _ in letters]
 
 
 async def replay(
@@ -171,45 +190,49 @@ async def replay(
 async def _revive(
     tx: Tx, queue: str, act: Act, ids: Sequence[str] | None, *, drop: bool, body: bytes | None = None
 ) -> list[str]:
-    found = [tuple(row) for row in await tx.rows(_DEAD, queue, None if ids is None else list(ids))]
-    if not found:
+    letters = [tuple(row) for row in await tx.rows(_DEAD, queue, None if ids is None else list(ids))]
+    if not letters:
         return []
-    await tx.run(_DROP if drop else _REPLAY, [seq for seq, _, _ in found])
+    await tx.run(_DROP if drop else _REPLAY, [seq for seq, _, _ in letters])
     change: bytes | None = None
     if body is not None:
-        for seq, id_, _ in found:
+        for seq, id_, _ in letters:
             ((before,),) = await tx.rows(_BODY, seq)
             change = queue_records.corrected(id_, before, body)
             await tx.run(_CORRECT, seq, body)
-    causes = [queue_records.dead_letter(queue, id_, "") for _, id_, _ in found]
-    await alerts.ease(tx, causes, "dropped" if drop else "replayed")
+    causes = [queue_records.dead_letter(queue, id_, "") for _, id_, _ in letters]
+    await alerts.not_dead(tx, causes, "dropped" if drop else "replayed")
     await alerts.acted(
-        tx, queue_records.revived(act, queue, found, drop=drop, corrected=body is not None), change
+        tx, queue_records.revived(act, queue, letters, drop=drop, with_new_value=body is not None), change
     )
     tx.topics.add(f"queue:{queue}")
-    return [id_ for _, id_, _ in found]
+    return [id_ for _, id_, _ in letters]
 
 
 async def hold(tx: Tx, receipts: Sequence[Receipt], lease: float) -> list[bool]:
     """Extend leases to ``lease`` seconds from now. Returns True for each message that was still held."""
-    held = {(seq, tries) for seq, tries in await tx.each(_HOLD, sorted(receipts), lease)}
-    return [receipt in held for receipt in receipts]
+    holds = {(seq, tries) for seq, tries in await tx.each(_HOLD, sorted(receipts), lease)}
+    return [receipt in holds for receipt in receipts]
 
 
-async def give_back(tx: Tx, returned: Sequence[Returned]) -> list[bool]:
+async def give_back(tx: Tx, releases: Sequence[Returned]) -> list[bool]:
     """Release messages, or make them dead letters. Returns True for each message that was still held."""
-    back = [(*one.receipt, one.wait, one.why, int(not one.counted)) for one in returned if not one.dead]
-    found = await tx.each(_BACK, sorted(back))
-    tx.topics.update(f"queue:{queue}" for _, queue in found)
-    hit = {seq for seq, _ in found} | await kill(tx, [one for one in returned if one.dead])
-    return [one.receipt[0] in hit for one in returned]
+    back = [
+        (*release.receipt, release.wait, release.why, int(not release.counted))
+        for release in releases
+        if not release.dead
+    ]
+    records = await tx.each(_BACK, sorted(back))
+    tx.topics.update(f"queue:{queue}" for _, queue in records)
+    hit = {seq for seq, _ in records} | await kill(tx, [release for release in releases if release.dead])
+    return [release.receipt[0] in hit for release in releases]
 
 
 async def kill(tx: Tx, dead: Sequence[Returned], *, taken: bool = True) -> set[int]:
     """Make messages dead letters, each with an alert; return their ``seq``. ``taken``: only held ones."""
-    killed = await tx.each(_KILL, sorted((*one.receipt, one.why) for one in dead), not taken)
-    await alerts.alert(tx, [queue_records.dead_letter(*letter) for _, *letter in killed])
-    return {seq for seq, *_ in killed}
+    letters = await tx.each(_KILL, sorted((*failure.receipt, failure.why) for failure in dead), not taken)
+    await alerts.dead_letters(tx, [(seq, queue_records.dead_letter(*letter)) for seq, *letter in letters])
+    return {seq for seq, *_ in letters}
 
 
 _hold, _give_back = writing(hold), writing(give_back)
@@ -227,9 +250,9 @@ class QueueVerbs(Verbs):
         """Extend leases."""
         return await _hold(self, receipts, lease) if receipts else []
 
-    async def return_messages(self, returned: Sequence[Returned]) -> list[bool]:
+    async def return_messages(self, releases: Sequence[Returned]) -> list[bool]:
         """Release messages, or make them dead letters."""
-        return await _give_back(self, returned) if returned else []
+        return await _give_back(self, releases) if releases else []
 
     messages = reading(messages)
     views = reading(queues)

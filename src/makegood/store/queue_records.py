@@ -9,8 +9,9 @@ import msgspec
 
 from makegood.base import ids
 from makegood.base.sizes import shown
+from makegood.base.stored_values import data, seconds, text, whole
 from makegood.base.terminal_text import command
-from makegood.base.text import MOST_ERROR, kept, refuse_unstorable
+from makegood.base.text import MOST_ERROR, kept, refuse_unstorable, without_backticks
 from makegood.errors import PayloadError, QueueFullError
 from makegood.model.messages import Act, Alert
 from makegood.model.queue_message import QueueMessage
@@ -53,11 +54,11 @@ class Depths:
 
     def wants(self, queue: str, new: int, most: int, now: float) -> bool:
         """Return whether to sum the bytes of a queue now that ``new`` more were sent. ``now``: seconds."""
-        known = self._known.get(queue)
-        if known is None:
+        depth = self._known.get(queue)
+        if depth is None:
             return True
-        known.size += new
-        return known.count <= _FEW or known.size > most or not 0 <= now - known.at < _WEIGHED_EVERY
+        depth.size += new
+        return depth.count <= _FEW or depth.size > most or not 0 <= now - depth.at < _WEIGHED_EVERY
 
     def found(self, queue: str, count: int, size: int, now: float) -> None:
         """Record how many messages wait in a queue, and their bytes."""
@@ -197,17 +198,18 @@ def received(row: Sequence[Any]) -> QueueMessage:
     """
     seq, queue, id_, body, kind, correlation_id, reply_to, task, sequence, heads, sent_at, tries, error = row
     return QueueMessage(
-        seq=seq, queue=queue, id=id_, body=bytes(body), kind=kind, correlation_id=correlation_id, reply_to=reply_to,
-        task=None if task is None else ids.show(task), sequence=sequence,
-        headers={} if heads is None else _heads(bytes(heads)),
-        sent_at=sent_at, tries=tries, error=error,
+        seq=seq, queue=text(queue), id=text(id_), body=data(body), kind=text(kind),
+        correlation_id=None if correlation_id is None else text(correlation_id), reply_to=None if reply_to is None else text(reply_to),
+        task=None if task is None else ids.show(whole(task)), sequence=None if sequence is None else whole(sequence),
+        headers={} if heads is None else _heads(data(heads)),
+        sent_at=seconds(sent_at), tries=whole(tries), error=text(error),
     )  # fmt: skip
 
 
-def _heads(data: bytes) -> dict[str, str]:
+def _heads(value: bytes) -> dict[str, str]:
     """Return a message's headers, or none if they are unreadable: the body is what matters."""
     try:
-        return msgspec.json.decode(data, type=dict[str, str])
+        return msgspec.json.decode(value, type=dict[str, str])
     except UNREADABLE:
         return {}
 
@@ -228,26 +230,34 @@ def dead_letter(queue: str, id_: str, error: str, task: int | None = None) -> Al
     message is its notice.
     """
     replay = command(["queue", "replay"], [queue, id_])
-    then = f"then {replay}" if replay else "then replay it by its id, which is not fit for a command line,"
+    remedy = f"then {replay}" if replay else "then replay it by its id, which is not fit for a command line,"
     behind = "" if task is None else f" (the later notices of task {ids.show(task)} wait behind it)"
     text = (
-        f"message {id_} of queue {queue} could not be handled: {error}{behind}; see "
-        f"{command(['queue', 'list', '--dead'], [queue]) or '`makegood queue list`'}, {then} or `drop`"
+        f"{without_backticks(f'message {id_} of queue {queue} could not be handled: {error}')}{behind}; see "
+        f"{command(['queue', 'list', '--dead'], [queue]) or '`makegood queue list`'}, {remedy} or `drop`"
     )
     return Alert("dead_letter", step=f"{queue}/{id_}", text=text)
 
 
 def revived(
-    act: Act, queue: str, found: Iterable[tuple[int, str, int | None]], *, drop: bool, corrected: bool = False
+    act: Act,
+    queue: str,
+    letters: Iterable[tuple[int, str, int | None]],
+    *,
+    drop: bool,
+    with_new_value: bool = False,
 ) -> list[AuditRow]:
     """Return the audit rows for dead letters (``seq``, id, task) that an operator replays or drops.
 
-    ``corrected``: the value was replaced.
+    ``with_new_value``: the value was replaced.
     """
     kind, state = ("drop_message", "dropped") if drop else ("replay_message", "replayed")
-    how = ", with another value" if corrected else ""
+    addition = ", with another value" if with_new_value else ""
     return audited(
-        act, kind, state, [(seq, task, f"message {id_} of queue {queue}{how}") for seq, id_, task in found]
+        act,
+        kind,
+        state,
+        [(seq, task, f"message {id_} of queue {queue}{addition}") for seq, id_, task in letters],
     )
 
 
@@ -291,8 +301,8 @@ def full(
     """
     count, size = waiting
     room, total = 0, size
-    for one in new:
-        total += one
+    for message_bytes in new:
+        total += message_bytes
         if count + room >= most or (total > most_bytes and count + room > 0):
             break
         room += 1
@@ -309,9 +319,9 @@ def full(
             wait = "no message waits in it"
         elif not room:
             wait += f", the next one has {shown(new[0])}"
-    why = f"has room for {room} of {len(new)} messages" if room else "is full"
+    state = f"has room for {room} of {len(new)} messages" if room else "is full"
     return QueueFullError(
-        f"queue {queue} {why}: {wait}, and {limit}. Nothing was sent: see who reads it "
+        f"queue {queue} {state}: {wait}, and {limit}. Nothing was sent: see who reads it "
         f"(`makegood queue list`), or raise the limit ({_setting(count=by_count)})",
         queue=queue,
         limit=most if by_count else most_bytes,

@@ -5,12 +5,10 @@ Durations are in seconds; points in time are seconds since 1970 on the store's c
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from importlib import import_module
-from typing import Any, Final
+from typing import Final
 
 import msgspec
 
-from makegood.base.old_names import report
 from makegood.base.sizes import LARGEST
 from makegood.election.protocol import Grant as Grant  # noqa: PLC0414 - re-exported: a record like the others
 from makegood.errors import StoreError
@@ -21,15 +19,10 @@ from makegood.model.shape import HeldTask, Shape
 from makegood.model.task import ReplyTo, Step, TaskRecord
 
 NO_LIMIT: Final = LARGEST
+
+IDLE: Final = 60.0
+"""Seconds for which a transaction of the store may execute no statement, unless its work says otherwise."""
 """A limit in bytes that limits nothing."""
-
-
-def __getattr__(name: str) -> Any:
-    """Return a view that was imported from here until it became ``mg.{name}``; this goes with 0.2."""
-    if name not in ("Filter", "StepView", "TaskDetail", "TaskView"):
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    report(f"{__name__}.{name}", f"makegood.{name}")
-    return getattr(import_module("makegood.store.views"), name)
 
 
 class Submission(msgspec.Struct, frozen=True):
@@ -53,6 +46,8 @@ class Submission(msgspec.Struct, frozen=True):
     """The node whose Scheduler holds the task from the beginning, under epoch 1; None: any may claim it."""
     reply_to: str | None = None
     """Where to send notices of the task's states. The first, *received*, is written with the task."""
+    names: tuple[str, ...] = ()
+    """The names of the workflow's parameters, one for each input."""
     first: Decision | None = None
     """The holder's first Decision, written with the task.
 
@@ -89,6 +84,8 @@ class Submitted(msgspec.Struct, frozen=True):
     created: bool
     conflict: bool = False
     collided: bool = False
+    inputs: tuple[bytes, ...] = ()
+    """In a conflict: the inputs of the existing task."""
 
 
 class Loaded(msgspec.Struct):
@@ -146,15 +143,15 @@ class Batch:
     ``decide`` may change it. The store puts these tasks to error.
     """
 
-    def decided(self, claimed: Sequence[Loaded]) -> dict[int, tuple[HeldTask, Decision]]:
+    def decided(self, loads: Sequence[Loaded]) -> dict[int, tuple[HeldTask, Decision]]:
         """Return what ``decide`` makes of claimed tasks, by task."""
         if self.decide is None:
             raise StoreError("a Batch that claims tasks needs a `decide`: it says what becomes of them")
-        found = {pair[1].task.id: pair for pair in self.decide(claimed)}
-        strange = found.keys() - {loaded.task.id for loaded in claimed}
+        pairs = {pair[1].task.id: pair for pair in self.decide(loads)}
+        strange = pairs.keys() - {load.task.id for load in loads}
         if strange:
             raise StoreError(f"`decide` returned Decisions for tasks {sorted(strange)} that were not claimed")
-        return found
+        return pairs
 
 
 @dataclass(slots=True)
@@ -167,6 +164,8 @@ class Committed:
 
     lost: set[int] = field(default_factory=set)
     """Tasks whose Decision was lost."""
+    blocked: set[int] = field(default_factory=set)
+    """Those of them that were not overtaken: somebody else's transaction holds one of their rows."""
     withdrawn: list[tuple[int, int, int]] = field(default_factory=list)
     """Withdrawn requests: (task, idx, attempt)."""
     claimed: list[tuple[HeldTask, Decision]] = field(default_factory=list)
@@ -178,10 +177,10 @@ class Committed:
     left: bool = False
     """Whether tasks were not claimed for lack of room."""
 
-    def settle(self, decided: Mapping[int, tuple[HeldTask, Decision]], stale: set[int]) -> None:
+    def settle(self, decisions: Mapping[int, tuple[HeldTask, Decision]], stale: set[int]) -> None:
         """Name the claimed tasks that were written, and as lost the earlier Decisions (``stale``) on them."""
-        gone = self.lost | {task for task, _ in self.guilty}
-        self.claimed = [pair for task, pair in decided.items() if task not in gone]
+        losses = self.lost | {task for task, _ in self.guilty}
+        self.claimed = [pair for task, pair in decisions.items() if task not in losses]
         self.lost |= stale
 
 
@@ -207,13 +206,11 @@ class Offer(msgspec.Struct, frozen=True):
     """Free slots."""
     rate: float | None = None
     """Calls a second over all processes; None: unlimited."""
-    spent: int = 0
-    """Calls made in addition to claimed requests, to be charged to the rate as well."""
     trial: bool = False
     """Whether the agent's circuit is half-open: a claimed request is its trial call.
 
-    The silence of a trial call counts no failure. It is the request that was sent first,
-    whatever its priority.
+    It is the request that was sent first, whatever its priority. The silence of a trial call counts no
+    failure, unless its step has failed while others were answered (``blame.ONCE``): then the agent decides.
     """
 
 

@@ -7,27 +7,28 @@ the interner decodes each spec once and shares the record. The boolean fields of
 import math
 from collections import OrderedDict
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from typing import Any, TypeVar, get_args
+from typing import Any, Final, TypeVar, get_args
 
 import msgspec
 
 from makegood.base.durations import shown
 from makegood.base.ids import show
 from makegood.base.sizes import MIB
+from makegood.base.stored_values import record_of, text
 from makegood.model.attempt_end import AttemptEnd
 from makegood.model.breaker import SHUT
-from makegood.model.decision import Decision, Move
-from makegood.model.messages import ACTS, Act, Alert, Answer, Request, TaskMessage
+from makegood.model.decision import Decision
+from makegood.model.messages import ACTS, Act, Alert, Answer, Request, TaskMessage, attempt_end, lateness
 from makegood.model.plan import StepPlan, Template
-from makegood.model.states import CONTROL_MOVES, ENDED, STEP_MOVES, Goal
+from makegood.model.states import CONTROL_MOVES, ENDED, STEP_MOVES, Goal, Move, TaskReason
 from makegood.model.task import ReplyTo, Step
 from makegood.payload.codec import UNREADABLE
-from makegood.store.records import Anew
+from makegood.store.records import Anew, Submitted
 from makegood.store.views import AgentInfo, Asked, EventView, NodeInfo
 
 T = TypeVar("T")
 
-DOUBT, FINAL, STUCK, AGAIN, STOOD = 1, 2, 4, 8, 16
+DOUBT, FINAL, STUCK, AGAIN, STOOD, PROBE_ANSWER = 1, 2, 4, 8, 16, 32
 _INTERNED, _INTERNED_BYTES = 10_000, 8 * MIB
 
 
@@ -62,6 +63,8 @@ class Static(msgspec.Struct, frozen=True, omit_defaults=True):
     """The template of the result."""
     reply: ReplyTo | None = None
     """Whom to notify of the task's states."""
+    names: tuple[str, ...] = ()
+    """The names of the workflow's parameters, one for each input."""
 
 
 _encode = msgspec.json.Encoder().encode
@@ -84,35 +87,50 @@ class Interner:
 
     def plan(self, spec: bytes) -> StepPlan:
         """Return the StepPlan that ``spec`` encodes."""
-        found = self._known.get(spec)
-        if found is None:
-            found = self._known[spec] = _plan(spec)
+        plan = self._known.get(spec)
+        if plan is None:
+            plan = self._known[spec] = _plan(spec)
             self._bytes += len(spec)
             while len(self._known) > _INTERNED or self._bytes > _INTERNED_BYTES:
                 old, _ = self._known.popitem(last=False)
                 self._untouched.pop(old, None)
                 self._bytes -= len(old)
-        return found
+        return plan
 
     def untouched(self, spec: bytes) -> Step:
         """Return a new Step with the plan that ``spec`` encodes."""
-        found = self._untouched.get(spec)
-        if found is None:
-            found = Step(self.plan(spec))
+        step = self._untouched.get(spec)
+        if step is None:
+            step = Step(self.plan(spec))
             if spec in self._known:
-                self._untouched[spec] = found
-        return found
+                self._untouched[spec] = step
+        return step
 
 
-def static(inputs: tuple[bytes, ...], returns: Template, reply: ReplyTo | None = None) -> bytes:
-    """Return a task's inputs, result template and notification address as JSON."""
-    return _encode(Static(tuple([msgspec.Raw(i) for i in inputs]), returns, reply))
+def static(
+    inputs: tuple[bytes, ...], returns: Template, reply: ReplyTo | None, names: tuple[str, ...]
+) -> bytes:
+    """Return a task's inputs, result template, notification address and names of its inputs as JSON."""
+    return _encode(Static(tuple([msgspec.Raw(i) for i in inputs]), returns, reply, names))
 
 
-def read_static(data: bytes) -> tuple[tuple[bytes, ...], Template, ReplyTo | None]:
-    """Return the inputs, result template and notification address that ``static`` wrote."""
+def read_static(data: bytes) -> tuple[tuple[bytes, ...], Template, ReplyTo | None, tuple[str, ...]]:
+    """Return what ``static`` wrote: inputs, result template, notification address, names of the inputs."""
     read = _static(data)
-    return tuple(bytes(i) for i in read.inputs), read.returns, read.reply
+    return tuple(bytes(i) for i in read.inputs), read.returns, read.reply, read.names
+
+
+def known_task(id_: int, data: bytes | None) -> Submitted:
+    """Return the answer for a draft whose key a task has; ``data``: what ``static`` wrote for that task, if
+    its fingerprint is another.
+    """
+    if data is None:
+        return Submitted(id_, created=False)
+    try:
+        inputs = read_static(data)[0]
+    except UNREADABLE:
+        inputs = ()
+    return Submitted(id_, created=False, conflict=True, inputs=inputs)
 
 
 def node_info(data: bytes) -> NodeInfo:
@@ -126,23 +144,41 @@ def node_info(data: bytes) -> NodeInfo:
 INPUTS = "what the task was given (column static of its row)"
 
 
-def seen(read: Callable[[bytes], T], data: bytes, what: str, unreadable: list[str]) -> T | None:
+def seen(read: Callable[[bytes], T], data: bytes, subject: str, unreadable: list[str]) -> T | None:
     """Return what ``read`` makes of a column for display, or None if it is unreadable: then
-    ``unreadable`` names ``what``.
+    ``unreadable`` names ``subject``.
     """
     try:
         return read(data)
     except UNREADABLE as fault:
-        unreadable.append(f"{what} is unreadable: {fault}")
+        unreadable.append(f"{subject} is unreadable: {fault}")
         return None
 
 
+def seen_static(
+    data: bytes | None, unreadable: list[str]
+) -> tuple[tuple[bytes, ...], Template | None, ReplyTo | None, tuple[str, ...]]:
+    """Return what ``read_static`` does, for display: nothing of each if it is unreadable, or was not read."""
+    return (None if data is None else seen(read_static, data, INPUTS, unreadable)) or ((), None, None, ())
+
+
+MOST_TEXT: Final = 20_000
+"""Characters that are read of a text that processes of few rights may write, such as an alert's or a note's:
+it goes to logs, pages and receivers.
+"""
+EVENT_COLUMNS: Final = f"seq, task, at, node, moves, substr(note, 1, {MOST_TEXT}), attempts"
+"""What ``event`` reads."""
+
+
 def event(row: Iterable[Any]) -> EventView:
-    """Return a row of a task's history (seq, task, at, node, moves, note, attempts) as people see it."""
-    seq, task, at, node, moved, note, ends = row
-    notes = [note] if note else []
-    found = seen(read_moves, moved, "this entry", notes)
-    return EventView(seq, task, at, node, found or [], "; ".join(notes), read_attempts(ends))
+    """Return a row of a task's history as people see it."""
+    seq, task, at, node, move_data, note, end_data = row
+    unreadable: list[str] = []
+    entries = seen(read_moves, move_data, "this entry", unreadable) or []
+    attempt_ends = seen(read_attempts, end_data, "how its attempts ended", unreadable) or ()
+    late = [lateness(end, f"step {end.idx}") for end in attempt_ends if end.late]
+    notes = "; ".join([*late, *([text(note)] if note else ()), *unreadable])
+    return record_of(EventView, (seq, task, at, node, entries, notes, attempt_ends))
 
 
 def attempts(ends: Sequence[AttemptEnd]) -> bytes:
@@ -150,18 +186,18 @@ def attempts(ends: Sequence[AttemptEnd]) -> bytes:
     return _encode(ends) if ends else b""
 
 
-def read_attempts(data: bytes | None) -> tuple[AttemptEnd, ...] | None:
-    """Return what ``attempts`` wrote; None for the row of an older version, and for an unreadable one."""
-    if not data:
-        return None if data is None else ()
-    try:
-        return _attempts(data)
-    except UNREADABLE:
-        return None
+def late_reply(message: TaskMessage) -> bytes:
+    """Return a reply that nobody waited for any more, as ``attempts`` writes it."""
+    return attempts([msgspec.structs.replace(attempt_end(message), late=True)])
 
 
-_GOALS = frozenset(get_args(Goal))
-_STEP_STATES = frozenset({*STEP_MOVES, *CONTROL_MOVES})
+def read_attempts(data: bytes) -> tuple[AttemptEnd, ...]:
+    """Return what ``attempts`` wrote."""
+    return _attempts(data) if data else ()
+
+
+GOALS = frozenset(get_args(Goal))
+STEP_STATES = frozenset({*STEP_MOVES, *CONTROL_MOVES})
 
 
 def checked(steps: list[Step], goal: str) -> list[Step]:
@@ -169,41 +205,25 @@ def checked(steps: list[Step], goal: str) -> list[Step]:
 
     Raises ``ValueError`` for an unknown state or ``goal``, or for missing rows: the task would wait forever.
     """
-    if goal not in _GOALS:
+    if goal not in GOALS:
         raise ValueError(f"its goal is none that is known: {goal!r:.40}")
     if steps and steps[-1].plan.idx != len(steps) - 1:
         raise ValueError("rows of its steps are missing, or are not its own")
     for step in steps:
-        if step.state not in _STEP_STATES:
+        if step.state not in STEP_STATES:
             raise ValueError(f"step {step.name} is in a state that is not known: {step.state!r:.40}")
     return steps
 
 
 def flags(step: Step) -> int:
     """Return the boolean fields of a step as bits."""
-    known = step.doubt * DOUBT | step.final * FINAL | step.stuck * STUCK | step.again * AGAIN
-    return known | step.stood * STOOD
-
-
-def kind_of(value: TaskMessage) -> str:
-    """Return the kind under which a message is stored.
-
-    A Scheduler of an older version does not know ``extend``, and would put the task to error. It refuses to
-    settle a step that does not exist: so an extension is stored as that, with its seconds.
-    """
-    return "settle" if value.kind == "extend" else value.kind
+    bits = step.doubt * DOUBT | step.final * FINAL | step.stuck * STUCK | step.again * AGAIN
+    return bits | step.stood * STOOD | step.probe_answer * PROBE_ANSWER
 
 
 def message(value: TaskMessage) -> bytes:
     """Return a message as JSON."""
-    return _encode(value if value.kind != "extend" else msgspec.structs.replace(value, kind="settle", idx=-1))
-
-
-def _extension(found: TaskMessage) -> TaskMessage:
-    """Return a message as it was meant; see ``kind_of``."""
-    if found.kind == "settle" and found.idx < 0 and found.wait:
-        return msgspec.structs.replace(found, kind="extend")
-    return found
+    return _encode(value)
 
 
 def read_message(data: bytes, seq: int, db_user: str | None = None) -> TaskMessage:
@@ -212,11 +232,11 @@ def read_message(data: bytes, seq: int, db_user: str | None = None) -> TaskMessa
     ``db_user``: the login that the database recorded. Only this login counts: the sender
     wrote the message itself.
     """
-    found = _message(data)
-    if found.act is None:
-        return msgspec.structs.replace(found, seq=seq)
+    content = _message(data)
+    if content.act is None:
+        return msgspec.structs.replace(content, seq=seq)
     return msgspec.structs.replace(
-        _extension(found), seq=seq, act=msgspec.structs.replace(found.act, db_user=db_user or "")
+        content, seq=seq, act=msgspec.structs.replace(content.act, db_user=db_user or "")
     )
 
 
@@ -224,13 +244,13 @@ KINDS_OF_ACTS = ", ".join(f"'{kind}'" for kind in sorted(ACTS))
 """The kinds of operator commands, for a statement that finds them among messages."""
 
 
-def asked(found: Iterable[Iterable[Any]], unreadable: list[str]) -> tuple[Asked, ...]:
+def asked(posts: Iterable[Iterable[Any]], unreadable: list[str]) -> tuple[Asked, ...]:
     """Return the operator commands among messages (at, body) as people see them."""
-    read = [(at, seen(_message, body, "what an operator asked for", unreadable)) for at, body in found]
+    commands = [(at, seen(_message, body, "what an operator asked for", unreadable)) for at, body in posts]
     return tuple(
-        Asked(_extension(one).kind, one.act, one.idx, at)
-        for at, one in read
-        if one is not None and one.act is not None
+        Asked(content.kind, content.act, content.idx, at)
+        for at, content in commands
+        if content is not None and content.act is not None
     )
 
 
@@ -239,14 +259,17 @@ def request(value: Request) -> bytes:
     return _encode(value)
 
 
-def read_request(data: bytes, within: float, waited: float) -> Request:
+def read_request(data: bytes, within: float, wait: float, taken_at: float) -> Request:
     """Return the request that ``request`` wrote.
 
-    ``within``: the seconds left. ``waited``: the seconds that it waited in the store.
+    ``within``: the seconds left. ``wait``: the seconds that it waited in the store. ``taken_at``: when it
+    was taken, on the store's clock.
     """
-    if not math.isfinite(within + waited):
+    if not math.isfinite(within + wait):
         raise ValueError("its deadline is not a point in time")
-    return msgspec.structs.replace(_request(data), within=within, waited=waited)
+    read = _request(data)
+    first_sent = read.first_sent or taken_at
+    return msgspec.structs.replace(read, within=within, waited=wait, first_sent=first_sent, taken_at=taken_at)
 
 
 def moves(value: Sequence[Move]) -> bytes:
@@ -261,8 +284,8 @@ def guilty_moves(state: str, reason: str, steps: Sequence[tuple[str, str]]) -> b
     """Return the moves of a task that is put to error, and of its steps (name, state) in flight, as JSON."""
     return _encode(
         [
-            ("task", state, "error", reason),
-            *((name, was, _WHEN_GUILTY[was], "put to error") for name, was in steps),
+            Move("task", state, "error", "unreadable", detail=reason),
+            *(Move(name, was, _WHEN_GUILTY[was], "put_to_error") for name, was in steps),
         ]
     )
 
@@ -272,27 +295,19 @@ def read_moves(data: bytes) -> list[Move]:
     return _moves(data)
 
 
-def note(stale: Sequence[TaskMessage], answers: Sequence[Answer] = ()) -> str:
-    """Return the history's text on messages without effect and on operator commands;
-    "" when there are none.
-    """
-    late = [
-        f"{m.kind} came too late for the {m.doing} of step {m.idx}, attempt {m.attempt}"
-        if m.idx >= 0
-        else f"{m.kind} changed nothing"
-        for m in stale
-    ]
-    return "; ".join([*late, *map(_act, answers)])
+def note(answers: Sequence[Answer]) -> str:
+    """Return the history's text on operator commands; "" when there are none."""
+    return "; ".join(map(_act, answers))
 
 
 def _act(answer: Answer) -> str:
-    who = f" by {answer.act.who}" if answer.act.who else ""
-    who += f" [database user {answer.act.db_user}]" if answer.act.db_user else ""
-    why = f" ({answer.act.why})" if answer.act.why else ""
-    return f"{answer.kind}{who}{why} {answer.verdict}: {answer.outcome}"
+    author = f" by {answer.act.who}" if answer.act.who else ""
+    author += f" [database user {answer.act.db_user}]" if answer.act.db_user else ""
+    reason = f" ({answer.act.why})" if answer.act.why else ""
+    return f"{answer.kind}{author}{reason} {answer.verdict}: {answer.outcome}"
 
 
-_IN_ERROR = frozenset({"held", "undo_incomplete", "poison", "guilty"})
+_IN_ERROR = frozenset({"held", "undo_incomplete", "poison", "unreadable"})
 
 
 def cause(kind: str, task: int | None, step: str) -> str:
@@ -303,6 +318,8 @@ def cause(kind: str, task: int | None, step: str) -> str:
     >>> cause("poison", 7, "") == cause("held", 7, ""), cause("no_leader", None, "")
     (True, 'no_leader 0 ')
     """
+    if kind == "circuit_open":  # of an agent, whoever made its failures
+        task = 0
     return f"error {task}" if task and kind in _IN_ERROR else f"{kind} {task or 0} {step}"
 
 
@@ -310,10 +327,10 @@ AlertRow = tuple[str, int | None, str, str, str | None, str]
 """kind, task, step, text, standing (the cause; None: it ended with this very change), why it ended."""
 
 
-def alerts(raised: Sequence[Alert], task: int | None = None) -> list[AlertRow]:
+def alerts(items: Sequence[Alert], task: int | None = None) -> list[AlertRow]:
     """Return alerts as columns, the last one of each cause."""
-    found = {cause(a.kind, a.task or task, a.step): a for a in raised}
-    return [(a.kind, a.task or task, a.step, a.text, name, "") for name, a in found.items()]
+    by_cause = {cause(a.kind, a.task or task, a.step): a for a in items}
+    return [(a.kind, a.task or task, a.step, a.text, name, "") for name, a in by_cause.items()]
 
 
 def decided(decision: Decision) -> list[AlertRow]:
@@ -345,13 +362,15 @@ AuditRow = tuple[str, int, str, str, str, str, str]
 
 
 def audited(
-    act: Act, kind: str, state: str, done: Iterable[tuple[object, int | None, str]]
+    act: Act, kind: str, state: str, objects: Iterable[tuple[object, int | None, str]]
 ) -> list[AuditRow]:
-    """Return an operator command as audit rows, one for each object in ``done``.
+    """Return an operator command as audit rows, one for each object in ``objects``.
 
     An object has: its name within the command, its task, and the outcome.
     """
-    return [(f"{act.id}/{name}", task or 0, kind, act.who, act.why, what, state) for name, task, what in done]
+    return [
+        (f"{act.id}/{name}", task or 0, kind, act.who, act.why, what, state) for name, task, what in objects
+    ]
 
 
 def act_row(act: Act, kind: str, outcome: str, state: str) -> list[AuditRow]:
@@ -390,6 +409,12 @@ def shut(living: Iterable[NodeInfo]) -> set[str]:
     return {agent.agent for info in living for agent in info.agents if agent.circuit in SHUT}
 
 
+def failing(living: Iterable[NodeInfo], agent: str) -> list[int]:
+    """Return the tasks whose steps have failed since the agent's service last answered."""
+    infos = [info for node in living for info in node.agents if info.agent == agent]
+    return sorted({failure.step.task for info in infos for failure in info.failing})
+
+
 NAMED = 10
 """Tasks that an alert about an outage names."""
 
@@ -405,16 +430,16 @@ def outage_alert(agent: str, tasks: Iterable[int], after: float) -> AlertRow:
     >>> outage_alert("shop/payments", [7, 7], 300.0)[3].partition(". ")[0]
     'its service has answered nobody for more than 5m; 1 task waits: 0000000000007'
     """
-    asked = [*tasks]
-    waiting = sorted(set(asked))
-    named = ", ".join(show(task) for task in waiting[:NAMED])
-    more = len(waiting) - NAMED
-    least = "at least " if len(asked) > COUNTED else ""
+    requests = [*tasks]
+    waiting = sorted(set(requests))
+    names = ", ".join(show(task) for task in waiting[:NAMED])
+    rest_count = len(waiting) - NAMED
+    least = "at least " if len(requests) > COUNTED else ""
     count = (
         f"{least}{len(waiting)} task{'' if len(waiting) == 1 else 's'} wait{'s' if len(waiting) == 1 else ''}"
     )
     text = (
-        f"its service has answered nobody for more than {shown(after)}; {count}: {named}{f' and {more} more' if more > 0 else ''}. They "
+        f"its service has answered nobody for more than {shown(after)}; {count}: {names}{f' and {rest_count} more' if rest_count > 0 else ''}. They "
         "wait until it answers, or you end them: `makegood task show ID`, `makegood task cancel ID`, "
         "`makegood task cancel --filter workflow=NAME`"
     )
@@ -422,7 +447,7 @@ def outage_alert(agent: str, tasks: Iterable[int], after: float) -> AlertRow:
 
 
 def starved_alerts(
-    found: Sequence[tuple[int, str, str, str]], after: float, living: Iterable[NodeInfo] = ()
+    requests: Sequence[tuple[int, str, str, str]], after: float, living: Iterable[NodeInfo] = ()
 ) -> list[AlertRow]:
     """Return an alert for each action whose requests (task, step, agent, action) starve.
 
@@ -432,7 +457,7 @@ def starved_alerts(
     first: dict[str, AlertRow] = {}
     infos = [*living]
     agents, silent = [agent for info in infos for agent in info.agents], shut(infos)
-    for task, step, agent, action in found:
+    for task, step, agent, action in requests:
         if agent in silent:
             continue
         name = starving(agent, action)
@@ -458,13 +483,13 @@ def _busy(agents: Iterable[AgentInfo], address: str) -> str:
     )
 
 
-def whole(d: Decision, claimed: Collection[int]) -> bool:
+def whole(d: Decision, claims: Collection[int]) -> bool:
     """Return whether to write a Decision by its ``ShapeStep``.
 
     Not if only some of its requests are handed over in memory, or more of the task must be written.
     """
     task = d.before
-    if d.shape_step is None or task.lost or task.id in claimed:
+    if d.shape_step is None or task.lost or task.id in claims:
         return False
     return not d.handed or len(d.handed) == len(d.requests)
 
@@ -481,24 +506,33 @@ def unclaimed(after: float) -> list[AlertRow]:
     return alerts([Alert("no_scheduler", text=text)])
 
 
-def freed(state: str, why: str = "the store began a new generation") -> tuple[bytes, str]:
-    """Return the moves and the note of a task in ``state`` whose lock was released."""
-    if state in ("processing", "undoing"):
-        return moves([("task", state, "pending", why)]), ""
-    return moves([]), f"its lock was freed: {why}"
+def freed(state: str, reason: TaskReason) -> bytes:
+    """Return the moves of a task in ``state`` whose lock was released, as JSON: one under way is pending
+    again.
+    """
+    after = "pending" if state in ("processing", "undoing") else state
+    return moves([Move("task", state, after, reason)])
 
 
 def silent(
-    key: Sequence[Any], doing: Any, failures: int, *, died: bool = False, node: int | None = None
+    key: Sequence[Any],
+    doing: Any,
+    failures: int,
+    taken_at: float | None,
+    *,
+    died: bool = False,
+    excused: bool = False,
+    node: int | None = None,
 ) -> tuple[int, TaskMessage]:
     """Return the message about a request (task, idx, attempt) that counts as unanswered, after its task.
 
-    ``died``: its ``node`` is dead.
+    ``died``: its ``node`` is dead. ``excused``: no failure was counted.
     """
     task, idx, attempt = key
     return task, TaskMessage(
-        "expired", idx=idx, doing=doing, attempt=attempt, failures=failures, died=died, node=node or 0
-    )
+        "expired", idx=idx, doing=doing, attempt=attempt, failures=failures, died=died, excused=excused,
+        first_sent=taken_at or 0.0, node=node or 0,
+    )  # fmt: skip
 
 
 def late(
@@ -514,9 +548,9 @@ def late(
     ]
 
 
-def restored(done: Anew, act: Act) -> str:
+def restored(outcome: Anew, act: Act) -> str:
     """Return the text of the alert about a generation that an operator began."""
     return (
-        f"{act.who or 'somebody'} said that the store was restored: generation {done.generation} began; {done.freed} tasks under way "
-        f"were freed and {done.doubtful} requests are in doubt; what was acknowledged after the backup is lost"
+        f"{act.who or 'somebody'} said that the store was restored: generation {outcome.generation} began; {outcome.freed} tasks under way "
+        f"were freed and {outcome.doubtful} requests are in doubt; what was acknowledged after the backup is lost"
     )

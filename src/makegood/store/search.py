@@ -1,38 +1,39 @@
 """Finding tasks by a filter, and reading one task: its steps, what is in flight, its history."""
 
-from collections.abc import Sequence
+import dataclasses
+from collections.abc import Iterable, Sequence
 from typing import Any, get_args
 
-from msgspec.structs import replace
-
 from makegood.base import ids
+from makegood.base.service_keys import SHORTEST, task_of
+from makegood.base.stored_values import record_of
 from makegood.errors import TaskNotFoundError
 from makegood.model.states import TaskState
 from makegood.store import rows
 from makegood.store.transaction import ReadTx, Sql
 from makegood.store.views import EventView, Filter, StepView, TaskDetail, TaskView
 
-COLUMNS = """
+LISTED = """
 id, app, workflow, key, state, goal, submission, priority, cause, failure_count, locked_by, epoch, correlation_id, created_at,
-ended_at, complete_by, result
+ended_at, complete_by
 """
-"""The columns of a ``TaskView``."""
+"""The columns of a ``TaskView`` in a list: without the result, which may be large."""
+STEP_COLUMNS = "idx, kind, name, agent, action, state, attempt, round, failure_count, flags, spec, result, error, first_sent"
 # literals, so that the index on tasks in error is used
 _STATES = {state: f"state = '{state}'" for state in get_args(TaskState)}
-_TASK = Sql(f"select {COLUMNS}, trace, static from makegood.task where id = $1")  # noqa: S608 - our own columns
-_STEPS = Sql("""
-select idx, kind, name, agent, action, state, attempt, round, failure_count, flags, spec, result, error
-from makegood.step where task = $1 order by idx
-""")
+_TASK = Sql(f"""
+select {LISTED}, result, trace, static, (select store_id from makegood.generation), {{now}}
+from makegood.task where id = $1
+""")  # noqa: S608 - our own columns
+_STORE = Sql("select store_id from makegood.generation")
+_STEPS = Sql(f"select {STEP_COLUMNS} from makegood.step where task = $1 order by idx")  # noqa: S608 - our own columns
 _REQUESTS = Sql(
-    "select idx, kind, attempt, taken_by, complete_by - {now} from makegood.request where task = $1"
+    "select idx, kind, attempt, taken_by, complete_by - {now}, taken_at from makegood.request where task = $1"
 )
-_ASKED = Sql(f"""
+ASKED = Sql(f"""
 select at, body from makegood.inbox where task = $1 and kind in ({rows.KINDS_OF_ACTS}) order by seq
 """)  # noqa: S608 - our own kinds
-_HISTORY = Sql(
-    "select seq, task, at, node, moves, note, attempts from makegood.event where task = $1 and seq > $2 order by seq"
-)
+_HISTORY = Sql(f"select {rows.EVENT_COLUMNS} from makegood.event where task = $1 and seq > $2 order by seq")  # noqa: S608 - our own columns
 
 
 _STEP = "exists (select 1 from makegood.step s where s.task = id and ...)"
@@ -49,64 +50,77 @@ FAILING = (
 IN_DOUBT = _STEP.replace("...", "s.state = 'in_doubt'")
 
 
-async def find(tx: ReadTx, wanted: Filter) -> list[TaskView]:
-    """Return matching tasks, newest first."""
-    where, values = matching(wanted)
-    values.append(wanted.limit)
-    sql = Sql(f"select {COLUMNS} from makegood.task where {where} order by id desc limit ${len(values)}")  # noqa: S608 - our own clauses
+async def find(tx: ReadTx, condition: Filter) -> list[TaskView]:
+    """Return matching tasks, newest first; with their results if the filter says so."""
+    where_sql, values = matching(await named(tx, condition))
+    values.append(condition.limit)
+    columns = f"{LISTED}, result" if condition.results else LISTED
+    sql = Sql(f"select {columns} from makegood.task where {where_sql} order by id desc limit ${len(values)}")  # noqa: S608 - our own clauses
     return [task_view(row) for row in await tx.rows(sql, *values)]
 
 
 def task_view(row: Sequence[Any]) -> TaskView:
-    """Return a task as people see it; omit a time that is not a number, which only
-    foreign SQL can have written.
-    """
-    view = TaskView(*row)
-    moments = (view.created, view.ended, view.complete_by)
-    if all(moment is None or isinstance(moment, int | float) for moment in moments):
-        return view
-    created, ended, complete_by = (moment if isinstance(moment, int | float) else None for moment in moments)
-    return replace(view, created=created or 0.0, ended=ended, complete_by=complete_by)
+    """Return a task as people see it."""
+    return record_of(TaskView, row)
 
 
-async def count(tx: ReadTx, wanted: Filter) -> int:
+def unknown_values(view: TaskView) -> list[str]:
+    """Return, in words, which of a task's states this version does not know."""
+    return [
+        f"the task has a {field} that this version does not know: {value!r:.40}"
+        for field, value, domain in (("state", view.state, _STATES), ("goal", view.goal, rows.GOALS))
+        if value not in domain
+    ]
+
+
+async def count(tx: ReadTx, condition: Filter) -> int:
     """Return the number of matching tasks."""
-    where, values = matching(wanted)
-    found: int = (await tx.rows(Sql(f"select count(*) from makegood.task where {where}"), *values))[0][0]  # noqa: S608 - our own clauses
-    return found
+    where_sql, values = matching(await named(tx, condition))
+    total: int = (await tx.rows(Sql(f"select count(*) from makegood.task where {where_sql}"), *values))[0][0]  # noqa: S608 - our own clauses
+    return total
 
 
-def matching(wanted: Filter, first: Sequence[Any] = ()) -> tuple[str, list[Any]]:
+async def named(tx: ReadTx, condition: Filter) -> Filter:
+    """Return a filter whose word is the id of a task, if it was an idempotency key of one."""
+    word = condition.word
+    if word is None or len(word) < SHORTEST:
+        return condition
+    ((store_id,),) = await tx.rows(_STORE)
+    task = task_of(store_id, word)
+    return condition if task is None else dataclasses.replace(condition, word=ids.show(task))
+
+
+def matching(condition: Filter, first: Sequence[Any] = ()) -> tuple[str, list[Any]]:
     """Return the conditions of a filter, and their values, which follow the ``first``."""
     clauses = ["true"]
     values = list(first)
-    if wanted.states:
-        clauses.append("(" + " or ".join(_STATES[state] for state in wanted.states) + ")")
-    for compared, value in (
-        ("id = any (?::bigint[])", list(wanted.ids) or None),
-        ("app = ?", wanted.app),
-        ("workflow = ?", wanted.workflow),
-        ("key = ?", wanted.key),
-        ("id < ?", wanted.before),
-        ("created_at <= (select {now}) - ?::float8", wanted.older),
-        ("created_at >= (select {now}) - ?::float8", wanted.younger),
-        (_STEP.replace("...", "s.name = ?"), wanted.step),
-        (_STEP.replace("...", "s.agent = ?"), wanted.agent),
-        (_ERROR, wanted.error),
+    if condition.states:
+        clauses.append("(" + " or ".join(_STATES[state] for state in condition.states) + ")")
+    for clause, value in (
+        ("id = any (?::bigint[])", list(condition.ids) or None),
+        ("app = ?", condition.app),
+        ("workflow = ?", condition.workflow),
+        ("key = ?", condition.key),
+        ("id < ?", condition.before),
+        ("created_at <= (select {now}) - ?::float8", condition.older),
+        ("created_at >= (select {now}) - ?::float8", condition.younger),
+        (_STEP.replace("...", "s.name = ?"), condition.step),
+        (_STEP.replace("...", "s.agent = ?"), condition.agent),
+        (_ERROR, condition.error),
     ):
         if value is not None:
             values.append(value)
-            clauses.append(compared.replace("?", f"${len(values)}"))
-    if wanted.word is not None:
-        values += [_id_of(wanted.word), wanted.word]
+            clauses.append(clause.replace("?", f"${len(values)}"))
+    if condition.word is not None:
+        values += [_id_of(condition.word), condition.word]
         clauses.append(
             f"id in ({_WORD})".replace("?1", f"${len(values) - 1}").replace("?2", f"${len(values)}")
         )
-    for column, between in (("failure_count", wanted.failures), ("priority", wanted.priority)):
+    for column, between in (("failure_count", condition.failures), ("priority", condition.priority)):
         if between is not None:
             values += between
             clauses.append(f"{column} between ${len(values) - 1} and ${len(values)}")
-    for true, flag in ((FAILING, wanted.failing), (IN_DOUBT, wanted.doubt)):
+    for true, flag in ((FAILING, condition.failing), (IN_DOUBT, condition.doubt)):
         if flag is not None:
             clauses.append(true if flag else f"not ({true})")
     return " and ".join(clauses), values
@@ -130,44 +144,72 @@ async def detail(tx: ReadTx, plans: rows.Interner, task: int, *, asked: bool = F
 
     ``tx`` must see one moment. ``asked``: also return the operator commands that are not yet decided.
     """
-    found = await tx.rows(_TASK, task)
-    if not found:
+    records = await tx.rows(_TASK, task)
+    if not records:
         return None
-    *columns, trace, static = found[0]
-    requests: dict[int, Sequence[Any]] = {}
-    timers: dict[int, Sequence[Any]] = {}
-    for idx, *request in await tx.rows(_REQUESTS, task):
-        (timers if request[0] == "timer" else requests)[idx] = request
+    *columns, trace, static, store_id, now = records[0]
+    requests = await tx.rows(_REQUESTS, task)
     unreadable: list[str] = []
-    steps = [
-        _step(plans, row, requests.get(row[0]), timers.get(row[0]), unreadable)
-        for row in await tx.rows(_STEPS, task)
-    ]
-    inputs, returns, reply = rows.seen(rows.read_static, static, rows.INPUTS, unreadable) or ((), None, None)
+    steps = step_views(plans, await tx.rows(_STEPS, task), requests, unreadable)
+    inputs, returns, reply, names = rows.seen_static(static, unreadable)
     to = None if reply is None else reply.to
-    acts = rows.asked(await tx.rows(_ASKED, task), unreadable) if asked else ()
-    return TaskDetail(task_view(columns), steps, inputs, to, tuple(unreadable), acts, returns, trace)
+    view = task_view(columns)
+    unreadable += unknown_values(view)
+    acts = rows.asked(await tx.rows(ASKED, task), unreadable) if asked else ()
+    return TaskDetail(view, steps, inputs, to, tuple(unreadable), acts, returns, trace, store_id, now, names)
 
 
-def _step(
+def step_views(
+    plans: rows.Interner, steps: Iterable[Sequence[Any]], requests: Iterable[Any], unreadable: list[str]
+) -> list[StepView]:
+    """Return steps as people see them: rows of ``STEP_COLUMNS``, with the requests that are in flight."""
+    dispatches: dict[int, Sequence[Any]] = {}
+    timers: dict[int, Sequence[Any]] = {}
+    for idx, *request in requests:
+        (timers if request[0] == "timer" else dispatches)[idx] = request
+    return [_step_view(plans, row, dispatches.get(row[0]), timers.get(row[0]), unreadable) for row in steps]
+
+
+def _step_view(
     plans: rows.Interner,
     row: Sequence[Any],
     request: Sequence[Any] | None,
     timer: Sequence[Any] | None,
     unreadable: list[str],
 ) -> StepView:
-    idx, kind, name, agent, action, state, attempt, round_, failures, flags, spec, result, error = row
+    (
+        idx,
+        kind,
+        name,
+        agent,
+        action,
+        state,
+        attempt,
+        round_,
+        failures,
+        flags,
+        spec,
+        result,
+        error,
+        first_sent,
+    ) = row
     if not isinstance(flags, int):  # SQLite also stores texts in number columns, if somebody writes one
         unreadable.append(f"the row of step {name} is unreadable: its flags are not a number")
         flags = 0
-    plan = rows.seen(plans.plan, spec, f"what step {name} declares (column spec of its row)", unreadable)
-    doing, sent, taken_by, due = request or (None, None, None, None)
-    if isinstance(sent, int) and isinstance(attempt, int) and sent > attempt:  # its first dispatch
-        state, attempt = "running", sent
+    subject = f"what step {name} declares (column spec of its row)"
+    plan = None if spec is None else rows.seen(plans.plan, spec, subject, unreadable)
+    if plan is not None and not (plan.idx == idx and max(plan.of, plan.item_of) < idx):
+        unreadable.append(f"step {name} declares to be another step, or a part of a later one")
+        plan = None
+    if state not in rows.STEP_STATES:
+        unreadable.append(f"step {name} is in a state that this version does not know: {state!r:.40}")
+    doing, dispatch, taken_by, due, taken_at = request or (None, None, None, None, None)
+    if isinstance(dispatch, int) and isinstance(attempt, int) and dispatch > attempt:  # its first dispatch
+        state, attempt = "running", dispatch
     if due is None and timer is not None:
-        due = timer[-1]
-    return StepView(
+        due = timer[3]
+    return record_of(StepView, (
         idx, kind, name, agent, action, state, attempt, round_, failures, bool(flags & rows.DOUBT),
         plan is None or (plan.policy is not None and plan.policy.undoable), result, error, doing, timer is not None, taken_by,
-        due, plan, bool(flags & rows.STOOD),
-    )  # fmt: skip
+        due, plan, bool(flags & rows.STOOD), taken_at if first_sent is None and doing != "probe" else first_sent,
+    ))  # fmt: skip

@@ -45,7 +45,7 @@ def _request(row: Sequence[Any]) -> str | None:
     task, idx, attempt, body, within = row
     try:
         if body is not None:
-            rows.read_request(body, within, 0.0)
+            rows.read_request(body, within, 0.0, 0.0)
     except UNREADABLE as fault:
         return f"task {_show(task)}: its request (step {idx}, attempt {attempt}) does not read: {_why(fault)}"
     return None
@@ -128,21 +128,21 @@ select distinct x.task from makegood.{table} x where not exists (select 1 from m
 
 async def broken(database: SharedDatabase, read: Read, limit: int) -> list[str]:
     """Return at most ``limit`` sentences, one for each unreadable row."""
-    found: list[str] = []
+    findings: list[str] = []
     after: int | None = -(1 << 63)
-    while after is not None and len(found) < limit:
+    while after is not None and len(findings) < limit:
         after, unread = await read(after, PAGE)
-        found += [f"task {_show(task)}: {why}" for task, why in unread]
+        findings += [f"task {_show(task)}: {fault}" for task, fault in unread]
     for sql, width, wrong in _TABLES:
-        found += await _of(database, sql, width, wrong)
-        if len(found) >= limit:
-            return found[:limit]
+        findings += await _of(database, sql, width, wrong)
+        if len(findings) >= limit:
+            return findings[:limit]
     for table, sql in _DANGLING.items():
-        found += [
+        findings += [
             f"task {_show(task)} is not there, and table {table} has rows of it"
             for (task,) in await _ask(database, sql, limit)
         ]
-    return found[:limit]
+    return findings[:limit]
 
 
 async def _ask(database: SharedDatabase, sql: Sql, *values: Any) -> Sequence[Sequence[Any]]:
@@ -153,12 +153,12 @@ async def _of(
     database: SharedDatabase, sql: Sql, width: int, wrong: Callable[[Sequence[Any]], str | None]
 ) -> list[str]:
     least = [-(1 << 63), *[-(1 << 31)] * (width - 1)]
-    found: list[str] = []
+    findings: list[str] = []
     while True:
         page = await _ask(database, sql, *least, PAGE)
-        found += [said for row in page if (said := wrong(row)) is not None]
+        findings += [finding for row in page if (finding := wrong(row)) is not None]
         if len(page) < PAGE:
-            return found
+            return findings
         least = list(page[-1][:width])
 
 

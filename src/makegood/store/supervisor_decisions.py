@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 
+from makegood.base.stored_values import record_of
 from makegood.store.oversight_records import SupervisorDecision
 from makegood.store.transaction import ReadTx, Sql, Tx, for_each
 
@@ -22,12 +23,12 @@ _VIEWS = Sql(
 )
 
 
-async def decided(tx: Tx, found: Sequence[SupervisorDecision]) -> None:
+async def decided(tx: Tx, records: Sequence[SupervisorDecision]) -> None:
     """Write what a pass did, and remove all except the latest."""
-    await tx.many(_DECIDED, [(d.epoch, d.kind, d.tasks, d.task) for d in found])
+    await tx.many(_DECIDED, [(d.epoch, d.kind, d.tasks, d.task) for d in records])
     await tx.run(_TRIM, KEPT)
 
 
 async def decisions(tx: ReadTx, limit: int = 100) -> list[SupervisorDecision]:
     """Return what the leaders did, newest first."""
-    return [SupervisorDecision(*row) for row in await tx.rows(_VIEWS, limit)]
+    return [record_of(SupervisorDecision, row) for row in await tx.rows(_VIEWS, limit)]

@@ -8,7 +8,9 @@ the newest. The answer says where the search stopped.
 from collections.abc import Sequence
 from typing import Any, Final
 
-from makegood.store.search import COLUMNS, FAILING, IN_DOUBT, matching, task_view
+from makegood.base import stored_values
+from makegood.base.stored_values import record_of, text, whole
+from makegood.store.search import FAILING, IN_DOUBT, LISTED, matching, named, task_view
 from makegood.store.transaction import ReadTx, Sql
 from makegood.store.views import Filter, Found, StepBrief, Tally, UnendedTally
 
@@ -61,113 +63,115 @@ _ALIVE = frozenset({"pending", "processing", "undoing", "error"})
 class _Source:
     """Where a search takes its tasks from: a table or subquery, conditions on its rows, and their values."""
 
-    def __init__(self, wanted: Filter, looked: int, unended: list[int] | None) -> None:
-        self.whole = unended is not None or _by_index(wanted)
+    def __init__(self, condition: Filter, scan_limit: int, alive: list[int] | None) -> None:
+        self.whole = alive is not None or _by_index(condition)
         """Whether an index finds every task that may match; else the newest tasks are the source."""
         values: list[Any] = []
-        clauses = ["state = 'error'"] if wanted.states == ("error",) else []
+        clauses = ["state = 'error'"] if condition.states == ("error",) else []
         for clause, value in (
-            ("id = any (?::bigint[])", unended),
-            ("id < ?", wanted.before),
-            (_DRAWN, None if self.whole else wanted.older),
+            ("id = any (?::bigint[])", alive),
+            ("id < ?", condition.before),
+            (_DRAWN, None if self.whole else condition.older),
         ):
             if value is not None:
                 values.append(value)
                 clauses.append(clause.replace("?", f"${len(values)}"))
-        where = " and ".join(clauses) or "true"
+        where_sql = " and ".join(clauses) or "true"
         if self.whole:
             self.table = "makegood.task"
         else:
-            values.append(looked)
-            self.table = (
-                f"(select {COLUMNS} from makegood.task where {where} order by id desc limit ${len(values)}) t"  # noqa: S608 - our own clauses
-            )
-            where = "true"
+            values.append(scan_limit)
+            self.table = f"(select {LISTED} from makegood.task where {where_sql} order by id desc limit ${len(values)}) t"  # noqa: S608 - our own clauses
+            where_sql = "true"
         self.inner = list(values)
         """The values of the subquery."""
-        matching_, self.values = matching(wanted, values)
-        self.where = f"{where} and {matching_}"
+        matching_, self.values = matching(condition, values)
+        self.where = f"{where_sql} and {matching_}"
 
     @classmethod
-    async def of(cls, tx: ReadTx, wanted: Filter, looked: int) -> "_Source":
+    async def of(cls, tx: ReadTx, condition: Filter, scan_limit: int) -> "_Source":
         """Return the source for a filter; read which tasks have not ended, if only such may match."""
-        unended: list[int] | None = None
-        only = _ALIVE.issuperset(wanted.states) if wanted.states else wanted.failing is True
-        if only and wanted.states != ("error",) and not _by_index(wanted):
-            unended = [task for (task,) in await tx.rows(UNENDED, looked + 1)]
-        return cls(wanted, looked, unended if unended is None or len(unended) <= looked else None)
+        condition = await named(tx, condition)
+        alive: list[int] | None = None
+        only = _ALIVE.issuperset(condition.states) if condition.states else condition.failing is True
+        if only and condition.states != ("error",) and not _by_index(condition):
+            alive = [task for (task,) in await tx.rows(UNENDED, scan_limit + 1)]
+        return cls(condition, scan_limit, alive if alive is None or len(alive) <= scan_limit else None)
 
 
-def _by_index(wanted: Filter) -> bool:
-    return bool(wanted.ids) or wanted.word is not None or wanted.key is not None
+def _by_index(condition: Filter) -> bool:
+    return bool(condition.ids) or condition.word is not None or condition.key is not None
 
 
-async def search(tx: ReadTx, wanted: Filter, looked: int = LOOKED) -> Found:
+async def search(tx: ReadTx, condition: Filter, scan_limit: int = LOOKED) -> Found:
     """Return a page of matching tasks, newest first, and where the next page begins.
 
     A page may be short although more tasks match: then the next one looks further back.
     """
-    source = await _Source.of(tx, wanted, looked)
-    values = [*source.values, wanted.limit + 1]
-    sql = f"select {COLUMNS} from {source.table} where {source.where} order by id desc limit ${len(values)}"  # noqa: S608 - our own clauses
-    found = [task_view(row) for row in await tx.rows(Sql(sql), *values)]
-    page = found[: wanted.limit]
-    if len(found) > wanted.limit:
+    source = await _Source.of(tx, condition, scan_limit)
+    values = [*source.values, condition.limit + 1]
+    sql = f"select {LISTED} from {source.table} where {source.where} order by id desc limit ${len(values)}"  # noqa: S608 - our own clauses
+    views = [task_view(row) for row in await tx.rows(Sql(sql), *values)]
+    page = views[: condition.limit]
+    if len(views) > condition.limit:
         return Found(page, page[-1].id)
     if source.whole:
         return Found(page)
     last, count = (await tx.rows(Sql(f"select min(id), count(*) from {source.table}"), *source.inner))[0]  # noqa: S608 - our own clauses
-    return Found(page, last if count >= looked else None)
+    return Found(page, last if count >= scan_limit else None)
 
 
-async def tally(tx: ReadTx, wanted: Filter, looked: int = LOOKED) -> Tally:
-    """Return how many tasks match, as far as ``looked`` tasks show it."""
-    source = await _Source.of(tx, wanted, looked)
+async def tally(tx: ReadTx, condition: Filter, scan_limit: int = LOOKED) -> Tally:
+    """Return how many tasks match, as far as ``scan_limit`` tasks show it."""
+    source = await _Source.of(tx, condition, scan_limit)
     sql = f"select count(*), sum(case when {source.where} then 1 else 0 end) from {source.table}"  # noqa: S608 - our own clauses
     if source.whole:
         sql = f"select 0, count(*) from makegood.task where {source.where}"  # noqa: S608 - our own clauses
-    seen, count = (await tx.rows(Sql(sql), *source.values))[0]
-    return Tally(count or 0, seen >= looked)
+    scan_count, count = (await tx.rows(Sql(sql), *source.values))[0]
+    return Tally(count or 0, scan_count >= scan_limit)
 
 
-async def unended(tx: ReadTx, looked: int = LOOKED) -> UnendedTally:
+async def unended(tx: ReadTx, scan_limit: int = LOOKED) -> UnendedTally:
     """Return how many tasks have not ended, by state."""
-    tasks = [task for (task,) in await tx.rows(UNENDED, looked + 1)]
+    tasks = [task for (task,) in await tx.rows(UNENDED, scan_limit + 1)]
     states: dict[Any, int] = {}
     failing = doubt = 0
-    for state, count, failed, doubted in await tx.rows(UNENDED_TALLY, tasks[:looked]):
-        states[state] = count
-        failing, doubt = failing + failed, doubt + doubted
-    return UnendedTally(states, failing, doubt, len(tasks) > looked)
+    for state, count, failing_count, doubt_count in await tx.rows(UNENDED_TALLY, tasks[:scan_limit]):
+        states[text(state)] = count
+        failing, doubt = failing + failing_count, doubt + doubt_count
+    return UnendedTally(states, failing, doubt, len(tasks) > scan_limit)
 
 
-async def lately(tx: ReadTx, seconds: float, looked: int = LOOKED) -> tuple[dict[str, int], bool]:
+async def lately(tx: ReadTx, seconds: float, scan_limit: int = LOOKED) -> tuple[dict[str, int], bool]:
     """Return how many tasks were submitted within ``seconds``, by state, and whether there may be more."""
-    found = {state: count for state, count in await tx.rows(LATELY, seconds, looked)}  # noqa: C416 - records, not pairs
-    return found, sum(found.values()) >= looked
+    states = {text(state): count for state, count in await tx.rows(LATELY, seconds, scan_limit)}
+    return states, sum(states.values()) >= scan_limit
 
 
 async def briefs(tx: ReadTx, tasks: Sequence[int]) -> dict[int, list[StepBrief]]:
     """Return the first steps of each task, with what is in flight."""
-    wanted = list(tasks)
-    asked: dict[tuple[int, int], Sequence[Any]] = {}
-    for task, idx, *request in await tx.rows(REQUESTS, wanted, STEPS_LISTED):
-        asked[task, idx] = request
-    found: dict[int, list[StepBrief]] = {task: [] for task in wanted}
-    for task, *step in await tx.rows(STEPS, wanted, STEPS_LISTED):
-        doing, attempt, taken_by, due, waited = asked.get((task, step[0]), (None, 0, None, None, None))
-        if doing is not None and isinstance(attempt, int) and attempt > step[5]:  # its first dispatch
+    task_ids = list(tasks)
+    requests: dict[tuple[int, int], Sequence[Any]] = {}
+    for task, idx, *request in await tx.rows(REQUESTS, task_ids, STEPS_LISTED):
+        requests[task, idx] = request
+    by_task: dict[int, list[StepBrief]] = {task: [] for task in task_ids}
+    for task, *step in await tx.rows(STEPS, task_ids, STEPS_LISTED):
+        doing, attempt, taken_by, due, wait = requests.get((task, step[0]), (None, 0, None, None, None))
+        if doing is not None and whole(attempt) > whole(step[5]):  # its first dispatch
             step[4], step[5] = "running", attempt
-        found[task].append(StepBrief(*step, doing, taken_by, due, waited))  # type: ignore[call-arg]  # a row's columns
-    return found
+        by_task[task].append(record_of(StepBrief, (*step, doing, taken_by, due, wait)))
+    return by_task
 
 
-async def waiting(tx: ReadTx, looked: int = LOOKED) -> dict[str, tuple[int, float]]:
+async def waiting(tx: ReadTx, scan_limit: int = LOOKED) -> dict[str, tuple[int, float]]:
     """Return how many requests wait for each agent, and for how many seconds the oldest has waited."""
-    return {agent: (count, max(0.0, oldest)) for agent, count, oldest in await tx.rows(WAITING, looked)}
+    return {
+        text(agent): (count, max(0.0, stored_values.seconds(oldest)))
+        for agent, count, oldest in await tx.rows(WAITING, scan_limit)
+    }
 
 
-async def sizes(tx: ReadTx, looked: int = LOOKED) -> dict[str, Tally]:
-    """Return how many rows each table holds, as far as ``looked`` rows of it show."""
-    counted = await tx.rows(SIZES, looked + 1)
-    return {table: Tally(min(count, looked), count > looked) for table, count in counted}
+async def sizes(tx: ReadTx, scan_limit: int = LOOKED) -> dict[str, Tally]:
+    """Return how many rows each table holds, as far as ``scan_limit`` rows of it show."""
+    counts = await tx.rows(SIZES, scan_limit + 1)
+    return {table: Tally(min(count, scan_limit), count > scan_limit) for table, count in counts}

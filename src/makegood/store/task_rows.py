@@ -22,25 +22,25 @@ class Raw:
     @property
     def id(self) -> int:
         """The task's id."""
-        found: int = self.row[0]
-        return found
+        number: int = self.row[0]
+        return number
 
-    def record(self, given: tuple[bytes, bytes | None] | None) -> TaskRecord:
-        """Return the task. ``given``: the large values of its row (static part, result), if these were read
+    def record(self, values: tuple[bytes, bytes | None] | None) -> TaskRecord:
+        """Return the task. ``values``: the large values of its row (static part, result), if these were read
         apart. Raises an exception for a row that cannot be read.
         """
         (
             id_, app, workflow, key, state, goal, on_failure, submission, priority, _, within, _, undo_within, cause, failures,
-            lost, static, result, trace, told, notified, *_,
+            losses, static, result, trace, told_state, notice_count, *_,
         ) = self.row  # fmt: skip
-        if given is not None:
-            static, result = given
+        if values is not None:
+            static, result = values
         if not (result is None or isinstance(result, bytes)):
             raise ValueError("its result is not a value")
-        inputs, returns, reply = rows.read_static(static)
+        inputs, returns, reply, names = rows.read_static(static)
         return TaskRecord(
             id_, app, workflow, key, state, goal, on_failure, submission, priority, self.epoch, within, self.timed, undo_within,
-            cause, failures, lost, inputs, returns, result, trace, reply, told or "", notified or 0,
+            cause, failures, losses, inputs, returns, result, trace, reply, told_state or "", notice_count or 0, names,
         )  # fmt: skip
 
 

@@ -41,17 +41,18 @@ class Sql:
 
     def __init__(self, text: str, sqlite: str | None = None) -> None:
         self.postgres = text.replace("{now}", _NOW)
-        other = text if sqlite is None else sqlite
+        sqlite_text = text if sqlite is None else sqlite
         for pattern, instead in _SQLITE:
-            other = re.sub(pattern, instead, other)
-        last = max((int(n) for n in re.findall(r"\?(\d+)", other)), default=0)
-        self.dated = "{now}" in other
-        self.sqlite = other.replace("{now}", f"?{last + 1}")
-        self.writes = re.search(r"\b(insert|update|delete)\b", other) is not None
+            sqlite_text = re.sub(pattern, instead, sqlite_text)
+        last = max((int(n) for n in re.findall(r"\?(\d+)", sqlite_text)), default=0)
+        self.dated = "{now}" in sqlite_text
+        self.sqlite = sqlite_text.replace("{now}", f"?{last + 1}")
+        self.writes = re.search(r"\b(insert|update|delete)\b", sqlite_text) is not None
 
 
-def for_each(text: str, /, **columns: str) -> Sql:
+def for_each(text: str, postgres: str | None = None, /, **columns: str) -> Sql:
     """Return a statement for ``many`` and ``each``: what to do for a row ``x`` with columns of these types.
+    ``postgres``: the text for PostgreSQL, if it is another one.
 
     ``{rows}`` in the text becomes PostgreSQL's "from" clause with all rows at once. SQLite executes the
     statement once per row.
@@ -60,7 +61,8 @@ def for_each(text: str, /, **columns: str) -> Sql:
     single = text.replace("{rows}", "")
     for n, name in enumerate(columns, 1):
         single = re.sub(rf"\bx\.{name}\b", f"${n}", single)
-    return Sql(text.replace("{rows}", f"from unnest({arrays}) as x ({', '.join(columns)})"), single)
+    rows = f"from unnest({arrays}) as x ({', '.join(columns)})"
+    return Sql((postgres or text).replace("{rows}", rows), single)
 
 
 class ReadTx(Protocol):
@@ -79,12 +81,12 @@ class Tx(ReadTx, Protocol):
     async def run(self, sql: Sql, *values: Any) -> int:
         """Execute one statement; return the number of rows that it changed."""
 
-    async def many(self, sql: Sql, found: Sequence[Sequence[Any]], *more: Any) -> int:
+    async def many(self, sql: Sql, records: Sequence[Sequence[Any]], *more: Any) -> int:
         """Execute a statement of ``for_each`` for these rows, if any; ``more``: values that
         follow those of a row.
         """
 
-    async def each(self, sql: Sql, found: Sequence[Sequence[Any]], *more: Any) -> Sequence[Any]:
+    async def each(self, sql: Sql, records: Sequence[Sequence[Any]], *more: Any) -> Sequence[Any]:
         """Execute a statement as ``many`` does; return the rows that it returns."""
 
 
@@ -122,8 +124,8 @@ def bound(verb: Callable[Concatenate[Any, P], T]) -> Callable[P, Callable[[Any],
     names = tuple(signature(verb).parameters)[1:]
 
     def bind(*args: P.args, **kwargs: P.kwargs) -> Callable[[Any], T]:
-        given: dict[str, Any] = {**dict(zip(names, args, strict=False)), **kwargs}
-        return partial(cast("Callable[..., T]", verb), **given)
+        arguments: dict[str, Any] = {**dict(zip(names, args, strict=False)), **kwargs}
+        return partial(cast("Callable[..., T]", verb), **arguments)
 
     return bind
 

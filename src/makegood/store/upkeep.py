@@ -1,5 +1,6 @@
 """What runs in the store and how much work there is; the removal of tasks that ended long ago."""
 
+from makegood.base.stored_values import record_of, seconds, text
 from makegood.store import rows, task_lists
 from makegood.store.alerts import audit
 from makegood.store.records import Pruned
@@ -80,26 +81,27 @@ delete from makegood.audit where act in (
 async def nodes(tx: ReadTx) -> list[NodeView]:
     """Return the nodes that are alive or ended within the last hour."""
     waits = await depths(tx)
-    found: list[NodeView] = []
-    for number, data, started, remaining, stopped, dead in await tx.rows(_NODES, _STOPPED_SHOWN):
+    views: list[NodeView] = []
+    for number, data, started_at, remaining, is_stopped, dead in await tx.rows(_NODES, _STOPPED_SHOWN):
         info = rows.node_info(data)
         waiting = {a.agent: waits.get(a.agent, 0) for a in info.agents}
-        found.append(NodeView(number, info, started, remaining, bool(stopped), bool(dead), waiting))
-    return found
+        views.append(record_of(NodeView, (number, info, started_at, remaining, is_stopped, dead, waiting)))
+    return views
 
 
 async def depths(tx: ReadTx) -> dict[str, int]:
     """Return how many requests wait for each agent."""
-    return {agent: count for agent, count in await tx.rows(DEPTHS)}  # noqa: C416 - records, not pairs
+    return {text(agent): count for agent, count in await tx.rows(DEPTHS)}
 
 
 async def figures(tx: ReadTx) -> TaskFigures:
     """Return how much work there is, and what is wrong."""
     tasks: dict[tuple[str, str, str], int] = {}
     for app, workflow, state, count in await tx.rows(UNENDED):
-        tasks[app, workflow, state] = tasks.get((app, workflow, state), 0) + count
-    queues = {agent: (count, oldest) for agent, count, oldest in await tx.rows(_QUEUES)}
-    alerts = {kind: count for kind, count in await tx.rows(STANDING)}  # noqa: C416 - records, not pairs
+        kind = (text(app), text(workflow), text(state))
+        tasks[kind] = tasks.get(kind, 0) + count
+    queues = {text(agent): (count, seconds(oldest)) for agent, count, oldest in await tx.rows(_QUEUES)}
+    alerts = {text(kind): count for kind, count in await tx.rows(STANDING)}
     return TaskFigures(tasks, queues, alerts)
 
 
@@ -115,11 +117,11 @@ async def _window(tx: ReadTx, older: float, after: int, limit: int) -> tuple[lis
     window = await tx.rows(_WINDOW, older, after, limit)
     if not window:
         return [], Pruned()
-    ended = [task for task, _, is_ended in window if is_ended]
-    kept = {task for (task,) in await tx.rows(KEPT, ended)} if ended else set()
-    going = [task for task in ended if task not in kept]
+    ids = [task for task, _, is_ended in window if is_ended]
+    exempt = {task for (task,) in await tx.rows(KEPT, ids)} if ids else set()
+    going = [task for task in ids if task not in exempt]
     last, is_old, _ = window[-1]
-    return going, Pruned(len(going), len(kept), last if is_old and len(window) == limit else None)
+    return going, Pruned(len(going), len(exempt), last if is_old and len(window) == limit else None)
 
 
 async def prunable(tx: ReadTx, older: float, after: int, limit: int) -> Pruned:
@@ -132,16 +134,16 @@ async def prune(tx: Tx, older: float, after: int, limit: int) -> Pruned:
     if after == 0:
         for sql in _OTHERS:
             await tx.run(sql, older, limit)
-    going, found = await _window(tx, older, after, limit)
+    going, pruning = await _window(tx, older, after, limit)
     if not going:
-        return found
-    gone = [task for (task,) in await tx.rows(REMOVE, going)]
+        return pruning
+    removals = [task for (task,) in await tx.rows(REMOVE, going)]
     for sql in REST:
-        await tx.run(sql, gone)
-    return Pruned(len(gone), found.kept, found.next)
+        await tx.run(sql, removals)
+    return Pruned(len(removals), pruning.kept, pruning.next)
 
 
-_counted, _removed = reading(prunable), writing(prune)
+_prunable, _prune = reading(prunable), writing(prune)
 
 
 class NodeVerbs(Verbs):
@@ -167,4 +169,4 @@ class UpkeepVerbs(Verbs):
         ``older``: seconds since a task ended. ``after``: the id before the window; 0 for the first. ``dry``:
         count only.
         """
-        return await (_counted if dry else _removed)(self, older, after, limit)
+        return await (_prunable if dry else _prune)(self, older, after, limit)

@@ -1,18 +1,24 @@
 """Views: what readers of the store get, such as tasks, steps, alerts, nodes and agents."""
 
-from typing import Literal
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Literal, get_args
 
 import msgspec
 
+from makegood.base import ids
+from makegood.base.arguments import checked_count, judge_calls
+from makegood.base.durations import seconds
+from makegood.base.service_keys import KeyedRequest, in_form
 from makegood.base.text import refuse_unstorable
 from makegood.election.protocol import LeaseView as LeaseView  # noqa: PLC0414 - re-exported: a record like the others
 from makegood.election.protocol import PastTerm as PastTerm  # noqa: PLC0414 - re-exported: a record like the others
 from makegood.errors import ConfigError
 from makegood.model.attempt_end import AttemptEnd
-from makegood.model.decision import Move
+from makegood.model.blame import FailingStep
 from makegood.model.messages import Act, AlertKind, MessageKind
 from makegood.model.plan import StepPlan, Template
-from makegood.model.states import Goal, StepState, TaskState
+from makegood.model.states import Goal, Move, StepState, TaskState
 from makegood.model.task import STANDING
 
 Severity = Literal["ok", "note", "warning", "error"]
@@ -32,6 +38,14 @@ class Finding(msgspec.Struct, frozen=True):
     """What was found, a sentence."""
     remedy: str = ""
     """What to do, "" when ok."""
+
+
+class SQLiteFinding(Finding, frozen=True, kw_only=True):
+    """The finding about the SQLite library of this process."""
+
+    version: str
+    wal_reset_bug: bool
+    """Whether this version can lose commits when several connections checkpoint; makegood avoids it."""
 
 
 class AgentInfo(msgspec.Struct, frozen=True):
@@ -65,6 +79,10 @@ class AgentInfo(msgspec.Struct, frozen=True):
     """Slots in use by calls that run past their deadline."""
     heard: float | None = None
     """Seconds since the service last answered this process, as far as a breaker records it; None: never."""
+    failing: tuple[FailingStep, ...] = ()
+    """Steps that have failed in this process since the service last answered it, ten at most; their moments
+    are seconds ago.
+    """
 
 
 class SchedulerTally(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -92,7 +110,7 @@ class NodeInfo(msgspec.Struct, frozen=True):
     agents: tuple[AgentInfo, ...] = ()
     held: int = 0
     tally: SchedulerTally | None = None
-    """What its Scheduler has done; None without one, and from an older version."""
+    """What its Scheduler has done; None without one."""
 
 
 class NodeView(msgspec.Struct, frozen=True):
@@ -121,8 +139,13 @@ class NodeView(msgspec.Struct, frozen=True):
         return max(0.0, self.info.ttl - self.remaining)
 
 
-class Filter(msgspec.Struct, frozen=True):
-    """Which tasks to find: all conditions must hold; empty ones are ignored."""
+@judge_calls(ConfigError, values=True)
+@dataclass(frozen=True, slots=True)
+class Filter:
+    """Which tasks to find: all conditions must hold; empty ones are ignored.
+
+    Raises ``ConfigError`` for values that make no sense.
+    """
 
     ids: tuple[int, ...] = ()
     states: tuple[TaskState, ...] = ()
@@ -152,9 +175,28 @@ class Filter(msgspec.Struct, frozen=True):
     """The lowest and the highest failure count."""
     priority: tuple[int, int] | None = None
     """The lowest and the highest priority."""
+    results: bool = False
+    """Whether to read the results as well, which may be large."""
 
     def __post_init__(self) -> None:
-        """Raise ``ConfigError`` for text that no store can contain."""
+        """Raise ``ConfigError`` for a state that does not exist, for numbers that cannot be, and for text
+        that no store can contain.
+        """
+        states = get_args(TaskState)
+        if not set(self.states) <= set(states):
+            raise ConfigError(
+                f"Filter(states={self.states!r}): a tuple of states, which are {', '.join(states)}"
+            )
+        checked_count(self.limit, "Filter(limit)")
+        for name in ("older", "younger"):
+            if (age := getattr(self, name)) is not None:
+                seconds(age, name=f"Filter({name})")
+        for name in ("failures", "priority"):
+            bounds = getattr(self, name)
+            if bounds is not None and (len(bounds) != 2 or not all(type(n) is int for n in bounds)):
+                raise ConfigError(f"Filter({name}={bounds!r}): the lowest and the highest, such as (3, 9)")
+        if not all(type(n) is int for n in self.ids):
+            raise ConfigError(f"Filter(ids={self.ids!r:.100}): numbers of tasks, as their handles have them")
         refuse_unstorable(
             ConfigError, app=self.app, workflow=self.workflow, key=self.key,
             word=self.word, step=self.step, agent=self.agent, error=self.error,
@@ -181,6 +223,7 @@ class TaskView(msgspec.Struct, frozen=True):
     ended: float | None
     complete_by: float | None
     result: bytes | None = None
+    """None also in a list that was read without results."""
 
 
 class StepView(msgspec.Struct, frozen=True):
@@ -211,6 +254,10 @@ class StepView(msgspec.Struct, frozen=True):
     """What the step declares: the steps that it follows, its policy, the body of an ``each``."""
     stood: bool = False
     """Whether its effect was kept in an earlier round."""
+    first_sent: float | None = None
+    """When an agent had the first request under its present key; None if none had, and once it was
+    answered.
+    """
 
     @property
     def stands(self) -> bool:
@@ -223,6 +270,18 @@ class StepView(msgspec.Struct, frozen=True):
     def no_return(self) -> bool:
         """Whether the step's effect, once in place, can never be taken back and is not harmless."""
         return self.plan is not None and self.plan.policy is not None and self.plan.policy.no_return
+
+
+class StepKeys(msgspec.Struct, frozen=True):
+    """The idempotency keys of a step in its present round."""
+
+    key: str
+    """The key of the action, as we write it."""
+    service_key: str
+    """The same as its service gets it: in the form that the action declares."""
+    undo_key: str | None = None
+    """The key of its undo; None if it cannot be undone."""
+    undo_service_key: str | None = None
 
 
 class Asked(msgspec.Struct, frozen=True):
@@ -251,6 +310,43 @@ class TaskDetail(msgspec.Struct, frozen=True):
     """The template of the result."""
     trace: str | None = None
     """The ``traceparent`` of its submission."""
+    store_id: str = ""
+    """The store's own id, with which keys begin."""
+    now: float = 0.0
+    """When it was read, on the store's clock."""
+    names: tuple[str, ...] = ()
+    """The names of the workflow's parameters, one for each input."""
+
+    @property
+    def named_inputs(self) -> list[tuple[str, bytes]]:
+        """The inputs in order, each with the name of its parameter, "" if that is not known."""
+        names = (*self.names, *[""] * len(self.inputs))
+        return list(zip(names, self.inputs, strict=False))
+
+    tally: Mapping[str, int] | None = None
+    """How many actions are in which state, if ``steps`` are only some of the task's steps; else None."""
+
+    def count(self, *states: str) -> int:
+        """Return how many of all actions of the task are in one of these states."""
+        if self.tally is not None:
+            return sum(self.tally.get(state, 0) for state in states)
+        return sum(step.kind == "action" and step.state in states for step in self.steps)
+
+    def keys(self, step: StepView) -> StepKeys | None:
+        """Return the keys of a step; None for one without an effect, such as a ``when``."""
+        if step.kind != "action":
+            return None
+        key, service_key = self.keys_of(step, step.round, undo=False)
+        undo = self.keys_of(step, step.round, undo=True) if step.undoable else (None, None)
+        return StepKeys(key, service_key, *undo)
+
+    def keys_of(self, step: StepView, round_: int, *, undo: bool) -> tuple[str, str]:
+        """Return the key of a round and direction of a step, as we write it and as its service gets it."""
+        key = ids.key(self.store_id, self.task.id, step.name, round_, "undo" if undo else "do")
+        form = step.plan.policy.key_form if step.plan is not None and step.plan.policy is not None else ""
+        if not form:
+            return key, key
+        return key, in_form(self.store_id, KeyedRequest(self.task.id, step.idx, round_, undo), form)
 
 
 class EventView(msgspec.Struct, frozen=True):
@@ -264,11 +360,58 @@ class EventView(msgspec.Struct, frozen=True):
     moves: list[Move]
     note: str = ""
     """Late replies and operator commands."""
-    attempts: tuple[AttemptEnd, ...] | None = None
-    """How attempts ended that the commit used; None: an older version wrote the row.
+    attempts: tuple[AttemptEnd, ...] = ()
+    """How attempts ended that the commit used.
 
     An attempt that was answered in memory and did not fail is not listed: the process of this row ran it.
     """
+    octets: int = 0
+    """Bytes of its moves and attempts, if they were left out for their size."""
+
+
+class StepPage(msgspec.Struct, frozen=True):
+    """Which steps of a long task to read."""
+
+    first: int
+    """Steps from this index on."""
+    state: str | None = None
+    """Only those in this state."""
+
+
+class StepBlock(msgspec.Struct, frozen=True):
+    """A run of steps of a long task, of which only the number in each state is read."""
+
+    first: int
+    last: int
+    states: Mapping[str, int] = {}
+    """Of all its steps but those that only join what others decided."""
+    actions: Mapping[str, int] = {}
+    """Of its actions."""
+
+
+class TaskExcerpt(msgspec.Struct, frozen=True):
+    """What a page shows of a task."""
+
+    detail: TaskDetail
+    """With a ``tally`` if its steps are only some of the task's."""
+    total: int
+    """Steps of the task."""
+    blocks: Sequence[StepBlock] = ()
+    """All its steps in blocks; none if ``detail`` holds each of them."""
+    page: Sequence[int] | None = None
+    """The indices of the steps on the page that was asked for."""
+    next: int | None = None
+    """Where the next page begins; None: there is none."""
+    sizes: Mapping[str, int] = {}
+    """Bytes of what was left out: "inputs", "result", "step-IDX"."""
+
+
+class TaskEvents(msgspec.Struct, frozen=True):
+    """Some events of a task, in order."""
+
+    events: Sequence[EventView]
+    more: bool = False
+    """Whether there are others beyond them."""
 
 
 class AlertView(msgspec.Struct, frozen=True):
@@ -296,6 +439,8 @@ class AlertView(msgspec.Struct, frozen=True):
     """What the webhook received: 0 nothing, 1 that it was raised, 2 also that it ended."""
     tries: int = 0
     """Posts since the last successful one that the webhook did not accept."""
+    acked_db_user: str | None = None
+    """The login of the database under which it was acknowledged."""
 
     @property
     def open(self) -> bool:
@@ -333,7 +478,7 @@ class AuditView(msgspec.Struct, frozen=True):
     change: bytes | None = None
     """What it replaced, as JSON: see ``Answer``."""
     db_user: str | None = None
-    """The database login that requested it; None on SQLite, and for commands from an older version."""
+    """The database login that requested it; None on SQLite."""
 
 
 class TaskFigures(msgspec.Struct, frozen=True):

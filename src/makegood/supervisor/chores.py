@@ -75,9 +75,9 @@ class Chores(Actor):
         """Do what is due; return in how many seconds there may be more."""
         rests = [await self.minute()]
         for id_ in await self._store.oversight.open_bulk_acts(MOST_ACTS):
-            sent = await self._store.oversight.advance_bulk(id_, AT_ONCE)
-            if sent is not None:
-                rests.append(0.0 if sent == AT_ONCE else ANSWERS_POLL)
+            sends = await self._store.oversight.advance_bulk(id_, AT_ONCE)
+            if sends is not None:
+                rests.append(0.0 if sends == AT_ONCE else ANSWERS_POLL)
         return min(rests)
 
     async def minute(self) -> float:
@@ -90,12 +90,12 @@ class Chores(Actor):
         if self._seen is not None:
             since, before = self._seen
             fresh = {_process(view) for view in nodes if view.started >= since}
-            done = [
+            rates = [
                 _less(tally, before.get(process, SchedulerTally() if process in fresh else tally))
                 for process, tally in tallies.items()
             ]
-            seen = min(MINUTE, now - since)
-            await self._store.oversight.add_minute(int((since + now) / 2 // MINUTE), seen, _sum(done))
+            span = min(MINUTE, now - since)
+            await self._store.oversight.add_minute(int((since + now) / 2 // MINUTE), span, _sum(rates))
         self._seen = now, tallies
         return min(POLL, MINUTE - now % MINUTE)
 

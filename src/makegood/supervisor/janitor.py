@@ -67,17 +67,17 @@ class Janitor(Actor):
 
     async def run(self) -> None:
         """Sweep round after round, until cancelled."""
-        pause, rested = min(self._sweep, QUEUES_EVERY), 0.0
+        pause, elapsed = min(self._sweep, QUEUES_EVERY), 0.0
         setbacks = Setbacks("janitor", None, self._rng)
         while True:
             await asyncio.sleep(pause * self._rng.uniform(0.9, 1.1))
-            rested += pause
+            elapsed += pause
             if not self._leads():
                 continue
             try:
                 await self.queues()
-                if self._keep is not None and rested >= self._sweep:
-                    rested = 0.0
+                if self._keep is not None and elapsed >= self._sweep:
+                    elapsed = 0.0
                     await self.tasks(self._keep)
             except StoreUnavailableError as away:
                 log.warning("the store is away; what is old is removed when it is back: %s", away)
@@ -98,17 +98,17 @@ class Janitor(Actor):
 
         Ends early when this process no longer leads.
         """
-        removed, after = 0, 0
+        total, after = 0, 0
         while self._leads():
-            found: Pruned = await self._store.admin.prune(keep, after, WINDOW)
-            removed += found.removed
-            if found.next is None:
+            pruning: Pruned = await self._store.admin.prune(keep, after, WINDOW)
+            total += pruning.removed
+            if pruning.next is None:
                 break
-            after = found.next
+            after = pruning.next
             await self._rest()
-        if removed:
-            log.info("removed %d tasks that ended more than %g s ago", removed, keep)
-        return removed
+        if total:
+            log.info("removed %d tasks that ended more than %g s ago", total, keep)
+        return total
 
     async def _rest(self) -> None:
         await asyncio.sleep(REST * self._rng.uniform(0.5, 1.5))

@@ -105,8 +105,8 @@ class Supervisor(Actor):
         try:
             now = await self._store.leases.read(LEASE)
             holds = None if now is None else now.epoch
-            refused = Refusal("term", str(over), term.grant.holder, epoch=term.epoch, against=holds)
-            await self._store.oversight.refused([refused])
+            refusal = Refusal("term", str(over), term.grant.holder, epoch=term.epoch, against=holds)
+            await self._store.oversight.refused([refusal])
         except StoreUnavailableError as away:
             log.info("the store is away, so a refused write is not recorded: %s", away)
 
@@ -121,42 +121,42 @@ class Supervisor(Actor):
                     term = await anext(terms)
             except TimeoutError:
                 return None
-            made: list[Pass] = []
+            passes: list[Pass] = []
             async with term:
-                made = await self.lead(term, passes=1)
-        return made[0] if made else None
+                passes = await self.lead(term, passes=1)
+        return passes[0] if passes else None
 
     async def lead(self, term: Term, passes: int | None = None) -> list[Pass]:
         """Supervise within a term: first a full interval of watching, then pass after pass.
 
         ``passes``: how many passes at most.
         """
-        done: list[Pass] = []
-        watched, setbacks = False, Setbacks("supervisor", self._store.alerts, self._rng)
-        while passes is None or len(done) < passes:
+        latest: list[Pass] = []
+        first_look, setbacks = False, Setbacks("supervisor", self._store.alerts, self._rng)
+        while passes is None or len(latest) < passes:
             rest = self._every
             try:
-                if await self._writes_at_once(term) and watched:
+                if await self._writes_at_once(term) and first_look:
                     one = await self.once(term)
-                    done = [*done[-99:], one]
+                    latest = [*latest[-99:], one]
                     rest = await self._rest(one)
-                watched = True
+                first_look = True
                 if setbacks.count:
                     await setbacks.over()
             except FencedOffError:
                 raise
             except StoreUnavailableError as away:
                 log.warning("the store is away; judging again a full interval after it is back: %s", away)
-                watched = False
+                first_look = False
             except Exception as defect:
                 if passes is not None:
                     raise
                 await asyncio.sleep(await setbacks.met(defect))
             if passes is None:
                 await self._step_down_if_asked(term)
-            if passes is None or len(done) < passes:
+            if passes is None or len(latest) < passes:
                 await asyncio.sleep(rest * self._rng.uniform(0.9, 1.1))
-        return done
+        return latest
 
     async def _step_down_if_asked(self, term: Term) -> None:
         """Step down if an operator asked for it, and rest, so that another instance leads.
@@ -164,10 +164,10 @@ class Supervisor(Actor):
         If asked, this does not return.
         """
         try:
-            asked = await self._store.oversight.asked_to_step_down(LEASE, term.epoch)
+            request = await self._store.oversight.asked_to_step_down(LEASE, term.epoch)
         except StoreUnavailableError:
             return
-        if asked:
+        if request:
             log.warning("an operator asked the leader of term %d to step down", term.epoch)
             await self._election.step_down()
 
@@ -202,47 +202,47 @@ class Supervisor(Actor):
 
     async def once(self, term: Term) -> Pass:
         """Make one bounded pass. Raises ``FencedOffError`` when the term is over in the store."""
-        grant, limit, found = term.grant, self._limit, Pass()
-        judged = await self._store.supervision.judge(grant, self._grace, limit)
-        found.judged = len(judged.requests)
-        found.full = judged.full
-        freed = await self._bounded(self._store.supervision.release_dead(grant, limit), found)
-        found.released = len(freed)
-        found.tasks += freed
+        grant, limit, outcome = term.grant, self._limit, Pass()
+        verdicts = await self._store.supervision.judge(grant, self._grace, limit)
+        outcome.judged = len(verdicts.requests)
+        outcome.full = verdicts.full
+        free_tasks = await self._bounded(self._store.supervision.release_dead(grant, limit), outcome)
+        outcome.released = len(free_tasks)
+        outcome.tasks += free_tasks
         deaf = await self._bounded(
-            self._store.supervision.release_deaf(grant, DEAF_INTERVALS * self._every, limit), found
+            self._store.supervision.release_deaf(grant, DEAF_INTERVALS * self._every, limit), outcome
         )
-        found.deaf = len(deaf)
-        expired = await self._bounded(self._store.supervision.expire_tasks(grant, limit), found)
-        found.expired = len(expired)
-        found.starved = len(
+        outcome.deaf = len(deaf)
+        late_tasks = await self._bounded(self._store.supervision.expire_tasks(grant, limit), outcome)
+        outcome.expired = len(late_tasks)
+        outcome.starved = len(
             await self._bounded(
-                self._store.supervision.starved(grant, self._starve, limit, self._outage), found
+                self._store.supervision.starved(grant, self._starve, limit, self._outage), outcome
             )
         )
-        if found.done:
+        if outcome.done:
             log.info(
                 "judged %s, freed %s of dead and %d of deaf Schedulers, %s past the deadline, %d starved",
-                counted(found.judged, "attempt"), counted(found.released, "task"), found.deaf,
-                counted(found.expired, "task"), found.starved,
+                counted(outcome.judged, "attempt"), counted(outcome.released, "task"), outcome.deaf,
+                counted(outcome.expired, "task"), outcome.starved,
             )  # fmt: skip
-        done: Mapping[SupervisorDecisionKind, Sequence[int]] = {
-            "judged": [task for task, *_ in judged.requests], "freed": freed, "deaf": deaf, "turned": expired
+        decisions: Mapping[SupervisorDecisionKind, Sequence[int]] = {
+            "judged": [task for task, *_ in verdicts.requests], "freed": free_tasks, "deaf": deaf, "turned": late_tasks
         }  # fmt: skip
         await self._record(
-            [SupervisorDecision(kind, len(ids), ids[0], term.epoch) for kind, ids in done.items() if ids]
+            [SupervisorDecision(kind, len(ids), ids[0], term.epoch) for kind, ids in decisions.items() if ids]
         )
-        return found
+        return outcome
 
-    async def _record(self, done: Sequence[SupervisorDecision]) -> None:
+    async def _record(self, decisions: Sequence[SupervisorDecision]) -> None:
         """Record for people what a pass did; the pass is done, whether they hear of it or not."""
-        if done:
+        if decisions:
             try:
-                await self._store.oversight.decided(done)
+                await self._store.oversight.decided(decisions)
             except StoreUnavailableError as away:
                 log.info("the store is away, so what a pass did is not recorded: %s", away)
 
-    async def _bounded(self, act: Awaitable[list[int]], found: Pass) -> list[int]:
-        touched = await act
-        found.full = found.full or len(touched) >= self._limit
-        return touched
+    async def _bounded(self, act: Awaitable[list[int]], outcome: Pass) -> list[int]:
+        tasks = await act
+        outcome.full = outcome.full or len(tasks) >= self._limit
+        return tasks

@@ -120,7 +120,7 @@ STORE_SECONDS = Metric(
 )  # fmt: skip
 ALERTS = Metric(
     "makegood_alerts", "gauge", ("kind",),
-    "Open alerts, by stored kind. Reported by the leading Supervisor.",
+    "Open alerts, by kind. Reported by the leading Supervisor.",
 )  # fmt: skip
 
 METRICS: tuple[Metric, ...] = (

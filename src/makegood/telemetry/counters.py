@@ -23,10 +23,10 @@ class Spread:
 
     def rising(self) -> Iterator[int]:
         """Yield for each bucket the number of values within its bound; for the last, of all values."""
-        seen = 0
+        total = 0
         for count in list(self.counts):
-            seen += count
-            yield seen
+            total += count
+            yield total
 
 
 class Counters:
@@ -41,15 +41,15 @@ class Counters:
 
     def count(self, metric: Metric, *labels: str, by: float = 1.0) -> None:
         """Add ``by`` to a counter."""
-        known = self._counts[metric.name]
-        known[labels] = known.get(labels, 0.0) + by
+        series = self._counts[metric.name]
+        series[labels] = series.get(labels, 0.0) + by
 
     def observe(self, metric: Metric, value: float, *labels: str) -> None:
         """Record a value. A value below 0 counts as 0 (two machines' clocks differ)."""
-        known = self._spreads[metric.name]
-        spread = known.get(labels)
+        series = self._spreads[metric.name]
+        spread = series.get(labels)
         if spread is None:
-            spread = known[labels] = Spread(len(metric.buckets))
+            spread = series[labels] = Spread(len(metric.buckets))
         value = max(value, 0.0)
         spread.counts[bisect_left(metric.buckets, value)] += 1
         spread.total += value

@@ -36,8 +36,8 @@ Decided = Sequence[tuple[HeldTask, Decision]]
 class Watch(Protocol):
     """Receives a Scheduler's commits."""
 
-    def decided(self, heard: Heard, decided: Decided, committed: Committed) -> None:
-        """Receive a commit, before the Scheduler's memory is updated. ``committed``: its outcome."""
+    def decided(self, messages: Heard, decisions: Decided, outcome: Committed) -> None:
+        """Receive a commit, before the Scheduler's memory is updated. ``outcome``: its outcome."""
 
 
 class Process(Protocol):

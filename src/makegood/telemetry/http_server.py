@@ -15,7 +15,7 @@ import logging
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Final, NamedTuple, cast
 
-from makegood.base.accepted_connections import AT_A_TIME, Connections, queue_more
+from makegood.base.accepted_connections import Connections, SocketAcceptor, listening_on
 from makegood.base.host_port import host_and_port
 from makegood.base.sparse_log import Sparing
 from makegood.errors import ConfigError
@@ -58,43 +58,39 @@ class Server:
         self._listen = listen
         self._host, self._port = host_and_port(listen)
         self._answer = answer
-        self._server: asyncio.Server | None = None
+        self._acceptor: SocketAcceptor | None = None
+        self.address = ""
+        """The server's address, such as "http://127.0.0.1:43121"; "" while it does not listen."""
         self._sparing = Sparing()
         self.connections = Connections(MOST_AT_ONCE)
         self.pages: set[asyncio.Transport] = set()
         self.serving: set[asyncio.Task[None]] = set()
-
-    @property
-    def address(self) -> str:
-        """The server's address, such as "http://127.0.0.1:43121"; "" before ``begin``."""
-        if self._server is None or not self._server.sockets:
-            return ""
-        host, port = self._server.sockets[0].getsockname()[:2]
-        return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
 
     async def begin(self) -> None:
         """Start listening.
 
         Raises ``ConfigError`` if the port is taken or the host is not one of this machine.
         """
-        loop = asyncio.get_running_loop()
         try:
-            self._server = await loop.create_server(
-                lambda: _Asker(self), self._host, self._port, backlog=AT_A_TIME
+            listening = await listening_on(self._host, self._port)
+            self._acceptor = SocketAcceptor(
+                f"the port of --listen {self._listen}", listening, self.connections, lambda: _Asker(self)
             )
-        except OSError as refused:
-            why = refused.strerror or str(refused)
+        except OSError as refusal:
+            why = refusal.strerror or str(refusal)
             raise ConfigError(
                 f"listen={self._listen!r}: this process cannot listen there ({why}): is another process on that port, or is the host "
                 f"not one of this machine? Name another port; port 0 takes any free one"
-            ) from refused
-        queue_more(self._server)
+            ) from refusal
+        host, port = listening[0].getsockname()[:2]
+        self.address = f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
 
     async def end(self) -> None:
         """Stop listening, and cut off all connections."""
-        if self._server is not None:
-            self._server.close()
-            self._server = None
+        if self._acceptor is not None:
+            self.address = ""
+            await self._acceptor.close()
+            self._acceptor = None
         self.connections.abort()
         for task in self.serving:
             task.cancel()
@@ -107,9 +103,9 @@ class Server:
         try:
             return await self._answer(path, headers)
         except Exception:  # whatever it is, the asker is answered, and the log is not the asker's to fill
-            more = self._sparing.due(asyncio.get_running_loop().time())
-            if more is not None:
-                log.exception("the page %.200r could not be made%s", path, more)
+            note = self._sparing.due(asyncio.get_running_loop().time())
+            if note is not None:
+                log.exception("the page %.200r could not be made%s", path, note)
             return Page(500, b"this page could not be made; the log says why\n")
 
 
@@ -182,12 +178,12 @@ class _Asker(asyncio.Protocol):
         page = await self._server.page(target.partition("?")[0], headers)
         self._say(_written(page, body=method == "GET"))
 
-    def _say(self, written: bytes) -> None:
+    def _say(self, data: bytes) -> None:
         """Send the answer.
 
         The connection then ends when the client closes it, on timeout, or if its place is needed.
         """
-        self._transport.write(written)
+        self._transport.write(data)
         if self._transport.can_write_eof():
             self._transport.write_eof()
         if not self._transport.get_write_buffer_size():

@@ -115,14 +115,14 @@ def fields(record: logging.LogRecord) -> dict[str, Any]:
 
     Unknown ones are left out.
     """
-    others = {
+    extras = {
         name: value
         for name, value in record.__dict__.items()
         if name not in _PLAIN and name not in FIELDS and value is not None
     }
-    return {**_about(record), **others}
+    return {**_about(record), **extras}
 
 
 def _about(record: logging.LogRecord) -> Mapping[str, Any]:
-    found = {name: getattr(record, name, None) for name in FIELDS}
-    return {name: value for name, value in found.items() if value is not None}
+    fields = {name: getattr(record, name, None) for name in FIELDS}
+    return {name: value for name, value in fields.items() if value is not None}

@@ -58,8 +58,8 @@ class CountedAttempts:
         try:
             return await self._inner.answer(attempt, action)
         finally:
-            lasted = self._clock.monotonic() - began
-            self._tally.observe(catalogue.STEP_SECONDS, lasted, *labels, request.doing)
+            duration = self._clock.monotonic() - began
+            self._tally.observe(catalogue.STEP_SECONDS, duration, *labels, request.doing)
 
 
 class _Meter:
@@ -83,9 +83,9 @@ class _Meter:
                 result = await call(*args, **options)
             finally:
                 self.tally.observe(catalogue.STORE_SECONDS, self.clock.monotonic() - began, op)
-            if size is not None and (written := size(result, *args, **options)):
+            if size is not None and (row_count := size(result, *args, **options)):
                 self.tally.count(catalogue.COMMITS, op)
-                self.tally.observe(catalogue.BATCH, float(written), op)
+                self.tally.observe(catalogue.BATCH, float(row_count), op)
             return result
 
         return watched
@@ -106,39 +106,47 @@ class _Meter:
 class _WatchedTasks:
     def __init__(self, inner: Tasks, meter: _Meter) -> None:
         self.commit = meter.timed(
-            "commit", inner.commit, lambda done, batch: len(batch.decisions) + len(done.claimed)
+            "commit", inner.commit, lambda result, batch: len(batch.decisions) + len(result.claimed)
         )
         self.submit = meter.timed("submit", inner.submit, lambda _, drafts: len(drafts))
         self.inbox = meter.timed("inbox", inner.inbox)
+        self.clock = inner.clock
         self.join, self.load, self.put_to_error = inner.join, inner.load, inner.put_to_error
         self.post, self.answers, self.history = inner.post, inner.answers, inner.history
         self.find, self.count, self.detail = inner.find, inner.count, inner.detail
         self.search, self.tally, self.briefs = inner.search, inner.tally, inner.briefs
         self.unended, self.lately = inner.unended, inner.lately
+        self.excerpt, self.step_names, self.value = inner.excerpt, inner.step_names, inner.value
+        self.recent, self.events_after = inner.recent, inner.events_after
 
 
 class _WatchedRequests:
     def __init__(self, inner: Requests, meter: _Meter) -> None:
         self._meter = meter
-        self._take = meter.timed("take", inner.take, lambda taken, *_, **__: len(taken))
-        self._answer = meter.timed("answer", inner.answer, lambda accepted, *_, **__: len(accepted))
-        self.extend, self.give_back, self.excuse = inner.extend, inner.give_back, inner.excuse
+        self._take = meter.timed("take", inner.take, lambda requests, *_, **__: len(requests))
+        self._answer = meter.timed("answer", inner.answer, lambda answers, *_, **__: len(answers))
+        self.extend, self.turn, self.give_back, self.excuse = (
+            inner.extend,
+            inner.turn,
+            inner.give_back,
+            inner.excuse,
+        )
 
     async def take(self, node: int, offers: Sequence[Offer], *, alone: bool = False) -> Taken:
         """Take requests."""
-        taken = await self._take(node, offers, alone=alone)
-        for request in taken:  # what is handed over in memory is answered in memory, as good as always
+        requests = await self._take(node, offers, alone=alone)
+        for request in requests:  # what is handed over in memory is answered in memory, as good as always
             self._meter.whose.note(request)
-        return taken
+        return requests
 
     async def answer(self, node: int, replies: Sequence[tuple[int, TaskMessage]]) -> list[bool]:
         """Leave replies."""
-        accepted = await self._answer(node, replies)
-        for (task, message), in_time in zip(replies, accepted, strict=True):
+        answers = await self._answer(node, replies)
+        for (task, message), in_time in zip(replies, answers, strict=True):
             whose = self._meter.whose.of(task, message)
             if not in_time:
                 self._meter.tally.count(catalogue.LATE, *whose)
-        return accepted
+        return answers
 
 
 class _WatchedNodes:
@@ -182,11 +190,11 @@ class _WatchedSupervision:
 
     async def starved(self, term: Grant, after: float, limit: int, outage: float = 300.0) -> list[int]:
         """Find requests that nobody takes: a pass of the Supervisor ends."""
-        found = await self._starved(term, after, limit, outage)
+        requests = await self._starved(term, after, limit, outage)
         if self._pass_began is not None:
             took = self._meter.clock.monotonic() - self._pass_began
             self._meter.tally.observe(catalogue.SCAN_SECONDS, took)
-        return found
+        return requests
 
 
 class WatchedStore:

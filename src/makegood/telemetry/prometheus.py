@@ -35,11 +35,11 @@ PATIENCE: Final = 2.0
 
 def prometheus() -> Any:
     """Return the module prometheus_client; raises ``ConfigError`` when the extra is not installed."""
-    needed = (
+    message = (
         "metrics need prometheus-client: `pip install prometheus-client`, or install makegood with its extra "
         "(in a checkout `pip install '.[prometheus]'`)"
     )
-    return optional("prometheus_client", "prometheus_client", needed)
+    return optional("prometheus_client", "prometheus_client", message)
 
 
 class Gauges:
@@ -75,26 +75,26 @@ class Gauges:
 
     def values(self) -> Mapping[str, Mapping[Labels, float]]:
         """Return every gauge's numbers by labels."""
-        found: dict[str, dict[Labels, float]] = {m.name: {} for m in METRICS if m.kind == "gauge"}
+        gauges: dict[str, dict[Labels, float]] = {m.name: {} for m in METRICS if m.kind == "gauge"}
         process, figures = self._process, self._figures
         if process is None:
-            return found
+            return gauges
         for info in process._infos():
             whose = _parted(info.agent)
-            found[catalogue.SLOTS.name][*whose, "used"] = float(info.used)
-            found[catalogue.SLOTS.name][*whose, "free"] = float(max(0, info.slots - info.used))
+            gauges[catalogue.SLOTS.name][*whose, "used"] = float(info.used)
+            gauges[catalogue.SLOTS.name][*whose, "free"] = float(max(0, info.slots - info.used))
             if info.circuit:
-                found[catalogue.CIRCUIT.name][whose] = CIRCUITS[info.circuit]
+                gauges[catalogue.CIRCUIT.name][whose] = CIRCUITS[info.circuit]
         leads = process.leads()
         if leads is not None:
-            found[catalogue.LEADER.name]["supervisor",] = float(leads)
+            gauges[catalogue.LEADER.name]["supervisor",] = float(leads)
         if figures is not None:
-            found[catalogue.TASKS.name] |= {labels: float(n) for labels, n in figures.tasks.items()}
-            found[catalogue.ALERTS.name] |= {(kind,): float(n) for kind, n in figures.alerts.items()}
+            gauges[catalogue.TASKS.name] |= {labels: float(n) for labels, n in figures.tasks.items()}
+            gauges[catalogue.ALERTS.name] |= {(kind,): float(n) for kind, n in figures.alerts.items()}
             for agent, (waiting, oldest) in figures.queues.items():
-                found[catalogue.QUEUE.name][_parted(agent)] = float(waiting)
-                found[catalogue.OLDEST.name][_parted(agent)] = oldest
-        return found
+                gauges[catalogue.QUEUE.name][_parted(agent)] = float(waiting)
+                gauges[catalogue.OLDEST.name][_parted(agent)] = oldest
+        return gauges
 
 
 def _parted(address: str) -> tuple[str, str]:
@@ -137,20 +137,20 @@ class Collector:
 
     def _histogram(self, core: Any, metric: Metric) -> Any:
         family = core.HistogramMetricFamily(metric.name, metric.text, labels=metric.labels)
-        bounds = [*(f"{bound:g}" for bound in metric.buckets), "+Inf"]
+        bounds = [*(f"{limit:g}" for limit in metric.buckets), "+Inf"]
         for labels, spread in self._tally.spreads(metric).items():
             family.add_metric(labels, list(zip(bounds, spread.rising(), strict=True)), spread.total)
         return family
 
 
-def written(registry: Any, accepted: str) -> tuple[str, bytes]:
+def written(registry: Any, accept: str) -> tuple[str, bytes]:
     """Return the content type and the text of a registry's metrics.
 
     The format is the newest that the client accepts, or the usual one if its Accept header cannot be read.
     """
     choose = prometheus().exposition.choose_encoder
     try:
-        encode, kind = choose(accepted)
+        encode, kind = choose(accept)
     except Exception:  # noqa: BLE001 - the library reads the header as it comes: a stranger chooses what it raises
         encode, kind = choose("")
     return kind, encode(registry)

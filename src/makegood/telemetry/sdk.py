@@ -46,15 +46,15 @@ def provider(instance: str) -> api.TracerProvider:
     """Return the global provider of spans, after setting one if there was none; ``instance`` names the
     process.
     """
-    known = api.get_tracer_provider()
-    if not isinstance(known, api.ProxyTracerProvider):
-        return known
-    named = {"service.instance.id": instance}
+    current = api.get_tracer_provider()
+    if not isinstance(current, api.ProxyTracerProvider):
+        return current
+    attributes = {"service.instance.id": instance}
     if not os.environ.get("OTEL_SERVICE_NAME"):
-        named["service.name"] = "makegood"
-    made = TracerProvider(resource=Resource.create(named), id_generator=TaskIds())
-    told = any(os.environ.get(f"OTEL_EXPORTER_OTLP_{name}TIMEOUT") for name in ("", "TRACES_"))
-    exporter = OTLPSpanExporter() if told else OTLPSpanExporter(timeout=_PATIENCE)
-    made.add_span_processor(BatchSpanProcessor(exporter))
-    api.set_tracer_provider(made)
-    return made
+        attributes["service.name"] = "makegood"
+    tracer_provider = TracerProvider(resource=Resource.create(attributes), id_generator=TaskIds())
+    has_timeout = any(os.environ.get(f"OTEL_EXPORTER_OTLP_{name}TIMEOUT") for name in ("", "TRACES_"))
+    exporter = OTLPSpanExporter() if has_timeout else OTLPSpanExporter(timeout=_PATIENCE)
+    tracer_provider.add_span_processor(BatchSpanProcessor(exporter))
+    api.set_tracer_provider(tracer_provider)
+    return tracer_provider

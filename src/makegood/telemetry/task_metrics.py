@@ -27,31 +27,35 @@ OUTCOMES: Final[Mapping[str, str]] = {
 }  # fmt: skip
 """How an attempt ended, by the kind of its message. The silence of a dead process is ``lost`` instead."""
 
-# states of tasks: a step may be called "task"
-_TURNS: Final = frozenset({"pending", "processing", "processed", "error"})
+_CAUSES: Final[Mapping[str, str]] = {
+    "deadline": "complete_by",
+    "operator_undo": "operator",
+    "cancelled": "cancel",
+}
+"""Causes of an undo that its reason says."""
 _FAILED: Final = frozenset({"gave_up", "permanent", "expired"})
 _PLAIN: Final = Policy(within=60.0)
 _CERTAIN: Final = frozenset({"permanent", "refused"})
 
 
 def told(
-    held: HeldTask, decision: Decision, messages: Iterable[TaskMessage]
+    held_task: HeldTask, decision: Decision, messages: Iterable[TaskMessage]
 ) -> list[tuple[Step, TaskMessage]]:
     """Return the messages that ended an attempt, each with the step before it.
 
     Late and superseded ones are left out.
     """
-    used = set(decision.consumed)
-    found: list[tuple[Step, TaskMessage]] = []
+    remaining = set(decision.consumed)
+    outcomes: list[tuple[Step, TaskMessage]] = []
     for message in messages:
-        if message.kind not in OUTCOMES or not 0 <= message.idx < len(held.steps):
+        if message.kind not in OUTCOMES or not 0 <= message.idx < len(held_task.steps):
             continue
-        step = held.steps[message.idx]
+        step = held_task.steps[message.idx]
         current = step.doing == message.doing and step.attempt == message.attempt
-        if current and (message.kind == "expired" or (message.idx, message.attempt) in used):
-            found.append((step, message))
-            used.discard((message.idx, message.attempt))
-    return found
+        if current and (message.kind == "expired" or (message.idx, message.attempt) in remaining):
+            outcomes.append((step, message))
+            remaining.discard((message.idx, message.attempt))
+    return outcomes
 
 
 def outcome(message: TaskMessage) -> str:
@@ -59,11 +63,11 @@ def outcome(message: TaskMessage) -> str:
     return "lost" if message.kind == "expired" and message.died else OUTCOMES[message.kind]
 
 
-def written_decisions(decided: Decided, committed: Committed) -> Iterator[tuple[HeldTask, Decision]]:
+def written_decisions(decisions: Decided, outcome: Committed) -> Iterator[tuple[HeldTask, Decision]]:
     """Yield the Decisions that a commit wrote, those on the tasks that it claimed last."""
-    gone = committed.lost | {task for task, _ in committed.guilty}
-    yield from (pair for pair in decided if pair[1].task.id not in gone)
-    yield from committed.claimed
+    lost_tasks = outcome.lost | {task for task, _ in outcome.guilty}
+    yield from (pair for pair in decisions if pair[1].task.id not in lost_tasks)
+    yield from outcome.claimed
 
 
 def ended(decision: Decision) -> bool:
@@ -71,19 +75,15 @@ def ended(decision: Decision) -> bool:
     return decision.task.state in AT_REST and decision.before.state != decision.task.state
 
 
-def cause_of_undo(decision: Decision, messages: Iterable[TaskMessage]) -> str:
+def cause_of_undo(decision: Decision) -> str:
     """Return why the task turned to undo with this Decision, "" if it did not."""
-    turned = ((why, was) for name, was, to, why in decision.moves if (name, to) == ("task", "undoing"))
-    why = next((why for why, was in turned if was in _TURNS), "claimed")
-    if why == "claimed":  # nothing turned, or its undo began before, under another Scheduler
+    turns = (move.reason for move in decision.moves if move.of_task and move.after == "undoing")
+    reason = next(turns, "claimed")
+    if reason == "claimed":  # nothing turned, or its undo began before, under another Scheduler
         return ""
-    if why == "complete-by passed":
-        return "complete_by"
-    if decision.before.state in AT_REST:
-        return "operator"
-    if why.startswith("cancelled") and any(message.kind == "cancel" for message in messages):
-        return "cancel"
-    certain = any(to == "failed" and reason != "a fencing probe" for _, _, to, reason in decision.moves)
+    if reason in _CAUSES:
+        return _CAUSES[reason]
+    certain = any(move.after == "failed" and move.reason != "fenced" for move in decision.moves)
     return "permanent" if certain else "threshold"
 
 
@@ -94,53 +94,53 @@ class Accounts:
         self._tally = tally
         self._clock = clock
 
-    def decided(self, heard: Heard, decided: Decided, committed: Committed) -> None:
+    def decided(self, messages: Heard, decisions: Decided, outcome: Committed) -> None:
         """Count a commit."""
-        if committed.lost:
-            self._tally.count(catalogue.FENCED, "scheduler", by=len(committed.lost))
-        for held, decision in written_decisions(decided, committed):
-            self._one(held, decision, heard.get(decision.task.id, ()))
+        if outcome.lost:
+            self._tally.count(catalogue.FENCED, "scheduler", by=len(outcome.lost))
+        for held_task, decision in written_decisions(decisions, outcome):
+            self._one(held_task, decision, messages.get(decision.task.id, ()))
 
-    def _one(self, held: HeldTask, decision: Decision, messages: Sequence[TaskMessage]) -> None:
+    def _one(self, held_task: HeldTask, decision: Decision, messages: Sequence[TaskMessage]) -> None:
         tally, task = self._tally, decision.task
-        failed: list[Step] = []
-        for step, message in told(held, decision, messages):
+        failures: list[Step] = []
+        for step, message in told(held_task, decision, messages):
             labels = (task.app, task.workflow, step.plan.action, step.plan.agent, outcome(message))
             tally.count(catalogue.ATTEMPTS, *labels)
             if message.kind in _FAILED or (message.kind in _CERTAIN and message.doing != "undo"):
-                failed.append(step)
-        for message in decision.stale:
-            if 0 <= message.idx < len(held.steps):
-                tally.count(catalogue.LATE, task.app, held.steps[message.idx].plan.agent)
-        if failed:
-            self._followed(decision, failed)
+                failures.append(step)
+        for end in decision.attempts:
+            if end.late and 0 <= end.idx < len(held_task.steps):
+                tally.count(catalogue.LATE, task.app, held_task.steps[end.idx].plan.agent)
+        if failures:
+            self._followed(decision, failures)
         if task.goal != "forward" or decision.before.goal != "forward":
-            self._taken_back(held, decision)
-            if cause := cause_of_undo(decision, messages):
+            self._taken_back(held_task, decision)
+            if cause := cause_of_undo(decision):
                 tally.count(catalogue.UNDOS, task.app, task.workflow, cause)
         if ended(decision):
             tally.count(catalogue.TASKS_ENDED, task.app, task.workflow, task.state)
-            lasted = self._clock.wall() - ids.drawn_at(task.id)
-            tally.observe(catalogue.TASK_SECONDS, lasted, task.app, task.workflow, task.state)
+            duration = self._clock.wall() - ids.drawn_at(task.id)
+            tally.observe(catalogue.TASK_SECONDS, duration, task.app, task.workflow, task.state)
 
-    def _followed(self, decision: Decision, failed: Sequence[Step]) -> None:
+    def _followed(self, decision: Decision, failures: Sequence[Step]) -> None:
         """Count what followed on failures: another attempt for each step, or one verdict on the task."""
         before, task = decision.before, decision.task
-        for step in failed:
+        for step in failures:
             if step.idx in decision.timers:
                 policy = step.plan.policy or _PLAIN
                 threshold = policy.undo_threshold if step.doing == "undo" else policy.threshold
                 longer = decision.steps[step.idx].failures > threshold
                 self._tally.count(catalogue.DECISIONS, "wait" if longer else "retry")
-        turned = task.goal not in (before.goal, "forward")
-        stuck = any(to == "undo_failed" for _, _, to, _ in decision.moves)
-        if turned or stuck:
-            self._tally.count(catalogue.DECISIONS, "undo" if turned and task.goal == "undo" else "hold")
+        goal_change = task.goal not in (before.goal, "forward")
+        is_stuck = any(move.after == "undo_failed" for move in decision.moves)
+        if goal_change or is_stuck:
+            self._tally.count(catalogue.DECISIONS, "undo" if goal_change and task.goal == "undo" else "hold")
 
-    def _taken_back(self, held: HeldTask, decision: Decision) -> None:
-        plans = {step.name: step.plan for step in held.steps}
+    def _taken_back(self, held_task: HeldTask, decision: Decision) -> None:
+        plans = {step.name: step.plan for step in held_task.steps}
         for name, _, to, _ in decision.moves:
             plan = plans.get(name)
-            settled = {"undone": "undone", "undo_failed": "failed", "kept": "kept"}.get(to)
-            if settled is not None and plan is not None and plan.kind == "action":
-                self._tally.count(catalogue.UNDO_STEPS, decision.task.app, plan.agent, plan.action, settled)
+            outcome = {"undone": "undone", "undo_failed": "failed", "kept": "kept"}.get(to)
+            if outcome is not None and plan is not None and plan.kind == "action":
+                self._tally.count(catalogue.UNDO_STEPS, decision.task.app, plan.agent, plan.action, outcome)

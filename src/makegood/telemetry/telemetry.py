@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
+from makegood.base.arguments import judge_calls
 from makegood.base.clock import Clock, SystemClock
 from makegood.errors import ConfigError
 from makegood.store.protocol import Store
@@ -21,6 +22,7 @@ from makegood.telemetry.traces import TracedAttempts, Traces
 log = logging.getLogger("makegood.telemetry")
 
 
+@judge_calls(ConfigError)
 class Telemetry:
     """Watches one Node: ``Node(app, url, telemetry=Telemetry(listen="127.0.0.1:9464"))``. Make one for each
     Node.
@@ -175,11 +177,11 @@ class Telemetry:
             return await self._metrics(headers.get("accept", ""))
         return Page(404, b"there are /livez, /readyz, /startupz and /metrics\n")
 
-    async def _metrics(self, accepted: str) -> Page:
+    async def _metrics(self, accept: str) -> Page:
         if self._collector is None:
             return Page(501, f"{self._missing}\n".encode())
         await self._gauges.refresh()
-        kind, text = written(self._registry, accepted)
+        kind, text = written(self._registry, accept)
         return Page(200, text, kind)
 
 
@@ -195,11 +197,11 @@ class _All:
     def __init__(self, watches: Sequence[Watch]) -> None:
         self._watches = watches
 
-    def decided(self, heard: Heard, decided: Decided, committed: Committed) -> None:
+    def decided(self, messages: Heard, decisions: Decided, outcome: Committed) -> None:
         """Notify each watch of a commit."""
         for watch in self._watches:
             try:
-                watch.decided(heard, decided, committed)
+                watch.decided(messages, decisions, outcome)
             except Exception:  # a watch must not stop the work
                 log.exception("%s could not record a commit; the work continues", type(watch).__name__)
 

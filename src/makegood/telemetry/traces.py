@@ -33,7 +33,7 @@ from makegood.declare.action import Action
 from makegood.declare.call import current_call, enter
 from makegood.model.attempt import Attempt
 from makegood.model.messages import Request, TaskMessage
-from makegood.model.states import AT_REST
+from makegood.model.states import AT_REST, TEXTS
 from makegood.model.task import TaskRecord
 from makegood.store.records import Committed, Submission
 from makegood.telemetry.hooks import Answering, Decided, Heard
@@ -72,10 +72,10 @@ def place_of(traceparent: str | None) -> SpanRef | None:
     if len(parts) < _PARTS or (len(parts[1]), len(parts[2])) != _WIDTHS:
         return None
     try:
-        found = SpanRef(*(int(part, 16) for part in parts[1:_PARTS]))
+        span_ref = SpanRef(*(int(part, 16) for part in parts[1:_PARTS]))
     except ValueError:
         return None
-    return found if found.trace and found.span else None
+    return span_ref if span_ref.trace and span_ref.span else None
 
 
 def made_of(*words: object, size: int) -> int:
@@ -115,11 +115,11 @@ class SettledIds:
 
 def opentelemetry() -> Any:
     """Return the module opentelemetry.trace; raises ``ConfigError`` when the extra is not installed."""
-    needed = (
+    message = (
         "traces need opentelemetry-api: `pip install opentelemetry-api`, or install makegood with its extra "
         "(in a checkout `pip install '.[otel]'`)"
     )
-    return optional("opentelemetry.trace", "opentelemetry", needed)
+    return optional("opentelemetry.trace", "opentelemetry", message)
 
 
 class Traces:
@@ -152,8 +152,10 @@ class Traces:
 
     def sent(self, headers: Mapping[str, str] | None) -> Mapping[str, str] | None:
         """Return a message's headers with the ``traceparent`` of the current span, unless they have one."""
-        found = self._api.get_current_span().get_span_context()
-        return {"traceparent": _place(found).traceparent, **(headers or {})} if found.is_valid else headers
+        context = self._api.get_current_span().get_span_context()
+        return (
+            {"traceparent": _place(context).traceparent, **(headers or {})} if context.is_valid else headers
+        )
 
     def receiving(self, headers: Mapping[str, str]) -> AbstractContextManager[object]:
         """Return a context in which spans are children of the message's sender."""
@@ -161,8 +163,8 @@ class Traces:
         if origin is None:
             return nullcontext()
         span = self._api.NonRecordingSpan(self._remote(origin))
-        found: AbstractContextManager[object] = self._api.use_span(span)
-        return found
+        context: AbstractContextManager[object] = self._api.use_span(span)
+        return context
 
     # -- submission ---------------------------------------------------------------------------------
 
@@ -180,8 +182,8 @@ class Traces:
             },
         )
         span.end()
-        found = span.get_span_context()
-        return replace(draft, trace=_place(found).traceparent) if found.is_valid else draft
+        context = span.get_span_context()
+        return replace(draft, trace=_place(context).traceparent) if context.is_valid else draft
 
     # -- attempts -----------------------------------------------------------------------------------
 
@@ -219,7 +221,7 @@ class Traces:
         if message is not None and message.kind in ("refused", "not_happened"):
             span.set_attribute("makegood.answer", message.kind)
         if word in ("transient", "permanent", "timeout"):
-            text = "complete-by passed" if message is None else message.error
+            text = TEXTS["deadline"] if message is None else message.error
             span.set_status(self._api.Status(self._api.StatusCode.ERROR, text))
 
     def using(self, span: Any) -> Any:
@@ -239,11 +241,11 @@ class Traces:
 
     # -- tasks --------------------------------------------------------------------------------------
 
-    def decided(self, _heard: Heard, decided: Decided, committed: Committed) -> None:
+    def decided(self, _messages: Heard, decisions: Decided, outcome: Committed) -> None:
         """Make a span for each task that came to rest, from its submission (or since it left its rest) until
         now.
         """
-        for _, decision in written_decisions(decided, committed):
+        for _, decision in written_decisions(decisions, outcome):
             task = decision.task
             if ended(decision):
                 self._ended(task, self._left.pop(task.id, None))
@@ -257,14 +259,14 @@ class Traces:
 
         It is the root of the trace if nobody traced the submission and its ids can be set.
         """
-        origin, rooted = self._origin(task.id, task.trace), False
+        origin, is_root = self._origin(task.id, task.trace), False
         if task.trace is None and left is None and self._ids is not None:
             self._ids.settle(origin.span, origin.trace)
-            rooted = True
+            is_root = True
         span = self._tracer.start_span(
             f"task {task.workflow}",
             context=self._api.set_span_in_context(self._api.INVALID_SPAN)
-            if rooted
+            if is_root
             else self._context(origin),
             start_time=_nanoseconds(ids.drawn_at(task.id) if left is None else left),
             attributes={
@@ -286,9 +288,9 @@ class Traces:
         """Return the origin of a task's trace: its submission, or ids that all processes derive from the
         task's id.
         """
-        known = place_of(trace)
-        if known is not None:
-            return known
+        place = place_of(trace)
+        if place is not None:
+            return place
         store = self._store_id()
         return SpanRef(made_of(store, task, "trace", size=16), made_of(store, task, "task", size=8))
 
@@ -315,9 +317,9 @@ class TracedAttempts:
         traces = self._traces
         span = traces.begun(attempt.request)
         with traces.using(span):
-            found = span.get_span_context()
-            if found.is_valid:
-                enter(current_call()._traced(_place(found).traceparent))
+            context = span.get_span_context()
+            if context.is_valid:
+                enter(current_call()._traced(_place(context).traceparent))
             try:
                 message = await self._inner.answer(attempt, action)
             except asyncio.CancelledError:  # halted at its deadline, or its process ends

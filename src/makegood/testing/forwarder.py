@@ -63,12 +63,13 @@ class Forwarder:
         assert task is not None
         self._tasks.add(task)
         self._writers.add(writer)
-        onward: asyncio.StreamWriter | None = None
+        server_writer: asyncio.StreamWriter | None = None
         try:
-            there, onward = await asyncio.open_connection(self.host, self.to)
-            self._writers.add(onward)
+            server_reader, server_writer = await asyncio.open_connection(self.host, self.to)
+            self._writers.add(server_writer)
             await asyncio.gather(
-                self._pass(reader, onward, writer, "requests"), self._pass(there, writer, writer, "replies")
+                self._pass(reader, server_writer, writer, "requests"),
+                self._pass(server_reader, writer, writer, "replies"),
             )
         except OSError:
             writer.transport.abort()  # The server is not there: the client learns it.
@@ -76,7 +77,7 @@ class Forwarder:
             writer.transport.abort()  # Closed: it ends here; asyncio would log a task that ends cancelled.
         finally:
             self._tasks.discard(task)
-            for end in (writer, onward):
+            for end in (writer, server_writer):
                 if end is not None:
                     self._writers.discard(end)
                     self._harmed.discard(end)

@@ -79,9 +79,9 @@ class Event:
 
     def __str__(self) -> str:
         """Return a line of a timeline."""
-        told = " ".join(f"{name}={value!r}" for name, value in self.fields.items())
+        fields = " ".join(f"{name}={value!r}" for name, value in self.fields.items())
         task = f" task {self.task}" if self.task else ""
-        return f"{self.at:10.4f}  {self.node:<10} {self.kind:<9}{task} {told}".rstrip()
+        return f"{self.at:10.4f}  {self.node:<10} {self.kind:<9}{task} {fields}".rstrip()
 
 
 @dataclass(slots=True)
@@ -111,9 +111,9 @@ class History:
         >>> History().digest() == History().digest()
         True
         """
-        hashed = hashlib.sha256()
+        hasher = hashlib.sha256()
         for event in self.events:
-            hashed.update(
+            hasher.update(
                 repr((event.at, event.kind, event.node, event.task, sorted(event.fields.items()))).encode()
             )
-        return hashed.hexdigest()
+        return hasher.hexdigest()

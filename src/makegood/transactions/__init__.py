@@ -5,7 +5,7 @@ same whether the driver blocks or is awaited. ``recognise.py`` distinguishes dri
 importing any of them.
 """
 
-from makegood.transactions.caller import Caller, Work, at_once
+from makegood.transactions.caller import Caller, StoreTransaction, Work, at_once
 from makegood.transactions.recognise import recognise
 
-__all__ = ["Caller", "Work", "at_once", "recognise"]
+__all__ = ["Caller", "StoreTransaction", "Work", "at_once", "recognise"]

@@ -41,8 +41,8 @@ class SQLite(Caller):
         cursor = self.connection.cursor()
         cursor.row_factory = None
         try:
-            found: list[Row] = cursor.execute(sql, values).fetchall()
-            return found
+            rows: list[Row] = cursor.execute(sql, values).fetchall()
+            return rows
         finally:
             cursor.close()
 
@@ -111,8 +111,8 @@ class Psycopg(_AnyPsycopg):
         with self.connection.cursor(row_factory=_tuples) as cursor:
             cursor.execute(sql, values)
             self._sync()
-            found: list[Row] = cursor.fetchall() if cursor.description else []
-            return found
+            rows: list[Row] = cursor.fetchall() if cursor.description else []
+            return rows
 
 
 class AsyncPsycopg(_AnyPsycopg):
@@ -136,8 +136,8 @@ class AsyncPsycopg(_AnyPsycopg):
         async with self.connection.cursor(row_factory=_tuples) as cursor:
             await cursor.execute(sql, values)
             await self._sync()
-            found: list[Row] = await cursor.fetchall() if cursor.description else []
-            return found
+            rows: list[Row] = await cursor.fetchall() if cursor.description else []
+            return rows
 
 
 def _tuples(_: Any) -> Any:

@@ -49,9 +49,44 @@ class SQLAlchemySession(Caller):
         super().__init__(connection, dialect="", style="")
 
     async def perform(self, work: Work[T]) -> T:
-        """Flush, then do ``work`` on the session's connection."""
-        self.connection.flush()
-        return await SQLAlchemyConnection(self.connection.connection()).perform(work)
+        """Flush, then do ``work`` on the session's connection.
+
+        Raises ``TransactionError`` for a session of several engines: each has a transaction of its own, and
+        the task must be in that of the caller's rows.
+        """
+        session = self.connection() if hasattr(self.connection, "registry") else self.connection
+        session.flush()
+        engines = _engines(session)
+        if len(engines) > 1:
+            urls = ", ".join(sorted(engine.url.render_as_string() for engine in engines))
+            raise TransactionError(
+                f"this SQLAlchemy Session works on several engines ({urls}), each with a transaction of its own: pass the connection "
+                'that the task belongs to, such as connection=session.connection(bind_arguments={"mapper": Order})'
+            )
+        bind = {"bind": next(iter(engines.values()))} if engines else {}
+        return await SQLAlchemyConnection(session.connection(bind_arguments=bind)).perform(work)
+
+
+def _engines(session: Any) -> dict[Any, Any]:
+    """Return what a session is bound to, as a whole and for its classes, by engine."""
+    classes = getattr(session, "binds", None) or vars(session).get("_Session__binds") or {}  # before 2.1
+    binds = [session.bind, *classes.values()]
+    if _chooses(session):
+        binds += [session.get_bind(), *map(session.get_bind, {type(each) for each in session})]
+    transaction = session.get_transaction()
+    if transaction is not None:  # what its statements were sent to so far
+        binds += getattr(transaction, "_connections", ())
+    engines: dict[Any, Any] = {}
+    for bind in binds:
+        if bind is not None:
+            engines.setdefault(bind.engine, bind)
+    return engines
+
+
+def _chooses(session: Any) -> bool:
+    """Return whether the class of a session chooses an engine by a method of its own."""
+    method = getattr(type(session), "get_bind", None)
+    return getattr(method, "__module__", "") != "sqlalchemy.orm.session"
 
 
 class AsyncSQLAlchemy(Caller):

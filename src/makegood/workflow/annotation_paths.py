@@ -23,6 +23,7 @@ import msgspec
 from makegood.errors import PromiseError
 from makegood.payload.annotations import members, plain
 from makegood.payload.codec import shown
+from makegood.payload.pydantic_models import is_typed_dict
 
 Kind = Literal["any", "value", "list", "dict", "fields", "keys"]
 """What a class becomes in JSON.
@@ -102,8 +103,8 @@ def item(annotation: Any, key: object, where: object) -> Member:
             f"{where}[{key!r}]: only a key or an index can be taken of it; do the rest in an action"
         )
     parts = _parts(annotation)
-    found = [_item(part, _shape(part), key, where) for part in parts]
-    return found[0] if len(parts) == 1 else Member(found[0].key, Any)
+    items = [_item(part, _shape(part), key, where) for part in parts]
+    return items[0] if len(parts) == 1 else Member(items[0].key, Any)
 
 
 def _item(part: Any, shape: _Shape, key: object, where: object) -> Member:
@@ -117,8 +118,8 @@ def _item(part: Any, shape: _Shape, key: object, where: object) -> Member:
             return shape.fields[key]
         raise PromiseError(f"{where}[{key!r}]: {kind} has no such key; it has {', '.join(shape.fields)}")
     if shape.kind in ("dict", "any"):
-        (written,) = msgspec.json.decode(msgspec.json.encode({key: None}))
-        return Member(written, arguments[1] if len(arguments) == 2 else Any)
+        (key_text,) = msgspec.json.decode(msgspec.json.encode({key: None}))
+        return Member(key_text, arguments[1] if len(arguments) == 2 else Any)
     if (
         shape.kind == "fields"
         and isinstance(key, int)
@@ -175,14 +176,14 @@ def variously_written(annotation: Any) -> type | None:
     >>> variously_written(list[decimal.Decimal]), variously_written(dict[str, int])
     (<class 'decimal.Decimal'>, None)
     """
-    seen: dict[int, Any] = {}
+    visited: dict[int, Any] = {}
     todo = [annotation]
     while todo:
         for part in members(todo.pop()):
             cls = _class(part)
-            if not isinstance(cls, type) or id(part) in seen:
+            if not isinstance(cls, type) or id(part) in visited:
                 continue
-            seen[id(part)] = part
+            visited[id(part)] = part
             if issubclass(cls, _VARIOUS):
                 return cls
             todo += typing.get_args(part)
@@ -192,8 +193,8 @@ def variously_written(annotation: Any) -> type | None:
 
 def _parts(annotation: Any) -> tuple[Any, ...]:
     """Return the members of a union except None: whether the value is missing shows when it is there."""
-    found = members(annotation)
-    return tuple(part for part in found if part is not NoneType) or found
+    parts = members(annotation)
+    return tuple(part for part in parts if part is not NoneType) or parts
 
 
 def _class(part: Any) -> Any:
@@ -210,7 +211,7 @@ def _shape(part: Any) -> _Shape:
 @functools.lru_cache(maxsize=1024)
 def _shape_of(cls: type) -> _Shape:
     """Return what a class becomes in JSON."""
-    if typing.is_typeddict(cls):
+    if is_typed_dict(cls):
         return _Shape("keys", {name: Member(name, hint) for name, hint in _hints(cls).items()})
     if (fields := _fields(cls)) is not None:
         return _Shape("fields", fields)
@@ -250,24 +251,25 @@ def _struct_fields(cls: type[msgspec.Struct]) -> Mapping[str, Member]:
     the default.
     """
     config, hints = cls.__struct_config__, _hints(cls)
-    found: dict[str, Member] = {}
+    fields: dict[str, Member] = {}
     optional = len(cls.__struct_fields__) - len(cls.__struct_defaults__)
-    for n, (name, written) in enumerate(
+    for n, (name, encoded_name) in enumerate(
         zip(cls.__struct_fields__, cls.__struct_encode_fields__, strict=True)
     ):
         if config.omit_defaults and n >= optional:
             continue
         place = n + (config.tag is not None)
-        found[name] = Member(place if config.array_like else written, hints.get(name, Any))
-    return found
+        fields[name] = Member(place if config.array_like else encoded_name, hints.get(name, Any))
+    return fields
 
 
 def _hints(cls: Any) -> dict[str, Any]:
     try:
-        found = typing.get_type_hints(cls, include_extras=True)
+        annotations = typing.get_type_hints(cls, include_extras=True)
     except Exception:  # noqa: BLE001 - the user's annotations may raise anything; then nothing is known
-        return dict.fromkeys(getattr(cls, "__annotations__", {}), Any)
-    return {name: _closed_hint(hint) for name, hint in found.items()}
+        keys = getattr(cls, "__required_keys__", frozenset()) | getattr(cls, "__optional_keys__", frozenset())
+        return dict.fromkeys(sorted(keys), Any)
+    return {name: _closed_hint(hint) for name, hint in annotations.items()}
 
 
 def _closed_hint(hint: Any) -> Any:

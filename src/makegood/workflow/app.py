@@ -3,10 +3,13 @@
 from collections.abc import Callable, Iterable
 from typing import Any, Literal, ParamSpec, TypeVar, overload
 
+from makegood.base.arguments import judge_calls
 from makegood.base.durations import Duration, seconds
 from makegood.base.ids import checked_name
+from makegood.base.service_keys import MOST_STEPS
 from makegood.base.sizes import PAYLOAD_LIMIT
 from makegood.declare.action import Action, Agent, Shared
+from makegood.declare.around import Hook
 from makegood.declare.inbox import TRIES, Accepts, Inbox
 from makegood.declare.parameters import names_around
 from makegood.declare.terms import checked_limit, former_names
@@ -18,11 +21,13 @@ from makegood.workflow.workflow import Workflow
 P = ParamSpec("P")
 R = TypeVar("R")
 T = TypeVar("T")
+H = TypeVar("H", bound=Hook)
 
 
 # -- apps ----------------------------------------------------------------------------------------------------
 
 
+@judge_calls(DefinitionError)
 class App:
     """A set of agents and workflows: ``shop = mg.App("shop")``.
 
@@ -36,6 +41,10 @@ class App:
         for option, value in (("payload_limit", payload_limit), ("step_limit", step_limit)):
             if not isinstance(value, int) or isinstance(value, bool) or value < 1:
                 raise DefinitionError(f"App({name!r}, {option}={value!r}): a whole number from 1")
+        if step_limit > MOST_STEPS:
+            raise DefinitionError(
+                f"App({name!r}, step_limit={step_limit}): a task has at most {MOST_STEPS:,} steps"
+            )
         self._shared = Shared(name, payload_limit=payload_limit, step_limit=step_limit)
         self.agents: dict[str, Agent] = self._shared.agents
         self.workflows: dict[str, Workflow[..., Any]] = {}
@@ -70,15 +79,16 @@ class App:
             raise DuplicateNameError(
                 f"app {self.name} has an agent {name!r} already: use that one, or name this one otherwise"
             )
-        made = Agent(name, self._shared, concurrency=concurrency, rate=rate, breaker=breaker)
-        self.agents[name] = made
-        return made
+        agent = Agent(name, self._shared, concurrency=concurrency, rate=rate, breaker=breaker)
+        self.agents[name] = agent
+        return agent
 
     @overload
     def workflow(self, fn: Callable[P, R], /) -> Workflow[P, R]: ...
     @overload
     def workflow(
         self,
+        /,
         *,
         complete_within: Duration | None = None,
         on_failure: Literal["undo", "hold"] = "undo",
@@ -89,6 +99,7 @@ class App:
     def workflow(
         self,
         fn: Any = None,
+        /,
         *,
         complete_within: Duration | None = None,
         on_failure: Any = "undo",
@@ -126,10 +137,10 @@ class App:
                 undo_within=checked_limit(undo_within, "undo_within", where),
                 on_failure=on_failure,
             )
-            for known in (workflow.name, *workflow.formerly):
-                if self._find_workflow(known) is not None:
+            for alias in (workflow.name, *workflow.formerly):
+                if self._find_workflow(alias) is not None:
                     raise DuplicateNameError(
-                        f'app {self.name} has two workflows named {known!r}: rename one, or pass name="..."'
+                        f'app {self.name} has two workflows named {alias!r}: rename one, or pass name="..."'
                     )
             self.workflows[workflow.name] = workflow
             return workflow
@@ -144,8 +155,8 @@ class App:
         The function takes a message's payload, decoded according to its annotation, and the transaction that
         acknowledges the message. It returns the plan of the task to submit in that transaction, or None for
         no task. ``concurrency``: messages at once in one process. ``retry``: deliveries of a message, and the
-        waits between, before it becomes a dead letter. ``lease``: how long a delivery may take. Raises
-        ``DefinitionError``, ``DuplicateNameError``.
+        waits between, before it becomes a dead letter. ``lease``: how long a delivery may take, and
+        how long the messages of a killed process wait. Raises ``DefinitionError``, ``DuplicateNameError``.
 
         >>> @shop.inbox("orders")  # doctest: +SKIP
         ... def accept(order: Order, tx: mg.Transaction) -> mg.Plan[str]:
@@ -160,28 +171,55 @@ class App:
 
         def declare(fn: Accepts[T]) -> Inbox[T]:
             limit = seconds(lease, name="lease", least=1.0)
-            found = Inbox(
-                queue, fn, app=self.name, concurrency=concurrency, retry=retry, lease=limit, names=names
+            inbox = Inbox(
+                queue,
+                fn,
+                app=self.name,
+                concurrency=concurrency,
+                retry=retry,
+                lease=limit,
+                names=names,
+                around=self._shared.around,
             )
-            self.inboxes[queue] = found
-            return found
+            self.inboxes[queue] = inbox
+            return inbox
 
         return declare
 
+    def around(self, hook: H, /) -> H:
+        """Declare what runs around each call of the app's functions: actions, undos, probes and inboxes.
+
+        ``hook`` makes a context manager for each call, such as a function under ``@contextmanager``. One that
+        blocks runs around ``def`` functions, in their thread; one that is awaited (``@asynccontextmanager``)
+        runs around ``async def`` functions. Of several the first is the outermost. What a hook raises counts
+        as raised by the function; it cannot swallow what the function raises. Returns ``hook``. Raises
+        ``DefinitionError`` for anything else.
+
+        >>> @shop.around  # doctest: +SKIP
+        ... @contextmanager
+        ... def own_session():
+        ...     try:
+        ...         yield
+        ...     finally:
+        ...         Session.remove()
+        """
+        self._shared.around.add(hook, f"{self.name}.around")
+        return hook
+
     def _find_workflow(self, name: str) -> Workflow[..., Any] | None:
         """Return the workflow that has or had this name; None if there is none."""
-        found = self.workflows.get(name)
-        return found or next((w for w in self.workflows.values() if name in w.formerly), None)
+        workflow = self.workflows.get(name)
+        return workflow or next((w for w in self.workflows.values() if name in w.formerly), None)
 
     def _find_action(self, agent: str, name: str) -> Action[..., Any]:
         """Return the action that has or had this name. Raises ``UnknownActionError``."""
-        found = self._shared.find(agent, name)
-        if found is None:
+        action = self._shared.find(agent, name)
+        if action is None:
             raise UnknownActionError(
                 f"app {self.name} declares no action {agent}/{name}: declare it again, or pass formerly=({name!r},) to the action that "
                 f"took its place"
             )
-        return found
+        return action
 
     def _addresses(self) -> dict[str, Action[..., Any]]:
         """Return every action by its address, "app/agent/action", former names included: what waiting steps

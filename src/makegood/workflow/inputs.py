@@ -1,21 +1,24 @@
 """The inputs of a workflow: the values of a call become JSON that must fit the function's annotations."""
 
-from collections.abc import Callable, Mapping, Sequence
+import hashlib
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
+from makegood.base.arguments import misfit
 from makegood.declare.parameters import signature
 from makegood.errors import DefinitionError, PayloadError, PromiseError
 from makegood.payload.annotations import certain, hints
+from makegood.payload.by_value import ByValue, listed
 from makegood.payload.codec import check_fits, decode, encode
-from makegood.payload.pydantic_models import refuse_hidden
+from makegood.payload.unchecked_rules import refuse_unkept
 from makegood.workflow.promise import Promise
 
 
 class WorkflowInputs:
     """What a workflow's function takes and returns.
 
-    ``names``: for annotations that name something local. Raises ``DefinitionError`` for annotations whose
-    JSON does not keep what they hold, as far as they can be evaluated by now.
+    ``names``: for annotations that name something local. Raises ``DefinitionError`` for annotations that
+    promise too much (``refuse_unkept``), as far as they can be evaluated by now.
     """
 
     def __init__(
@@ -26,15 +29,21 @@ class WorkflowInputs:
         self._address = address
         self._limit = limit
         self._names = names
-        self._signature = signature(fn, address)
-        found = self._signature.parameters.values()
-        self.plain = len(found) if all(p.kind is p.POSITIONAL_OR_KEYWORD for p in found) else -1
+        self._signature = signature(fn, address, by_name=False)
+        parameters = self._signature.parameters.values()
+        self.plain = len(parameters) if all(p.kind is p.POSITIONAL_OR_KEYWORD for p in parameters) else -1
         """How many arguments a call passes that needs no binding; -1: each needs it."""
-        self._named_all = not any(p.kind in (p.VAR_POSITIONAL, p.VAR_KEYWORD) for p in found)
-        self._inputs = tuple((p.name, f"the input {p.name} of {address}") for p in found)
+        self._named_all = not any(p.kind in (p.VAR_POSITIONAL, p.VAR_KEYWORD) for p in parameters)
+        self.names = tuple(p.name for p in parameters) if self._named_all else ()
+        """Of all inputs, in order; empty if a call decides how many there are."""
+        self._inputs = tuple((p.name, f"the input {p.name} of {address}") for p in parameters)
         self._hints: dict[str, Any] | None = None
         self._sure: dict[tuple[int, type], bool] = {}
-        self._refuse_unkept()
+        try:
+            hints(fn, names, address)
+        except DefinitionError:  # it names what is defined further down: ``annotation`` decides, at first use
+            return
+        self.annotation("return")
 
     def bound(
         self, args: tuple[Any, ...], kwargs: Mapping[str, Any]
@@ -42,17 +51,27 @@ class WorkflowInputs:
         """Return the inputs by position and by name, defaults filled in."""
         __tracebackhide__ = True
         try:
-            bound = self._signature.bind(*args, **kwargs)
-        except TypeError as wrong:
-            named = [p.name for p in self._signature.parameters.values() if p.kind is p.KEYWORD_ONLY]
+            arguments = self._signature.bind(*args, **kwargs)
+        except TypeError:
+            keyword_only = [p.name for p in self._signature.parameters.values() if p.kind is p.KEYWORD_ONLY]
             how = (
-                f"; what is after the * goes by name: submit({self._name}.plan({named[0]}=...))"
-                if named
+                f"; what is after the * goes by name: submit({self._name}.plan({keyword_only[0]}=...))"
+                if keyword_only
                 else ""
             )
+            wrong = misfit(self._signature, args, kwargs, noun="parameter")
             raise DefinitionError(f"{self._address}{self._signature}: {wrong}{how}") from None
-        bound.apply_defaults()
-        return bound.args, bound.kwargs
+        arguments.apply_defaults()
+        return arguments.args, arguments.kwargs
+
+    def names_of(self, by_position: int, by_name: Iterable[str]) -> tuple[str, ...]:
+        """Return the names of a call's inputs in order; of ``*args`` each has the name of them all."""
+        if self._named_all:
+            return self.names
+        parameters = self._signature.parameters.values()
+        positional = [p.name for p in parameters if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)]
+        many = [p.name for p in parameters if p.kind is p.VAR_POSITIONAL]
+        return (*positional[:by_position], *many * (by_position - len(positional)), *by_name)
 
     def encoded(self, n: int, value: object) -> bytes:
         """Return an input as JSON. Raises ``PayloadError`` for a value that does not fit, or is too large."""
@@ -76,14 +95,14 @@ class WorkflowInputs:
 
         Raises ``PayloadError``.
         """
-        found = self._signature.parameters.values()
-        if any(p.kind is p.VAR_KEYWORD for p in found):
+        parameters = self._signature.parameters.values()
+        if any(p.kind is p.VAR_KEYWORD for p in parameters):
             raise DefinitionError(
                 f"{self._address}{self._signature} takes any names, and a task keeps its inputs without them: write each parameter out"
             )
-        many = [p.name for p in found if p.kind is p.VAR_POSITIONAL]
-        last = [p.name for p in found if p.kind is p.KEYWORD_ONLY]
-        names = [p.name for p in found if p.name not in (*many, *last)]
+        many = [p.name for p in parameters if p.kind is p.VAR_POSITIONAL]
+        last = [p.name for p in parameters if p.kind is p.KEYWORD_ONLY]
+        names = [p.name for p in parameters if p.name not in (*many, *last)]
         left = len(inputs) - len(names) - len(last)
         whole = [*names, *(many * left), *last]
         values = [self._decoded(name, value) for name, value in zip(whole, inputs, strict=False)]
@@ -94,6 +113,15 @@ class WorkflowInputs:
         cut = len(values) - len(last)
         return values[:cut], dict(zip(last, values[cut:], strict=True))
 
+    def defaults(self, first: int, end: int) -> list[bytes]:
+        """Return as JSON what inputs are that a call does not pass, as long as each has a default."""
+        values: list[bytes] = []
+        for p in [*self._signature.parameters.values()][first:end] if self._named_all else ():
+            if p.default is p.empty:
+                break
+            values.append(encode(p.default, limit=self._limit, what=self.describe(first + len(values))[1]))
+        return values
+
     def held(self, n: int) -> Any:
         """Return what an input has been held to."""
         return self.annotation(self.describe(n)[0]) if self._named_all else Any
@@ -103,23 +131,54 @@ class WorkflowInputs:
         return self._inputs[n] if n < len(self._inputs) else (str(n), f"the input {n} of {self._address}")
 
     def annotation(self, name: str) -> Any:
-        """Return the annotation of an input or of the result ("return"), ``Any`` without one."""
-        if self._hints is None:
-            self._hints = hints(self._fn, self._names, self._address)
-            self._names = {}
-        return self._hints.get(name, Any)
+        """Return the annotation of an input or of the result ("return"), ``Any`` without one.
 
-    def _refuse_unkept(self) -> None:
-        """Raise ``DefinitionError`` for an annotation whose JSON does not keep what it holds."""
-        try:
-            self.annotation("return")
-        except DefinitionError:  # it names what is defined further down: values decide
-            return
-        for name, annotation in (self._hints or {}).items():
-            refuse_hidden(
-                annotation, f"the {'result' if name == 'return' else f'input {name}'} of {self._address}"
-            )
+        Raises ``DefinitionError`` for annotations that cannot be evaluated (yet), or promise too much.
+        """
+        if self._hints is None:
+            annotations = hints(self._fn, self._names, self._address)
+            for each, annotation in annotations.items():
+                what = "result" if each == "return" else f"input {each}"
+                refuse_unkept(annotation, f"the {what} of {self._address}")
+            self._hints, self._names = annotations, {}
+        return self._hints.get(name, Any)
 
     def _decoded(self, name: str, value: object) -> Any:
         what = f"the input {name}"
         return decode(encode(value, limit=self._limit, what=what), self.annotation(name), what)
+
+
+class InputsByValue:
+    """Compares the inputs of two tasks as their annotations decode them. ``identity`` names the workflow."""
+
+    def __init__(self, identity: bytes, inputs: WorkflowInputs) -> None:
+        self._identity = identity
+        self._inputs = inputs
+        self._each: dict[int, ByValue] = {}
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, InputsByValue) and other._identity == self._identity
+
+    def __hash__(self) -> int:
+        return hash(self._identity)
+
+    def fingerprint(self, inputs: Sequence[bytes]) -> bytes:
+        """See ``model.plan.Comparison``."""
+        parts = [self._identity, *(self._of(n).text(data) for n, data in enumerate(inputs))]
+        return hashlib.blake2b(b",".join(parts), digest_size=16).digest()
+
+    def differences(self, was: Sequence[bytes], now: Sequence[bytes]) -> str:
+        """See ``model.plan.Comparison``."""
+        if was:  # parameters that the workflow has got since
+            was = (*was, *self._inputs.defaults(len(was), len(now)))
+        if len(was) != len(now):
+            return f"{len(was)} inputs were submitted, now {len(now)}"
+        pairs = enumerate(zip(was, now, strict=True))
+        each = (self._of(n).differences(self._inputs.describe(n)[0], *pair) for n, pair in pairs)
+        return listed(difference for some in each for difference in some)
+
+    def _of(self, n: int) -> ByValue:
+        comparison = self._each.get(n)
+        if comparison is None:
+            comparison = self._each[n] = ByValue(self._inputs.held(n), self._inputs.describe(n)[1])
+        return comparison

@@ -1,20 +1,25 @@
-"""Finds misuse of promises in a workflow function's source that goes unnoticed at run time.
+"""Reads a workflow function's source once, when it is decorated.
+
+It finds misuse of promises that goes unnoticed at run time.
 
 ``promise is None`` and ``isinstance(promise, X)`` are False, ``match promise`` falls through,
-``type(promise)`` is not the user's type: silently, whatever the result will be. The check reads the function
-once, when it is decorated. It raises only when it is *sure* that a promise is meant: every assignment to the
-name in that function, nested functions included, makes it a promise. Where there is no source (a prompt,
-``exec``), there is no check.
+``type(promise)`` is not the user's type: silently, whatever the result will be. The check raises only when it
+is *sure* that a promise is meant: every assignment to the name in that function, nested functions included,
+makes it a promise.
+
+It finds the arguments of actions that are parameters of the workflow function, as they are: names that
+nothing in it binds again. Where there is no source (a prompt, ``exec``), it finds neither.
 """
 
 import ast
 import builtins
 import inspect
 import textwrap
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from types import FrameType
-from typing import Any
+from typing import Any, NamedTuple
 
+from makegood.base.function_layers import definition
 from makegood.declare.action import Action
 from makegood.errors import PromiseError
 
@@ -25,27 +30,45 @@ REMEDY = (
 )
 
 
-def check_source(fn: Callable[..., object], makers: Mapping[object, str], where: str) -> None:
-    """Raise ``PromiseError``, naming the line, if the function surely asks what a promise cannot answer.
+Position = tuple[int, int]
+"""The line in the file, and the byte in the line, where an expression ends."""
 
+
+class Passing(NamedTuple):
+    """A call of an action: for each argument, the parameter of the workflow function that it is, as it is."""
+
+    action: object
+    by_position: tuple[str | None, ...]
+    by_name: Mapping[str, str]
+
+
+def check_source(
+    fn: Callable[..., object], makers: Mapping[object, str], where: str
+) -> Mapping[Position, Passing]:
+    """Return the calls of actions in the function, by where they end.
+
+    Raises ``PromiseError``, naming the line, if the function surely asks what a promise cannot answer.
     ``makers`` names ``mg.when``, ``mg.each`` and ``mg.parallel`` by the objects themselves.
     """
-    fn = inspect.unwrap(fn)
+    fn = definition(fn)
     try:
         lines, first = inspect.getsourcelines(fn)
-        tree = ast.parse(textwrap.dedent("".join(lines)))
+        text = "".join(lines)
+        tree = ast.parse(source := textwrap.dedent(text))
     except (OSError, TypeError, SyntaxError, ValueError):  # no source, or not one statement of its own
-        return
-    found = next((node for node in ast.walk(tree) if isinstance(node, FUNCTIONS[:2])), None)
-    if found is None:
-        return
-    reader = _Reader(found, _outer_names(fn), makers)
+        return {}
+    function = next((node for node in ast.walk(tree) if isinstance(node, FUNCTIONS[:2])), None)
+    if function is None:
+        return {}
+    reader = _Reader(function, _outer_names(fn), makers)
     for line, what in reader.misuses():
         file = inspect.getsourcefile(fn) or "the source"
         raise PromiseError(
             f"{where} ({file}, line {first + line - 1}): {what} asks about a promise, not about the result, which is not known yet: "
             f"{REMEDY}"
         )
+    margin = len(lines[0]) - len(source.partition("\n")[0]) - 1
+    return {(first + line - 1, margin + column): passing for (line, column), passing in reader.passings()}
 
 
 def say_where(wrong: BaseException, fn: Callable[..., object], where: str) -> None:
@@ -54,14 +77,14 @@ def say_where(wrong: BaseException, fn: Callable[..., object], where: str) -> No
     The traceback shows only makegood's own lines. ``where`` names the function. If the call is awaited in an
     asyncio task of its own, the calling line is not visible from here: then only the traceback shows it.
     """
-    code = getattr(inspect.unwrap(fn), "__code__", None)
-    told = [] if code is None else [f"{where} is declared in {code.co_filename}, line {code.co_firstlineno}"]
+    code = getattr(definition(fn), "__code__", None)
+    notes = [] if code is None else [f"{where} is declared in {code.co_filename}, line {code.co_firstlineno}"]
     frame = inspect.currentframe()
     while frame is not None and _package(frame) == _OURS:
         frame = frame.f_back
     if frame is not None and _package(frame) != "asyncio":
-        told.append(f"it was called in {frame.f_code.co_filename}, line {frame.f_lineno}")
-    wrong.add_note("; ".join(told))
+        notes.append(f"it was called in {frame.f_code.co_filename}, line {frame.f_lineno}")
+    wrong.add_note("; ".join(notes))
 
 
 def _package(frame: FrameType) -> str:
@@ -71,15 +94,15 @@ def _package(frame: FrameType) -> str:
 def _outer_names(fn: Callable[..., object]) -> dict[str, object]:
     """Return what names mean in a function that does not bind them itself."""
     code = getattr(fn, "__code__", None)
-    seen: dict[str, object] = {**vars(builtins), **getattr(fn, "__globals__", {})}
+    names: dict[str, object] = {**vars(builtins), **getattr(fn, "__globals__", {})}
     for name, cell in zip(
         getattr(code, "co_freevars", ()), getattr(fn, "__closure__", None) or (), strict=False
     ):
         try:
-            seen[name] = cell.cell_contents
+            names[name] = cell.cell_contents
         except ValueError:  # not assigned yet
-            seen.pop(name, None)
-    return seen
+            names.pop(name, None)
+    return names
 
 
 class _Reader:
@@ -155,13 +178,13 @@ class _Reader:
         """Return the expressions that a tuple is unpacked from: ``a, b = mg.parallel(x(), y())``, ``a, b =
         x(), y()``.
         """
-        found: list[ast.expr] = []
+        parts: list[ast.expr] = []
         if isinstance(value, ast.Tuple):
-            found = value.elts
+            parts = value.elts
         elif isinstance(value, ast.Call) and self._maker(value) == "parallel" and not value.keywords:
-            found = value.args
-        starred = any(isinstance(part, ast.Starred) for part in found)
-        return found if len(found) == count and not starred else None
+            parts = value.args
+        has_star = any(isinstance(part, ast.Starred) for part in parts)
+        return parts if len(parts) == count and not has_star else None
 
     def _others(self, target: ast.expr) -> None:
         for inner in ast.walk(target):
@@ -223,21 +246,42 @@ class _Reader:
 
     def misuses(self) -> list[tuple[int, str]]:
         """Return (line in the function's source, expression) of each question about a promise, in order."""
-        found = []
+        lines = []
         for node in ast.walk(self._function):
             if isinstance(node, ast.Compare):
                 sides = [node.left, *node.comparators]
                 for n, op in enumerate(node.ops):
                     if isinstance(op, ast.Is | ast.IsNot) and any(map(self._is_promise, sides[n : n + 2])):
-                        found.append((node.lineno, ast.unparse(node)))
+                        lines.append((node.lineno, ast.unparse(node)))
             elif isinstance(node, ast.Call) and node.args and self._is_promise(node.args[0]):
                 if self._meant(node.func) in (isinstance, type, callable):
-                    found.append((node.lineno, ast.unparse(node)))
+                    lines.append((node.lineno, ast.unparse(node)))
             elif isinstance(node, ast.Match):
                 subjects = node.subject.elts if isinstance(node.subject, ast.Tuple) else [node.subject]
                 if any(map(self._is_promise, subjects)):
-                    found.append((node.lineno, f"match {ast.unparse(node.subject)}"))
-        return sorted(found)
+                    lines.append((node.lineno, f"match {ast.unparse(node.subject)}"))
+        return sorted(lines)
+
+    # -- what is passed on as it is --------------------------------------------------------------------------
+
+    def passings(self) -> Iterator[tuple[Position, Passing]]:
+        """Yield the calls of actions, with positions in the function's source."""
+        args = self._function.args
+        own = {a.arg for a in (*args.posonlyargs, *args.args, *args.kwonlyargs)}
+        unchanged_names = {name for name in own if len(self._bound[name]) == 1}
+
+        def parameter(node: ast.expr) -> str | None:
+            return node.id if isinstance(node, ast.Name) and node.id in unchanged_names else None
+
+        for node in ast.walk(self._function):
+            if not isinstance(node, ast.Call) or not isinstance(action := self._meant(node.func), Action):
+                continue
+            if any(isinstance(arg, ast.Starred) for arg in node.args):
+                continue
+            names = {k.arg: parameter(k.value) for k in node.keywords}
+            by_name = {name: origin for name, origin in names.items() if name and origin}
+            end = (node.end_lineno or 0, node.end_col_offset or 0)
+            yield end, Passing(action, tuple(map(parameter, node.args)), by_name)
 
 
 def _parameters(args: ast.arguments) -> list[str]:

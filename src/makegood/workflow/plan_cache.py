@@ -1,24 +1,27 @@
 """Plan cache: the calls of the last run, its *trail*, so that an identical run can reuse its plan.
 
-Nearly all tasks of a workflow have the same plan as the one before. The cost of a step is in checking,
+Nearly all tasks of a workflow have the same plan as one before. The cost of a step is in checking,
 naming, binding and comparing. All of that is known for a call that the trail has in this place, with the same
-inputs, results of the same steps and constants as arguments. ``plan_run`` follows the trail. Only sequences
+inputs, results of the same steps and constants as arguments. ``plan_run`` follows the trail; a workflow has
+one for each combination of ``provenance.Mark``. Only sequences
 of actions and ``mg.parallel`` make trails; the insides of ``when``, ``branches`` and ``each`` are always
 recorded.
 """
 
 import dis
+import functools
 import inspect
-from collections.abc import Callable, Container, Mapping, Sequence
+from collections.abc import Callable, Container, Mapping
 from types import FunctionType, NoneType
 from typing import Any
 
 import msgspec
 
 from makegood.declare.action import Action
-from makegood.model.plan import Template
+from makegood.model.plan import Ref, Template
 from makegood.model.shape import Shape
 from makegood.workflow.promise import Promise, promised
+from makegood.workflow.provenance import Site, Sites
 
 NOTHING = -2
 
@@ -52,6 +55,8 @@ class Called(msgspec.Struct, frozen=True):
     """Serials."""
     constants: tuple[object, ...] = ()
     demands: tuple[Demand, ...] = ()
+    site: Site | None = None
+    """Where the call is, if that decides what its ambiguous arguments are."""
 
 
 class ParallelGroup(msgspec.Struct, frozen=True):
@@ -63,16 +68,12 @@ class ParallelGroup(msgspec.Struct, frozen=True):
 class CachedPlan(msgspec.Struct, frozen=True):
     """The calls that an earlier run recorded, and the plan that they led to."""
 
-    kinds: tuple[type, ...]
-    """The types of that run's inputs."""
     calls: tuple[Called | ParallelGroup, ...]
     steps: Shape
     referred: frozenset[int]
     end: int
     """The serial of the step whose result it returned; ``NOTHING`` for none, -1 for anything else."""
     returns: Template
-    constants: frozenset[int] = frozenset()
-    """The arguments that are written in the function, by ``id``."""
     demands: tuple[Demand, ...] = ()
     """Requirements of the inputs beyond the workflow's own annotations."""
 
@@ -81,7 +82,7 @@ class CachedPlan(msgspec.Struct, frozen=True):
         return [call for call in self.calls if isinstance(call, Called)][serial]
 
 
-NO_TRAIL = CachedPlan((), (), Shape(), frozenset(), -1, Template(("null",), ()))
+NO_TRAIL = CachedPlan((), Shape(), frozenset(), -1, Template(("null",), ()))
 
 
 CONSTANTS = (str, int, float, bool, NoneType)
@@ -98,6 +99,19 @@ share.
 """
 
 
+class FunctionCode:
+    """What is known of a workflow function before it runs: its constants, and what its source passes on."""
+
+    def __init__(self, fn: Callable[..., object], sites: Sites) -> None:
+        self._fn = fn
+        self.sites = sites
+
+    @functools.cached_property
+    def literals(self) -> Container[int]:
+        """See the function ``literals``."""
+        return literals(self._fn)
+
+
 def literals(fn: Callable[..., object]) -> dict[int, object]:
     """Return the constants in a function, and those in its module under names that it uses, by ``id``.
 
@@ -106,34 +120,42 @@ def literals(fn: Callable[..., object]) -> dict[int, object]:
     bare = inspect.unwrap(fn)
     if not isinstance(bare, FunctionType):
         return {}
-    written = (said.argval for said in dis.get_instructions(bare) if said.opname in _WRITTEN)
-    named = (bare.__globals__.get(name) for name in bare.__code__.co_names)
+    constants = (
+        instruction.argval for instruction in dis.get_instructions(bare) if instruction.opname in _WRITTEN
+    )
+    values = (bare.__globals__.get(name) for name in bare.__code__.co_names)
     return {
-        id(value): value for value in (*bare.__code__.co_consts, *written, *named) if type(value) in CONSTANTS
+        id(value): value
+        for value in (*bare.__code__.co_consts, *constants, *values)
+        if type(value) in CONSTANTS
     }
 
 
 def places(
-    plan: object, inputs: Mapping[int, int], count: int, written: Container[int], given: Sequence[object]
+    plan: object,
+    refs: Mapping[str, Ref],
+    count: int,
+    literals: Container[int],
+    arguments: Mapping[str, object],
 ) -> tuple[tuple[int, ...], tuple[object, ...]] | None:
-    """Return the arguments ``given`` to a call as a trail keeps them, and the constants among them.
+    """Return the arguments ``arguments`` to a call as a trail keeps them, and the constants among them.
 
-    Returns None if one is neither an input nor a whole result nor written in the function. ``inputs``: the
-    place of each by its ``id``; ``count``: their number; ``written``: the function's ``literals``.
+    Returns None if one is neither an input nor a whole result nor written in the function. ``refs``: of those
+    that are inputs or results; ``count``: of the inputs; ``literals``: the function's ``literals``.
     """
-    found: list[int] = []
+    numbers: list[int] = []
     constants: list[object] = []
-    for value in given:
+    for name, value in arguments.items():
         if type(value) is Promise:
             what = promised(value)
             if what.path or what.item or what.origin.plan is not plan:
                 return None
-            found.append(count + what.origin.serial)
-        elif (place := inputs.get(id(value))) is not None:
-            found.append(place)
-        elif id(value) in written:
-            found.append(~len(constants))
+            numbers.append(count + what.origin.serial)
+        elif (ref := refs.get(name)) is not None:
+            numbers.append(ref.index)
+        elif id(value) in literals:
+            numbers.append(~len(constants))
             constants.append(value)
         else:
             return None
-    return tuple(found), tuple(constants)
+    return tuple(numbers), tuple(constants)

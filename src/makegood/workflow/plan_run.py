@@ -7,7 +7,8 @@ in the workflow function's own thread), the steps so far are recorded as if ther
 rest as usual.
 """
 
-from collections.abc import Callable, Collection, Container, Mapping, Sequence
+import sys
+from collections.abc import Callable, Collection, Mapping, Sequence
 from operator import is_
 from threading import get_ident
 from typing import Any
@@ -15,42 +16,50 @@ from typing import Any
 from makegood.declare.action import Action, Shared
 from makegood.errors import DefinitionError, PromiseError
 from makegood.model.plan import Template
-from makegood.workflow.plan_cache import NO_TRAIL, NOTHING, CachedPlan, Called, ParallelGroup
+from makegood.workflow.plan_cache import (
+    NOTHING,
+    CachedPlan,
+    Called,
+    FunctionCode,
+    ParallelGroup,
+)
 from makegood.workflow.promise import Origin, Promise, Promised, Scope, given_by, number_of, promised
+from makegood.workflow.provenance import Mark
 from makegood.workflow.recorder import Recording
 
 
 class Planning:
     """The plan that one run of a workflow function makes.
 
-    ``where`` names the workflow, ``inputs`` are its inputs in order; ``trail``: what an earlier run recorded;
-    ``written``: the workflow function's ``plan_cache.literals``.
+    ``where`` names the workflow, ``copies`` and ``marks`` are those of its inputs (``own_copies``);
+    ``trail``: what an earlier run recorded with the same marks; ``code``: what is known of its function.
     """
 
     __slots__ = (
-        "_calls", "_inputs", "_met", "_recording", "_seen", "_shared", "_strays", "_thread", "_trail", "_where",
-        "_written",
+        "_calls", "_code", "_copies", "_marks", "_met", "_recording", "_seen", "_shared", "_strays", "_thread", "_trail",
+        "_where",
     )  # fmt: skip
 
     def __init__(
         self,
         shared: Shared,
         where: str,
-        inputs: Sequence[object],
-        trail: CachedPlan = NO_TRAIL,
-        written: Container[int] = (),
+        copies: Sequence[object],
+        marks: Sequence[Mark],
+        *,
+        trail: CachedPlan,
+        code: FunctionCode,
     ) -> None:
         self._shared = shared
-        self._written = written
+        self._code = code
         self._where = where
-        self._inputs = inputs
+        self._copies = copies
+        self._marks = marks
         self._trail = trail
-        self._calls = trail.calls if trail.kinds == tuple(map(type, inputs)) else ()
-        if trail.constants and not trail.constants.isdisjoint(map(id, inputs)):
-            self._calls = ()  # a constant that is an input counts as the input
+        self._calls = trail.calls
         self._met = 0
-        self._seen: list[Any] = [*inputs]  # the promises given out follow
-        self._recording = None if self._calls else Recording(shared, where, inputs, written)
+        self._seen: list[Any] = [*copies]  # the promises given out follow
+        self._recording = None if self._calls else Recording(shared, where, copies, marks, code)
         self._strays: list[str] = []
         self._thread = get_ident()  # 0 once the run is over: no thread has it
 
@@ -64,28 +73,32 @@ class Planning:
         """
         if self._thread != get_ident():
             self.enter(action.address)
-        met, calls = self._met, self._calls
-        if met < len(calls):
-            call, seen = calls[met], self._seen
-            given, names = ((*args, *kwargs.values()), tuple(kwargs)) if kwargs else (args, ())
+        step_count, calls = self._met, self._calls
+        if step_count < len(calls):
+            call, values = calls[step_count], self._seen
+            arguments, names = ((*args, *kwargs.values()), tuple(kwargs)) if kwargs else (args, ())
             if (
                 type(call) is Called
                 and call.action is action
-                and len(given) == len(call.places)
+                and len(arguments) == len(call.places)
                 and call.names == names
+                and (
+                    (site := call.site) is None
+                    or ((frame := sys._getframe(2)).f_code is site[0] and frame.f_lasti == site[1])  # noqa: SLF001 - the workflow's own frame
+                )
                 and all(
                     map(
                         is_,
-                        given,
-                        _trail_arguments(call, seen)
+                        arguments,
+                        _trail_arguments(call, values)
                         if call.constants
-                        else map(seen.__getitem__, call.places),
+                        else map(values.__getitem__, call.places),
                     )
                 )
             ):
                 promise = given_by(self, call.serial)
-                seen.append(promise)
-                self._met = met + 1
+                values.append(promise)
+                self._met = step_count + 1
                 return promise
         return self._leave_trail().action(action, args, kwargs)
 
@@ -125,7 +138,7 @@ class Planning:
         """
         if self._thread == get_ident():
             self._leave_trail()
-            return promised(self._seen[len(self._inputs) + number])
+            return promised(self._seen[len(self._copies) + number])
         # Another thread asks, or too late: the promise has a name, and fits nowhere.
         call = self._trail.called(number)
         scope = Scope(f"workflow {self._where}", None)
@@ -135,8 +148,10 @@ class Planning:
         """Leave the trail, if the run is still on it."""
         recording = self._recording
         if recording is None:
-            recording = self._recording = Recording(self._shared, self._where, self._inputs, self._written)
-            recording.replay(self._calls[: self._met], self._seen[len(self._inputs) :])
+            recording = self._recording = Recording(
+                self._shared, self._where, self._copies, self._marks, self._code
+            )
+            recording.replay(self._calls[: self._met], self._seen[len(self._copies) :])
             self._calls = ()  # the trail is left for good
         return recording
 
@@ -175,9 +190,9 @@ class Planning:
         self._thread = 0
         if self._recording is not None:
             self._recording.close()
-        self._seen, self._inputs = [], ()
+        self._seen, self._copies = [], ()
 
 
-def _trail_arguments(call: Called, seen: Sequence[object]) -> Sequence[object]:
+def _trail_arguments(call: Called, values: Sequence[object]) -> Sequence[object]:
     """Return the arguments that a call has on the trail."""
-    return [seen[place] if place >= 0 else call.constants[~place] for place in call.places]
+    return [values[place] if place >= 0 else call.constants[~place] for place in call.places]

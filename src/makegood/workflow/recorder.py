@@ -11,7 +11,7 @@ the steps that wait for the frontier before it (``heads``), the frontier after i
 whose results it uses (``needs``).
 """
 
-from collections.abc import Callable, Collection, Container, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -21,23 +21,49 @@ from makegood.model.plan import Kind, Ref, Template
 from makegood.model.shape import Shape
 from makegood.payload.codec import objects_in, shown
 from makegood.workflow import annotation_paths
-from makegood.workflow.plan_cache import CONSTANTS, NOTHING, CachedPlan, Called, Demand, ParallelGroup, places
+from makegood.workflow.plan_cache import (
+    CONSTANTS,
+    NOTHING,
+    CachedPlan,
+    Called,
+    Demand,
+    FunctionCode,
+    ParallelGroup,
+    places,
+)
 from makegood.workflow.promise import Origin, Promise, Promised, Scope, as_condition, promised, settle
-from makegood.workflow.step_drafts import Flow, StepDraft, Unit, annotation_of, check_part, either, step_plan
+from makegood.workflow.provenance import Mark, Origins
+from makegood.workflow.step_drafts import (
+    Flow,
+    StepDraft,
+    Unit,
+    annotation_of,
+    check_key_lengths,
+    check_part,
+    either,
+    step_plan,
+)
 from makegood.workflow.templates import Templates
 
 
 class Recording(Templates):
     """The plan that one run of a workflow function makes.
 
-    ``where`` names the workflow, ``inputs`` are its inputs in order; ``written``: the function's
-    ``plan_cache.literals``.
+    ``where`` names the workflow, ``copies`` and ``marks`` are those of its inputs (``own_copies``); ``code``:
+    what is known of its function.
     """
 
-    def __init__(self, shared: Shared, where: str, inputs: Sequence[object], written: Container[int]) -> None:
-        super().__init__(shared, where, inputs)
-        self._literals = written
-        self._kinds = tuple(map(type, inputs))
+    def __init__(
+        self,
+        shared: Shared,
+        where: str,
+        copies: Sequence[object],
+        marks: Sequence[Mark],
+        code: FunctionCode,
+    ) -> None:
+        super().__init__(shared, where, Origins(copies, marks, code.sites))
+        self._literals = code.literals
+        self._inputs = len(copies)
         self._calls: list[Called | ParallelGroup] | None = []
         self._count = 0
         self._end = -1
@@ -64,64 +90,80 @@ class Recording(Templates):
             )
         needs, calls, self._calls = len(self._needs), self._calls, None  # a call that fails leaves no trail
         name = self._name(action.name)
-        fitted = action._fitted()
+        signatures = action._fitted()
         values = action.parameters.bind(args, kwargs)
         left = action.parameters.left(args, kwargs)
         before = len(self._demands)
-        refs, followed = self._arguments(action, name, values, left)
+        refs, replayable = self._arguments(action, name, values, left)
         whole = len(refs) == len(values)
-        template = action._template(tuple(refs)) if whole else self._arguments_template(values, left, name)
+        template = (
+            action._template(tuple(refs.values())) if whole else self._arguments_template(values, refs, name)
+        )
         draft = self._draft("action", name)
         draft.action, draft.args = action, self._within_limit(template, name)
         self._unit(draft, self._count - 1, needs)
-        given = (*args, *kwargs.values())
+        arguments = {**dict(zip(action.parameters.names, args, strict=False)), **kwargs}
         if (
             calls is not None
-            and followed
-            and (seen := places(self, self._inputs, len(self._kinds), self._literals, given))
+            and replayable
+            and (known_places := places(self, refs, self._inputs, self._literals, arguments))
         ):
-            needed, demands = tuple(self._needs[needs:]), tuple(self._demands[before:])
-            serial, returns = self._count - 1, fitted.returns
+            needs_of_step, demands = tuple(self._needs[needs:]), tuple(self._demands[before:])
+            serial, returns = self._count - 1, signatures.returns
             calls.append(
                 Called(
-                    action, seen[0], tuple(kwargs), serial, name, template, returns, needed, seen[1], demands
+                    action,
+                    known_places[0],
+                    tuple(kwargs),
+                    serial,
+                    name,
+                    template,
+                    returns,
+                    needs_of_step,
+                    known_places[1],
+                    demands,
+                    self._origins.site(),
                 )
             )
             self._calls = calls
-        return Promise(Promised(draft, fitted.returns, self._flow.scope))
+        return Promise(Promised(draft, signatures.returns, self._flow.scope))
 
     def _arguments(
         self, action: Action[..., Any], step: str, values: Mapping[str, object], left: Collection[str]
-    ) -> tuple[list[Ref], bool]:
+    ) -> tuple[dict[str, Ref], bool]:
         """Check the arguments of a step, promises by their annotations.
 
         Returns the refs of those that are results or inputs, and whether a trail may be made of them.
         """
-        fitted, followed = action._fitted(), True
-        refs: list[Ref] = []
+        signatures, replayable = action._fitted(), True
+        refs: dict[str, Ref] = {}
+        from_source = self._origins.passed(action)
         for parameter, value in values.items():
             if type(value) is Promise:  # nearly always this, or an input
-                given = promised(value)
-                refs.append(self._ref(given))
-                if not fitted.may_take(parameter, given.annotation):
+                promise = promised(value)
+                refs[parameter] = self._ref(promise)
+                if not signatures.may_take(parameter, promise.annotation):
                     raise PayloadError(
-                        f"{parameter} in step {step} of {self.where} is {shown(given.annotation)}, its annotation says "
-                        f"{shown(fitted.annotations[parameter])}: {given} returns {shown(given.annotation)}"
+                        f"{parameter} in step {step} of {self.where} is {shown(promise.annotation)}, its annotation says "
+                        f"{shown(signatures.annotations[parameter])}: {promise} returns {shown(promise.annotation)}"
                     )
                 continue
-            known = None if parameter in left else self._input(value)
-            fits, always = fitted.surely(parameter, type(value)), fitted.always(parameter, type(value))
+            ref = None if parameter in left else self._input(value, from_source.get(parameter))
+            fits, always = (
+                signatures.surely(parameter, type(value)),
+                signatures.always(parameter, type(value)),
+            )
             what = f"{parameter} in step {step} of {self.where}"
-            if not fits or (known is None and not always):
-                self._check_fits(value, fitted.annotations[parameter], what)
-            if known is not None:
-                refs.append(known)
-                followed = followed and fits  # another input of this type may not fit
+            if not fits or (ref is None and not always):
+                self._check_fits(value, signatures.annotations[parameter], what)
+            if ref is not None:
+                refs[parameter] = ref
+                replayable = replayable and fits  # another input of this type may not fit
                 if not always:
-                    self._demands.append(Demand(known.index, fitted.annotations[parameter], what))
+                    self._demands.append(Demand(ref.index, signatures.annotations[parameter], what))
             elif type(value) not in CONSTANTS:
-                followed = False
-        return refs, followed
+                replayable = False
+        return refs, replayable
 
     def replay(self, calls: Sequence[Called | ParallelGroup], promises: Sequence[Promise]) -> None:
         """Record calls that were only followed so far, as if each had been recorded; ``promises`` are those
@@ -138,7 +180,7 @@ class Recording(Templates):
             draft.action, draft.args = call.action, self._within_limit(call.template, call.step)
             self._needs += call.needs
             self._demands += call.demands
-            self.referred.update(place for place in call.places if 0 <= place < len(self._kinds))
+            self.referred.update(place for place in call.places if 0 <= place < self._inputs)
             self._unit(draft, serial, needs)
             settle(promises[serial], Promised(draft, call.returns, self._flow.scope))
         self._calls = list(calls)
@@ -151,14 +193,14 @@ class Recording(Templates):
         for fn in (then, otherwise):
             if fn is not None:
                 _check_function(fn, "mg.when(condition, then=..., otherwise=...)")
-        decided = as_condition(condition, "mg.when")
-        if isinstance(decided, bool):
-            chosen = then if decided else otherwise
-            return None if chosen is None else chosen()
+        decision = as_condition(condition, "mg.when")
+        if isinstance(decision, bool):
+            branch = then if decision else otherwise
+            return None if branch is None else branch()
         flow, first, needs = self._flow, self._count, len(self._needs)
-        start, recorded = flow.frontier, self._condition(decided)
+        start, guard = flow.frontier, self._condition(decision)
         when = self._draft("when", self._name("when"))
-        when.condition = recorded
+        when.condition = guard
         ends: tuple[StepDraft, ...] = ()
         kinds: list[Any] = []
         sides: list[Template] = []
@@ -210,13 +252,13 @@ class Recording(Templates):
         return Promise(Promised(gather, list[annotation_of(value)], flow.scope))  # type: ignore[misc]  # made at run time
 
     def _each_now(self, items: Any, body: Callable[[Any], Any], limit: int, at_once: int | None) -> list[Any]:
-        known = list(items)
-        if len(known) > limit:
+        values = list(items)
+        if len(values) > limit:
             raise DefinitionError(
-                f"mg.each: the list has {len(known)} items, the limit is {limit}: raise mg.each(limit=...)"
+                f"mg.each: the list has {len(values)} items, the limit is {limit}: raise mg.each(limit=...)"
             )
-        calls = [(f"item {n} of mg.each", lambda value=value: body(value)) for n, value in enumerate(known)]
-        return self._side_by_side(calls, at_once or len(known))
+        calls = [(f"item {n} of mg.each", lambda value=value: body(value)) for n, value in enumerate(values)]
+        return self._side_by_side(calls, at_once or len(values))
 
     def branches(self, functions: Sequence[Callable[[], Any]]) -> tuple[Any, ...]:
         """Record each function as a sequence of its own, side by side; return their results."""
@@ -250,9 +292,9 @@ class Recording(Templates):
         """Return a branch's result, and make its promises visible outside."""
         if value is None or isinstance(value, str | int | float):
             return value
-        for found in [value] if isinstance(value, Promise) else objects_in(value):
-            if isinstance(found, Promise):
-                what = promised(found)
+        for promise in [value] if isinstance(value, Promise) else objects_in(value):
+            if isinstance(promise, Promise):
+                what = promised(promise)
                 self._visible(what, scope)
                 if what.scope is scope:
                     what.scope = outer
@@ -275,19 +317,19 @@ class Recording(Templates):
         places: dict[Origin, int] = {
             unit.result: n for n, unit in enumerate(units) if unit.result is not None
         }
-        found = [_position(step, places) for step in steps if not self._is_known(step)]
-        if not found:
+        positions = [_position(step, places) for step in steps if not self._is_known(step)]
+        if not positions:
             return
-        if found != sorted(set(found)) or found[-1] != len(units) - 1:
+        if positions != sorted(set(positions)) or positions[-1] != len(units) - 1:
             raise PromiseError(
                 "mg.parallel: write the calls inside its parentheses, mg.parallel(a(...), b(...)): it takes steps in the order in "
                 "which they were recorded, each once, with no step after them"
             )
-        start, lowest = units[found[0]].start, units[found[0]].first
+        start, lowest = units[positions[0]].start, units[positions[0]].first
         heads: tuple[StepDraft, ...] = ()
         ends: tuple[StepDraft, ...] = ()
-        last = found[0] - 1
-        for position in found:
+        last = positions[0] - 1
+        for position in positions:
             segment = units[last + 1 : position + 1]
             check_part(segment, lowest)
             heads += segment[0].heads
@@ -298,8 +340,8 @@ class Recording(Templates):
                 front = unit.ends
             ends += front
             last = position
-        needs = [serial for unit in units[found[0] :] for serial in unit.needs]
-        units[found[0] :] = [Unit(lowest, self._count - 1, start, heads, ends, needs, None)]
+        needs = [serial for unit in units[positions[0] :] for serial in unit.needs]
+        units[positions[0] :] = [Unit(lowest, self._count - 1, start, heads, ends, needs, None)]
         self._flow.frontier = ends
 
     def _is_known(self, step: object) -> bool:
@@ -308,7 +350,7 @@ class Recording(Templates):
         """
         if isinstance(step, Promise):
             return False
-        if callable(step) or any(isinstance(found, Promise) for found in objects_in(step)):
+        if callable(step) or any(isinstance(part, Promise) for part in objects_in(step)):
             raise PromiseError(
                 "mg.parallel takes steps, mg.parallel(a(...), b(...)); for what is more than one step write mg.branches(lambda: ..., "
                 "lambda: ...)"
@@ -399,14 +441,14 @@ class Recording(Templates):
         """
         calls = tuple(self._calls or ()) if self._end != -1 else ()
         steps = tuple([step_plan(draft, self.shared.payload_limit) for draft in self._flow.body])
+        if steps != before.steps:
+            check_key_lengths(steps)
         return CachedPlan(
-            self._kinds,
             calls,
             before.steps if steps == before.steps else Shape(steps),
             frozenset(self.referred),
             self._end,
             returns,
-            frozenset(id(value) for call in calls if isinstance(call, Called) for value in call.constants),
             tuple([demand for demand in self._demands if demand.annotation != held(demand.place)]),
         )
 
@@ -423,18 +465,18 @@ def _whole(value: object, plan: Recording) -> int:
 
 def _position(step: Any, places: Mapping[Origin, int]) -> int:
     """Return the index of the unit that a step of ``parallel`` ends."""
-    found = places.get(promised(step).origin)
-    if found is None:
+    position = places.get(promised(step).origin)
+    if position is None:
         raise PromiseError(
             f"mg.parallel: {promised(step)} was not just recorded in this sequence: write the calls inside its parentheses, "
             f"mg.parallel(a(...), b(...))"
         )
-    return found
+    return position
 
 
-def _check_function(given: object, form: str) -> None:
-    if isinstance(given, Promise) or not callable(given):
+def _check_function(function: object, form: str) -> None:
+    if isinstance(function, Promise) or not callable(function):
         raise DefinitionError(
-            f"{form} takes functions, not {'a promise' if isinstance(given, Promise) else type(given).__name__}: write "
+            f"{form} takes functions, not {'a promise' if isinstance(function, Promise) else type(function).__name__}: write "
             f"lambda: the_action(...), so that its steps are recorded in their place"
         )

@@ -7,9 +7,10 @@ from typing import Any
 
 import msgspec
 
+from makegood.base.service_keys import length_of, longest_key
 from makegood.base.sizes import PAYLOAD_LIMIT
 from makegood.declare.action import Action
-from makegood.errors import PromiseError
+from makegood.errors import DefinitionError, PromiseError
 from makegood.model.plan import Condition, Kind, StepPlan, Template, inside
 from makegood.workflow.promise import Origin, Promise, Scope, promised
 
@@ -94,20 +95,38 @@ def _own_index(draft: StepDraft) -> int:
     return draft.position if draft.depth == 0 else inside(draft.position)
 
 
+def check_key_lengths(steps: Sequence[StepPlan], items: str = "") -> None:
+    """Raise ``DefinitionError`` for a step whose longest key is longer than its service takes.
+
+    ``items``: what the names of the steps get in the last item of the ``each`` around them.
+    """
+    for step in steps:
+        policy, name = step.policy, step.name + items
+        if policy is not None and policy.key_limit and not policy.key_form:
+            length = longest_key(name, "undo" if policy.undoable else "do")
+            if length > policy.key_limit:
+                raise DefinitionError(
+                    f"step {name} may get a key of {length} characters, and the service of {step.agent}.{step.action} takes "
+                    f'{policy.key_limit}: declare the action with key="uuid", which has {length_of("uuid")}'
+                )
+        if step.body:
+            check_key_lengths(step.body, f"{items}[{step.limit - 1}]")
+
+
 def check_part(segment: Sequence[Unit], lowest: int) -> None:
     """Raise ``PromiseError`` if a part of ``parallel`` needs another part, or contains a step that belongs to
     no part.
     """
-    wanted = set(segment[-1].needs)
+    needs = set(segment[-1].needs)
     for unit in reversed(segment[:-1]):
-        if not unit.holds(wanted):
+        if not unit.holds(needs):
             name = unit.heads[0].name
             raise PromiseError(
                 f"mg.parallel: {name} was recorded between its steps, but none of them uses its result: call it before, or write "
                 f"mg.branches(lambda: ..., lambda: ...)"
             )
-        wanted.update(unit.needs)
-    if any(lowest <= serial < segment[0].first for serial in wanted):
+        needs.update(unit.needs)
+    if any(lowest <= serial < segment[0].first for serial in needs):
         result = segment[-1].result
         raise PromiseError(
             f"mg.parallel: {result.name if result else 'a step'} uses the result of another of its steps, so it must wait for it: "
@@ -121,8 +140,8 @@ def annotation_of(value: object) -> Any:
         return promised(value).annotation
     if value is None:
         return NoneType
-    known = isinstance(value, str | int | float | msgspec.Struct) or dataclasses.is_dataclass(value)
-    return type(value) if known else Any
+    has_type = isinstance(value, str | int | float | msgspec.Struct) or dataclasses.is_dataclass(value)
+    return type(value) if has_type else Any
 
 
 def either(one: Any, other: Any) -> Any:

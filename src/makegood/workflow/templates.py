@@ -1,6 +1,6 @@
 """The values in a plan (arguments, conditions and results) as templates with references in them."""
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping
 from types import NoneType
 from typing import Any
 
@@ -12,44 +12,48 @@ from makegood.payload.codec import check_fits, encode, encode_with_holes, object
 from makegood.payload.splice import PLAN_PAYLOADS
 from makegood.workflow.annotation_paths import variously_written
 from makegood.workflow.promise import Promise, PromiseCondition, Promised, Scope, as_condition, promised
+from makegood.workflow.provenance import Origins
 from makegood.workflow.step_drafts import Flow
 
 _PLAIN = (str, int, bool, NoneType)
 
 
 class Templates:
-    """Writes values for one plan. ``where`` names the workflow, ``inputs`` are its inputs in order."""
+    """Writes values for one plan. ``where`` names the workflow, ``origins`` knows its inputs."""
 
-    def __init__(self, shared: Shared, where: str, inputs: Sequence[object]) -> None:
+    def __init__(self, shared: Shared, where: str, origins: Origins) -> None:
         self.shared = shared
         self.where = where
         self.referred: set[int] = set()
         """The places of the inputs that steps were given unchanged."""
-        self._inputs = {id(value): n for n, value in enumerate(inputs)}
+        self._origins = origins
         self._flow = Flow(Scope(f"workflow {where}", None), [])
         self._written = 0
         self._needs: list[int] = []
 
-    def _arguments_template(self, values: Mapping[str, object], left: Collection[str], step: str) -> Template:
+    def _arguments_template(
+        self, values: Mapping[str, object], refs: Mapping[str, Ref], step: str
+    ) -> Template:
         """Return the arguments of a step, some of them known now, as the template of one JSON object.
 
-        Those of ``left`` are defaults: never inputs, even if they are the same objects.
+        ``refs``: those that are inputs or results, by name.
         """
         parts: list[str] = []
-        refs: list[Ref] = []
+        holes: list[Ref] = []
         text, comma = "{", ""
         for name, value in values.items():
             text += f'{comma}"{name}":'
             comma = ","
             what = f"{name} in step {step} of {self.where}"
-            template = self._literal(value, what) if name in left else self._template(value, what)
+            ref = refs.get(name)
+            template = self._literal(value, what) if ref is None else Template(("", ""), (ref,))
             text += template.parts[0]
             for inner, part in zip(template.refs, template.parts[1:], strict=True):
                 parts.append(text)
-                refs.append(inner)
+                holes.append(inner)
                 text = part
         parts.append(text + "}")
-        return Template(tuple(parts), tuple(refs))
+        return Template(tuple(parts), tuple(holes))
 
     def _check_fits(self, value: object, annotation: Any, what: str) -> None:
         """Raise ``PayloadError`` for an argument that is known now and does not fit its annotation."""
@@ -57,13 +61,14 @@ class Templates:
             return  # its parts are known only when their steps are done
         check_fits(encode(value, what=what), annotation, value, what)
 
-    def _input(self, value: object) -> Ref | None:
-        """Return the ref of a value that *is* an input of the workflow; None for any other."""
-        position = self._inputs.get(id(value))
-        if position is None:
-            return None
-        self.referred.add(position)
-        return Ref("input", position)
+    def _input(self, value: object, place: int | None = None) -> Ref | None:
+        """Return the ref of a value that *is* an input of the workflow; None for any other. See
+        ``Origins.ref``.
+        """
+        ref = self._origins.ref(value, place)
+        if ref is not None:
+            self.referred.add(ref.index)
+        return ref
 
     def _template(self, value: object, what: str) -> Template:
         """Return any value as a template."""

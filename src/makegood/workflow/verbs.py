@@ -5,6 +5,7 @@
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, TypeVar, TypeVarTuple, cast, overload
 
+from makegood.base.arguments import judge_calls
 from makegood.declare.action import RECORDER
 from makegood.errors import DefinitionError
 from makegood.workflow.plan_run import Planning
@@ -38,6 +39,7 @@ def _recording(what: str) -> Recording:
     return _planning(what).recording(what)
 
 
+@judge_calls(DefinitionError)
 def parallel(*steps: *Ts) -> tuple[*Ts]:
     """Let steps run at the same time: ``tracking, _ = mg.parallel(ship(order), email(order))``. Returns their
     promises.
@@ -69,6 +71,7 @@ def branches(
 ) -> tuple[T1, T2, T3, T4, T5, T6]: ...  # fmt: skip
 @overload
 def branches(*functions: Callable[[], T]) -> tuple[T, ...]: ...
+@judge_calls(DefinitionError)
 def branches(*functions: Callable[[], Any]) -> tuple[Any, ...]:
     """Let sequences run at the same time: each function records one. Returns their results, in order.
 
@@ -82,6 +85,7 @@ def branches(*functions: Callable[[], Any]) -> tuple[Any, ...]:
 def when(condition: bool, *, then: Callable[[], T], otherwise: Callable[[], U]) -> T | U: ...  # noqa: FBT001
 @overload
 def when(condition: bool, *, then: Callable[[], T]) -> T | None: ...  # noqa: FBT001
+@judge_calls(DefinitionError)
 def when(
     condition: bool,  # noqa: FBT001 - a condition, not a flag
     *,
@@ -99,6 +103,7 @@ def when(
     return _recording("mg.when").when(condition, then, otherwise)
 
 
+@judge_calls(DefinitionError)
 def each(
     items: Iterable[T], body: Callable[[T], R], *, limit: int = 1000, at_once: int | None = None
 ) -> list[R]:

@@ -6,30 +6,32 @@ later.
 """
 
 import functools
-import hashlib
 import inspect
-from collections.abc import Callable, Container, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, Generic, ParamSpec, TypeVar
 
 import msgspec
 
+from makegood.base.function_layers import layers
 from makegood.declare.action import RECORDER, Action, Shared
 from makegood.declare.parameters import names_around
 from makegood.errors import DefinitionError, PayloadError
 from makegood.model.plan import OnFailure, Plan
-from makegood.payload.codec import canonical, check_fits
-from makegood.workflow.inputs import WorkflowInputs
+from makegood.payload.codec import check_fits
+from makegood.workflow.inputs import InputsByValue, WorkflowInputs
 from makegood.workflow.misuse import check_source, say_where
-from makegood.workflow.plan_cache import NO_TRAIL, literals
+from makegood.workflow.plan_cache import NO_TRAIL, CachedPlan, FunctionCode
 from makegood.workflow.plan_run import Planning
+from makegood.workflow.provenance import Mark, Sites, own_copies
 from makegood.workflow.verbs import _MAKERS
 
 P = ParamSpec("P")
 R = TypeVar("R")
 
+_TRAILS = 32
+"""Most trails of one workflow: one for each combination of types, and of inputs that are ambiguous."""
+
 _IMMUTABLE = (str, int, float, bool, bytes, type(None))
-_ORDERED = frozenset(_IMMUTABLE)
-"""Types whose JSON is the same however often it is written, so it needs no sorting."""
 
 
 # -- workflows -----------------------------------------------------------------------------------------------
@@ -57,17 +59,18 @@ class Workflow(Generic[P, R]):
         self.on_failure: OnFailure = on_failure
         self._fn = fn
         self._shared = shared
-        self._named = msgspec.json.encode([shared.app, name])
-        self._trail = NO_TRAIL
-        if inspect.iscoroutinefunction(fn):
+        self._trails: dict[tuple[Mark, ...], CachedPlan] = {}
+        self._inputs = WorkflowInputs(
+            fn, name, self.address, limit=shared.payload_limit, names=names_around()
+        )
+        if any(map(inspect.iscoroutinefunction, layers(fn))):
             raise DefinitionError(
                 f"{self.address} is an async def: a workflow function is a plain def; it calls actions without await, and its inputs "
                 f"are fetched before it is submitted"
             )
-        check_source(fn, _MAKERS, self.address)
-        self._inputs = WorkflowInputs(
-            fn, name, self.address, limit=shared.payload_limit, names=names_around()
-        )
+        passings = check_source(fn, _MAKERS, self.address)
+        self._by_value = InputsByValue(msgspec.json.encode([shared.app, name]), self._inputs)
+        self._code = FunctionCode(fn, Sites(fn, passings, self._inputs.names))
         functools.update_wrapper(self, fn, updated=())
 
     def __repr__(self) -> str:
@@ -104,38 +107,42 @@ class Workflow(Generic[P, R]):
             if kwargs or len(args) != self._inputs.plain:
                 args, by_name = self._inputs.bound(args, kwargs)  # type: ignore[assignment]  # as its function takes them
             inputs = [*args, *by_name.values()]
-            encoded = tuple(map(self._inputs.encoded, range(len(inputs)), inputs))
+            inputs_json = tuple(map(self._inputs.encoded, range(len(inputs)), inputs))
         except (DefinitionError, PayloadError) as wrong:
             say_where(wrong, self._fn, self.address)
             raise
-        fingerprint = self._fingerprint(inputs, encoded)
-        planning = Planning(self._shared, self.address, inputs, self._trail, self._literals)
+        copies, marks = own_copies(inputs, self._code.literals)
+        before = self._trails.get(marks, NO_TRAIL)
+        planning = Planning(self._shared, self.address, copies, marks, trail=before, code=self._code)
+        run: Callable[..., R] = self._fn
         reset = RECORDER.set(planning)
         self._shared.plans.add(planning)
         try:
-            value = self._fn(*args, **by_name)
+            value = run(*copies[: len(args)], **dict(zip(by_name, copies[len(args) :], strict=True)))
             if inspect.iscoroutine(value):
                 value.close()
                 raise DefinitionError(
                     f"{self.address} returned a coroutine: a workflow function is a plain def, without await"
                 )
             returns = planning.returned(value)
-            trail = self._trail = planning.trail(returns, self._inputs.held)
+            trail = planning.trail(returns, self._inputs.held)
+            if trail is not before:
+                self._trails = {**dict([*self._trails.items()][1 - _TRAILS :]), marks: trail}
         finally:
             planning.close()
             self._shared.plans.discard(planning)
             RECORDER.reset(reset)
         for demand in trail.demands:
-            check_fits(encoded[demand.place], demand.annotation, inputs[demand.place], demand.what)
+            check_fits(inputs_json[demand.place], demand.annotation, inputs[demand.place], demand.what)
         for n in planning.referred():
-            if type(inputs[n]) not in _IMMUTABLE and self._inputs.encoded(n, inputs[n]) != encoded[n]:
+            if type(copies[n]) not in _IMMUTABLE and self._inputs.encoded(n, copies[n]) != inputs_json[n]:
                 raise DefinitionError(
                     f"{self.address} changed its input {self._inputs.describe(n)[0]} and passed it on: make a copy and pass that, inputs are "
                     f"kept as they were submitted"
                 )
         return Plan(
-            self._shared.app, self.name, trail.steps, encoded, returns, fingerprint, self.within, self.undo_within, self.on_failure,
-            returns_type=self._inputs.annotation("return"),
+            self._shared.app, self.name, trail.steps, inputs_json, returns, self._by_value, self.within, self.undo_within, self.on_failure,
+            returns_type=self._inputs.annotation("return"), names=self._inputs.names_of(len(args), by_name),
         )  # fmt: skip
 
     def _plan_from(self, inputs: Sequence[Any]) -> Plan[R]:
@@ -148,19 +155,14 @@ class Workflow(Generic[P, R]):
         make: Callable[..., Plan[R]] = self.plan
         return make(*args, **by_name)
 
+    def _prepare(self) -> None:
+        """Raise ``DefinitionError`` for annotations that cannot be evaluated, or promise too much."""
+        self._inputs.annotation("return")
+
+    def _check_inputs(self, inputs: Sequence[Any]) -> None:
+        """Raise ``PayloadError`` for inputs in order, values or JSON, that the function does not take."""
+        self._inputs.in_order(inputs)
+
     def _find_action(self, agent: str, name: str) -> Action[..., Any] | None:
         """Return the action of its app that has or had this name, None when there is none."""
         return self._shared.find(agent, name)
-
-    @functools.cached_property
-    def _literals(self) -> Container[int]:
-        return literals(self._fn)
-
-    def _fingerprint(self, inputs: list[object], encoded: tuple[bytes, ...]) -> bytes:
-        """Return a key for the workflow and its inputs, independent of the order of dicts and sets in
-        them.
-        """
-        parts = [self._named]
-        for n, data in enumerate(encoded):
-            parts.append(data if type(inputs[n]) in _ORDERED else canonical(inputs[n]))
-        return hashlib.blake2b(b",".join(parts), digest_size=16).digest()

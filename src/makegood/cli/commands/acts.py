@@ -8,12 +8,12 @@ were met.
 import asyncio
 import sys
 from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
 import click
 import msgspec
-from msgspec.structs import replace
 
 from makegood.base import ids
 from makegood.base.counts import counted
@@ -28,11 +28,12 @@ from makegood.cli.import_app import load_app
 from makegood.client import as_json
 from makegood.client.client import Client
 from makegood.client.handle import TaskHandle
-from makegood.client.undo_preview import listed
+from makegood.console.redaction import Redaction
 from makegood.errors import ActRefusedError, MakegoodError, TaskNotFoundError, WaitExpiredError
 from makegood.model.messages import Answer
 from makegood.payload.codec import UNREADABLE, shallow
 from makegood.store.views import TaskDetail
+from makegood.story.undo_preview import undo_order
 
 Act = Callable[[TaskHandle[Any]], Awaitable[Answer]]
 
@@ -73,10 +74,10 @@ def cancel(cli: Cli, /, **options: Any) -> int:
 @flag("--preview", text="Only list what would be undone, in order.")
 def undo(cli: Cli, /, *, preview: bool, **options: Any) -> int:
     """Undo tasks in error, or processed ones; stuck undos are tried again."""
-    asked = RequestedAct("undo", "undone", **options)
+    request = RequestedAct("undo", "undone", **options)
     if preview:
-        return asyncio.run(_preview(cli, asked))
-    return _on(cli, asked, TaskHandle.undo)
+        return asyncio.run(_preview(cli, request))
+    return _on(cli, request, TaskHandle.undo)
 
 
 @command()
@@ -98,57 +99,57 @@ def resubmit(cli: Cli, /, *, step: str | None, text: str | None, check: str | No
 
     With --input the command first shows which arguments change; at a terminal it then asks for confirmation.
     """
-    asked = RequestedAct("resubmit", "processed", corrects=text is not None, **options)
+    request = RequestedAct("resubmit", "processed", corrects=text is not None, **options)
     if text is None:
         if step is not None:
             raise click.UsageError("--step says whose arguments --input replaces: give both")
         if check is not None:
             raise click.UsageError("--check goes with --input: it is the code that plans with it")
-        return _on(cli, asked, TaskHandle.resubmit)
-    if len(asked.task_ids) != 1:
+        return _on(cli, request, TaskHandle.resubmit)
+    if len(request.task_ids) != 1:
         raise click.UsageError("--input is for one task: name it by its ID")
     inputs = _inputs(text)
-    loaded = None if check is None else load_app(check)
-    if loaded is None:
+    app = None if check is None else load_app(check)
+    if app is None:
         also = ", and the branches that the workflow took are not decided again" if step is None else ""
         cli.note(
             f"what replaces it was not checked against the annotations of your code{also}: --check APP does that"
         )
 
     async def corrected(task: TaskHandle[Any], **words: Any) -> Answer:
-        workflow, given = None, inputs
-        if loaded is not None:
-            workflow, given = corrected_inputs.check(loaded, await task.status(), step, inputs)
-        resubmit = partial(task.resubmit, step=step, inputs=given, workflow=workflow, **words)
+        workflow, new_inputs = None, inputs
+        if app is not None:
+            workflow, new_inputs = corrected_inputs.check(app, await task.status(), step, inputs)
+        resubmit = partial(task.resubmit, step=step, inputs=new_inputs, workflow=workflow, **words)
         try:
             answer = await resubmit(dry_run=True)
         except ActRefusedError:
-            if asked.dry_run:
+            if request.dry_run:
                 raise
             return await resubmit()  # the rules say so themselves, and the audit keeps it
-        if asked.dry_run:
+        if request.dry_run:
             return answer
         if not cli.json:
             for line in corrected_inputs.lines(answer.change):
                 cli.note(line)
-        if not asked.yes and sys.stdin.isatty() and not cli.confirmed(f"resubmit task {task.id}?"):
+        if not request.yes and sys.stdin.isatty() and not cli.confirmed(f"resubmit task {task.id}?"):
             cli.note("nothing was done")
             raise click.exceptions.Exit(exits.DONE)
         return await resubmit()
 
-    return _on(cli, asked, corrected)
+    return _on(cli, request, corrected)
 
 
 def _inputs(text: str) -> Any:
     try:
-        found = msgspec.json.decode(shallow(read(text).encode(), "--input", around=1))
+        value = msgspec.json.decode(shallow(read(text).encode(), "--input", around=1))
     except UNREADABLE as wrong:
         raise click.UsageError(f"--input is not JSON: {wrong}") from wrong
-    if not isinstance(found, dict | list):
+    if not isinstance(value, dict | list):
         raise click.UsageError(
             "--input: an object of a step's arguments by name, or an array of the workflow's inputs"
         )
-    return found
+    return value
 
 
 @command()
@@ -204,27 +205,29 @@ def settle(
     return asyncio.run(_each(cli, (task_id,), lambda task: task.settle(step, **options)))
 
 
-def _on(cli: Cli, asked: RequestedAct, act: Callable[..., Awaitable[Answer]]) -> int:
+def _on(cli: Cli, request: RequestedAct, act: Callable[..., Awaitable[Answer]]) -> int:
     """Do an act on the tasks that were asked for; returns the exit code."""
-    if asked.chosen is not None:
-        return _on_all(cli, asked)
-    one = partial(act, why=asked.why, who=asked.who, timeout=asked.timeout)
-    wait = asked.timeout if asked.wait and not asked.dry_run else None
-    return asyncio.run(_each(cli, asked.task_ids, one, wait=wait, wanted=asked.end, dry=asked.dry_run))
+    if request.chosen is not None:
+        return _on_all(cli, request)
+    bound_act = partial(act, why=request.why, who=request.who, timeout=request.timeout)
+    wait = request.timeout if request.wait and not request.dry_run else None
+    return asyncio.run(
+        _each(cli, request.task_ids, bound_act, wait=wait, end_state=request.end, dry=request.dry_run)
+    )
 
 
-def _on_all(cli: Cli, asked: RequestedAct) -> int:
+def _on_all(cli: Cli, request: RequestedAct) -> int:
     """Do an act on all tasks that match: count, show, ask, do."""
-    count, sample = asyncio.run(bulk_acts.preview(cli, asked))
-    if asked.dry_run or not asked.yes:
-        bulk_acts.show(cli, asked, count, sample)
-    if asked.dry_run:
+    count, sample = asyncio.run(bulk_acts.preview(cli, request))
+    if request.dry_run or not request.yes:
+        bulk_acts.show(cli, request, count, sample)
+    if request.dry_run:
         return exits.DONE
-    if count and not asked.yes and not cli.confirmed(f"{asked.kind} {counted(count, 'task')}?"):
+    if count and not request.yes and not cli.confirmed(f"{request.kind} {counted(count, 'task')}?"):
         cli.note("nothing was done")
         cli.out.result([])
         return exits.DONE
-    return asyncio.run(bulk_acts.carry_out(cli, asked, count))
+    return asyncio.run(bulk_acts.carry_out(cli, request, count))
 
 
 async def _each(
@@ -233,23 +236,23 @@ async def _each(
     act: Act,
     *,
     wait: float | None = None,
-    wanted: str = "",
+    end_state: str = "",
     dry: bool = False,
 ) -> int:
     """Do an act on each task, one after the other; returns the exit code.
 
-    ``wait``: then wait this long for the end; ``wanted`` counts as success. ``dry``: the act changes nothing.
+    ``wait``: then wait this long for the end; ``end_state`` is success. ``dry``: the act changes nothing.
     """
-    shown: list[dict[str, Any]] = []
+    shapes: list[dict[str, Any]] = []
     async with connect(cli) as client:
         if not dry:
             await no_scheduler.warn(cli, client, no_scheduler.UNDECIDED)
         for task_id in task_ids:
-            found: TaskDetail | None = None
+            detail: TaskDetail | None = None
             try:
-                code, shape, found = await _one(cli, client, task_id, act, wait=wait, wanted=wanted)
+                code, shape, detail = await _one(cli, client, task_id, act, wait=wait, end_state=end_state)
                 if dry:
-                    shape, found = {**shape, "dry_run": True}, None
+                    shape, detail = {**shape, "dry_run": True}, None
             except MakegoodError as error:
                 code = exits.code_of(error)
                 if len(task_ids) == 1 and not cli.json:
@@ -258,19 +261,25 @@ async def _each(
                     cli.note(f"makegood: {error}")
                 verdict = "refused" if code == exits.REFUSED else "failed"
                 shape = {"task": task_id, "verdict": verdict, "outcome": str(error)}
-            shown.append({**shape, "code": code})
+            shapes.append({**shape, "code": code})
             if not cli.json:
                 for line in corrected_inputs.lines(shape.get("change")) if dry else ():
                     cli.out.text(line)
                 cli.out.text(bulk_acts.line(shape))
-            if not cli.json and found is not None:
-                next_commands.tell(cli, found)
-    cli.out.result(shown)
-    return exits.of_many(one["code"] for one in shown)
+            if not cli.json and detail is not None:
+                next_commands.tell(cli, detail)
+    cli.out.result([_covered(one) for one in shapes])
+    return exits.of_many(one["code"] for one in shapes)
+
+
+def _covered(shape: dict[str, Any]) -> dict[str, Any]:
+    """Return an outcome whose change has its secrets covered."""
+    change = Redaction().change(bytes(shape.get("change", b"null")))
+    return shape if change == b"null" else {**shape, "change": msgspec.Raw(change or b"null")}
 
 
 async def _one(
-    cli: Cli, client: Client, task_id: str, act: Act, *, wait: float | None, wanted: str
+    cli: Cli, client: Client, task_id: str, act: Act, *, wait: float | None, end_state: str
 ) -> tuple[int, dict[str, Any], TaskDetail | None]:
     """Do an act on one task.
 
@@ -289,43 +298,51 @@ async def _one(
         return exits.DONE, shape, await task.status() if answer.state == "error" else None
     try:
         state = (await task.wait(wait)).state
-        code = exits.DONE if state == wanted else exits.outcome(state)
-    except WaitExpiredError as expired:
-        cli.note(f"makegood: {await no_scheduler.late(client, expired)}")
+        code = exits.DONE if state == end_state else exits.outcome(state)
+    except WaitExpiredError as expiry:
+        cli.note(f"makegood: {await no_scheduler.late(client, expiry)}")
         code = exits.TIMED_OUT
-    found = await task.status()
-    shape |= {"state": found.task.state, "cause": found.task.cause, **next_commands.outcome(cli, found)}
-    return code, shape, None if code == exits.DONE else found
+    detail = await task.status()
+    shape |= {"state": detail.task.state, "cause": detail.task.cause, **next_commands.outcome(cli, detail)}
+    return code, shape, None if code == exits.DONE else detail
 
 
-async def _preview(cli: Cli, asked: RequestedAct) -> int:
+async def _preview(cli: Cli, request: RequestedAct) -> int:
     """Show what an undo of each task would deal with, in order; returns the exit code."""
     documents = []
     async with looking(cli) as client:
-        task_ids = list(asked.task_ids)
-        if asked.chosen is not None:
-            found_ = await client.find(replace(asked.chosen, limit=asked.limit or 20))
-            if not found_ and (unknown := await unknown_names(client, asked.chosen)):
+        task_ids = list(request.task_ids)
+        if request.chosen is not None:
+            views = await client.find(replace(request.chosen, limit=request.limit or 20))
+            if not views and (unknown := await unknown_names(client, request.chosen)):
                 raise TaskNotFoundError("; ".join(unknown))
-            task_ids = [ids.show(view.id) for view in found_]
+            task_ids = [ids.show(view.id) for view in views]
         for task_id in task_ids:
             task = client.task(task_id)
-            found = await task.status()
-            steps = list(enumerate(listed(found), 1))
+            detail = await task.status()
+            steps = list(enumerate(undo_order(detail), 1))
             if cli.json:
-                listed_ = [
-                    {"position": n, "turn": turn, "undo": text, **as_json.step(view)}
-                    for n, (turn, view, text) in steps
+                entries = [
+                    {
+                        "position": n,
+                        "turn": preview.turn,
+                        "undo": preview.happens,
+                        **as_json.step(preview.step),
+                    }
+                    for n, preview in steps
                 ]
-                documents.append({"task": task.id, "state": found.task.state, "steps": listed_})
+                documents.append({"task": task.id, "state": detail.task.state, "steps": entries})
                 continue
             if len(task_ids) > 1:
-                cli.out.text(f"{task.id}  {found.task.state}")
-            if found.task.state in ("pending", "processing") and found.task.goal == "forward":
+                cli.out.text(f"{task.id}  {detail.task.state}")
+            if detail.task.state in ("pending", "processing") and detail.task.goal == "forward":
                 cli.note(
-                    f"task {task.id} is {found.task.state}: `makegood task cancel` does this, undo is for tasks at rest"
+                    f"task {task.id} is {detail.task.state}: `makegood task cancel` does this, undo is for tasks at rest"
                 )
-            rows = [(turn, view.name, view.agent, view.state, text) for _, (turn, view, text) in steps]
+            rows = [
+                (preview.turn, preview.step.name, preview.step.agent, preview.step.state, preview.happens)
+                for _, preview in steps
+            ]
             heads = ("turn", "step", "agent", "state", "what an undo does")
             cli.out.table(heads, rows, empty=f"task {task.id}: nothing to undo")
     cli.out.result(documents)

@@ -20,11 +20,11 @@ def agents(cli: Cli, /, *, everything: bool) -> None:
     async def look(client: Client) -> tuple[list[NodeView], dict[str, int]]:
         return await client.store.nodes.views(), await client.store.nodes.depths()
 
-    found, depths = looked(cli, look)
-    waiting = as_json.waiting(found, depths)
-    seen = [view for view in found if everything or view.state == "alive"]
+    views, depths = looked(cli, look)
+    waiting = as_json.waiting(views, depths)
+    selection = [view for view in views if everything or view.state == "alive"]
     if cli.json:
-        nodes = [as_json.node(view) for view in seen]
+        nodes = [as_json.node(view) for view in selection]
         cli.out.document({"nodes": nodes, "waiting": waiting})
         return
     cli.out.table(
@@ -35,11 +35,11 @@ def agents(cli: Cli, /, *, everything: bool) -> None:
                 view.info.held if "scheduler" in view.info.roles else None,
                 f"{shown(view.silent)} ago",
             )
-            for view in seen
+            for view in selection
         ],
         empty="no process runs on this store: start one with `makegood run APP`, or scheduler, agent, supervisor",
     )  # fmt: skip
-    rows = agent_rows(seen, waiting)
+    rows = agent_rows(selection, waiting)
     if rows:
         cli.out.text()
         heads = ("agent", "node", "used/slots", "calls", "success", "mean", "circuit", "rate", "waiting")

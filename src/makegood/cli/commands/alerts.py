@@ -7,6 +7,7 @@ from collections.abc import Awaitable, Callable
 from typing import Any, TypeVar
 
 import click
+from msgspec.structs import replace
 
 from makegood.base import durations, ids
 from makegood.base.clock import SystemClock
@@ -16,10 +17,11 @@ from makegood.cli.context import Cli, at_most, command, flag, lasting, why_optio
 from makegood.cli.render.output import date_time
 from makegood.client import as_json
 from makegood.client.client import Client
+from makegood.console.redaction import Redaction
 from makegood.errors import MakegoodError
 from makegood.messaging.alert_webhook import Webhook
 from makegood.messaging.alerts import Teller
-from makegood.model.messages import Alert, shown_kind
+from makegood.model.messages import Alert
 from makegood.store.views import AlertView, AuditView
 
 View = TypeVar("View", AlertView, AuditView)
@@ -72,16 +74,16 @@ def alerts(
         return asyncio.run(_acknowledge(cli, (*ack, *others), who, why))
     if test:
         return asyncio.run(_test(cli, who, timeout))
-    found = _look(cli, task_id, lambda client: client.alerts(task_id, ended=everything, limit=limit))
+    views = _look(cli, task_id, lambda client: client.alerts(task_id, ended=everything, limit=limit))
     rows = (
         (  # the mark of a test alert only serves to find it again
-            v.id, date_time(v.at), kind_of(v), ids.show(v.task) if v.task else None, "" if v.kind == "test" else v.step, state_of(v), v.text
+            v.id, date_time(v.at), v.kind, ids.show(v.task) if v.task else None, "" if v.kind == "test" else v.step, state_of(v), v.text
         )
-        for v in found
+        for v in views
     )  # fmt: skip
     heads = ("id", "at", "kind", "task", "step", "state", "what")
-    cli.out.listed(map(as_json.alert, found), heads, rows, empty="no alerts")
-    if not cli.json and any(view.task and view.ended is None for view in found):
+    cli.out.listed(map(as_json.alert, views), heads, rows, empty="no alerts")
+    if not cli.json and any(view.task and view.ended is None for view in views):
         cli.note(
             "`makegood task show ID` lists what you can do about a task; `makegood alerts --ack ID` shows others that you work on it"
         )
@@ -95,17 +97,12 @@ def _look(cli: Cli, task_id: str | None, read: Callable[[Client], Awaitable[list
     """
 
     async def look(client: Client) -> list[View]:
-        found = await read(client)
-        if task_id is not None and not found:
+        views = await read(client)
+        if task_id is not None and not views:
             await client.task(task_id).status()  # raises when there is no such task
-        return found
+        return views
 
     return looked(cli, look)
-
-
-def kind_of(view: AlertView) -> str:
-    """Return the name of an alert's kind, as people see it."""
-    return shown_kind(view.kind, task=bool(view.task))
 
 
 def state_of(view: AlertView) -> str:
@@ -115,22 +112,22 @@ def state_of(view: AlertView) -> str:
     return "open" if view.acked is None else f"acknowledged by {view.acked_by}"
 
 
-async def _acknowledge(cli: Cli, wanted: tuple[int, ...], who: str | None, why: str) -> int:
-    shown: list[dict[str, Any]] = []
+async def _acknowledge(cli: Cli, numbers: tuple[int, ...], who: str | None, why: str) -> int:
+    shapes: list[dict[str, Any]] = []
     async with connect(cli) as client:
-        for alert in wanted:
+        for alert in numbers:
             try:
                 view = await client.acknowledge(alert, who=who, why=why)
-                shown.append({**as_json.alert(view), "code": exits.DONE})
+                shapes.append({**as_json.alert(view), "code": exits.DONE})
                 if not cli.json:
-                    cli.out.text(f"alert {alert} {kind_of(view)} acknowledged by {view.acked_by}")
+                    cli.out.text(f"alert {alert} {view.kind} acknowledged by {view.acked_by}")
             except MakegoodError as error:
-                if len(wanted) == 1 and not cli.json:
+                if len(numbers) == 1 and not cli.json:
                     raise
-                shown.append({"id": alert, "outcome": str(error), "code": exits.code_of(error)})
+                shapes.append({"id": alert, "outcome": str(error), "code": exits.code_of(error)})
                 cli.note(f"makegood: {error}")
-    cli.out.result(shown)
-    return exits.of_many(one["code"] for one in shown)
+    cli.out.result(shapes)
+    return exits.of_many(shape["code"] for shape in shapes)
 
 
 async def _test(cli: Cli, asks: str | None, limit: float) -> int:
@@ -154,9 +151,9 @@ async def _test(cli: Cli, asks: str | None, limit: float) -> int:
         view = await _told(
             client, mark, limit, webhook=bool(tellers) or cli.settings.options.alert_webhook is not None
         )
-    many = "one process that runs" if len(tellers) == 1 else f"one of {len(tellers)} processes"
-    by = f"by {many}" if tellers else "by this command: no process that reports alerts is running"
-    hook = _posted(view, limit, alone=not tellers, known=cli.settings.options.alert_webhook is not None)
+    teller = "one process that runs" if len(tellers) == 1 else f"one of {len(tellers)} processes"
+    by = f"by {teller}" if tellers else "by this command: no process that reports alerts is running"
+    hook = _posted(view, limit, alone=not tellers, has_address=cli.settings.options.alert_webhook is not None)
     cli.out.result(
         {**as_json.alert(view), "logged": view.logged > 0, "told": view.told > 0, "tries": view.tries},
         f"row      alert {view.id}: see `makegood alerts`",
@@ -166,14 +163,14 @@ async def _test(cli: Cli, asks: str | None, limit: float) -> int:
     return exits.DONE if view.logged and (view.told or hook == _NOT_SET) else exits.FAILED
 
 
-def _posted(view: AlertView, limit: float, *, alone: bool, known: bool) -> str:
+def _posted(view: AlertView, limit: float, *, alone: bool, has_address: bool) -> str:
     """Return the outcome of the webhook, as far as the store knows.
 
-    ``alone``: no process reports alerts, so this command did. ``known``: it knew the address.
+    ``alone``: no process reports alerts, so this command did. ``has_address``: it knew the address.
     """
     if view.told:
         return "sent, and accepted"
-    if alone and not known:
+    if alone and not has_address:
         return _NOT_SET
     where = "the lines above" if alone else "the log of the schedulers and supervisors"
     if view.tries:
@@ -215,15 +212,16 @@ def audit(cli: Cli, /, *, task_id: str | None, limit: int) -> None:
     """Show what operators did, newest first: who, when, why, and what became of it; on PostgreSQL also under
     which login.
     """
-    found = _look(cli, task_id, lambda client: client.audit(task_id, limit=limit))
-    logins = any(v.db_user is not None for v in found)
+    views = _look(cli, task_id, lambda client: client.audit(task_id, limit=limit))
+    logins = any(v.db_user is not None for v in views)
     rows = (
         (
             date_time(v.at), v.who, *((v.db_user,) if logins else ()), v.kind, ids.show(v.task) if v.task else None, v.verdict,
             "; ".join(part for part in (v.outcome, corrected_inputs.told(v.change)) if part), v.why,
         )
-        for v in found
+        for v in views
     )  # fmt: skip
     user = ("database user",) if logins else ()
     heads = ("at", "who", *user, "act", "task", "verdict", "what came of it", "why")
-    cli.out.listed(map(as_json.audit, found), heads, rows, empty="no operator commands")
+    entries = (replace(v, change=Redaction().change(v.change)) for v in views)
+    cli.out.listed(map(as_json.audit, entries), heads, rows, empty="no operator commands")

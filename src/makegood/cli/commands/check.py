@@ -29,6 +29,7 @@ from makegood.model.plan import StepPlan, Template
 from makegood.model.states import TaskState
 from makegood.store.views import Filter, StepView, TaskDetail
 from makegood.workflow.app import App
+from makegood.workflow.used_actions import used_actions
 
 OPEN: tuple[TaskState, ...] = ("pending", "processing", "undoing", "error")
 PAGE = 500
@@ -71,16 +72,16 @@ class Stranded:
         what = f"{self.agent}.{self.action}"
         if self.needs != "action":
             what = f"the {self.needs} of {what}"
-        steps, such = counted(self.steps, "step"), f"(such as in {', '.join(self.tasks)})"
+        steps, sample = counted(self.steps, "step"), f"(such as in {', '.join(self.tasks)})"
         if self.why:
             return (
-                f"{what} cannot be given what is stored for {steps} {such}: {self.why}; take what is stored as well "
+                f"{what} cannot be given what is stored for {steps} {sample}: {self.why}; take what is stored as well "
                 f"({self._as_well()}), or keep this one and declare the new one under another name"
             )
         remedy = f'declare it again, or pass formerly=("{self.action}",) to the action that took its place'
         if self.needs != "action":
             remedy = "declare it again"
-        return f"{what} is missing: {steps} {'needs' if self.steps == 1 else 'need'} it {such}; {remedy}"
+        return f"{what} is missing: {steps} {'needs' if self.steps == 1 else 'need'} it {sample}; {remedy}"
 
     def _as_well(self) -> str:
         if self.needs == "undo" and self.parameter == RESULT:
@@ -94,53 +95,63 @@ class Stranded:
 @click.option("--limit", type=Whole(1), default=10_000, show_default=True, help="Check at most N open tasks.")
 def check(cli: Cli, /, *, app: str, limit: int) -> int:
     """List what APP declares and check it, and (when a store is named by --store, MAKEGOOD_STORE or a file)
-    that the steps of its open tasks can run on it. Exit 1 when something is found.
+    that the steps of its open tasks can run on it. Exit 1 when something is found; a warning is not.
     """
-    loaded = load_app(app)
-    problems = list(problems_of(loaded))
-    seen = OpenTasks()
-    looked: int | None = None
+    application = load_app(app)
+    problems, warnings = list(problems_of(application)), list(warnings_of(application))
+    open_tasks = OpenTasks()
+    task_count: int | None = None
     if "store" in cli.settings.origins:
-        seen = asyncio.run(_look(cli, loaded, limit))
-        looked = seen.tasks
-    stranded = seen.stranded
-    actions = [action for agent in loaded.agents.values() for action in agent.actions.values()]
+        open_tasks = asyncio.run(_look(cli, application, limit))
+        task_count = open_tasks.tasks
+    gaps = open_tasks.stranded
+    actions = [action for agent in application.agents.values() for action in agent.actions.values()]
     problems += [
-        f"task {task} is unreadable, so its steps were not checked: {what}" for task, what in seen.unreadable
+        f"task {task} is unreadable, so its steps were not checked: {what}"
+        for task, what in open_tasks.unreadable
     ]
     if cli.json:
         cli.out.document(
             {
-                "app": loaded.name,
-                "agents": {name: sorted(agent.actions) for name, agent in loaded.agents.items()},
+                "app": application.name,
+                "agents": {name: sorted(agent.actions) for name, agent in application.agents.items()},
                 "actions": [_action(action) for action in actions],
-                "workflows": sorted(loaded.workflows),
-                "inboxes": sorted(loaded.inboxes),
+                "workflows": sorted(application.workflows),
+                "inboxes": sorted(application.inboxes),
                 "problems": problems,
-                "store": cli.store if looked is not None else None,
-                "tasks": looked,
-                "more": looked == limit,
-                "stranded": stranded,
+                "warnings": warnings,
+                "store": cli.store if task_count is not None else None,
+                "tasks": task_count,
+                "more": task_count == limit,
+                "stranded": gaps,
             }
         )
     else:
         cli.out.table(
-            ("what", "name", "declared"), declared(loaded), empty=f"app {loaded.name} declares nothing"
+            ("what", "name", "declared"),
+            declared(application),
+            empty=f"app {application.name} declares nothing",
         )
-        inboxes = f"{counted(len(loaded.inboxes), 'inbox')}, " if loaded.inboxes else ""
+        inboxes = f"{counted(len(application.inboxes), 'inbox')}, " if application.inboxes else ""
         cli.out.text(
-            f"{loaded.name}: {counted(len(loaded.agents), 'agent')}, {counted(len(actions), 'action')}, {inboxes}"
-            f"{counted(len(loaded.workflows), 'workflow')}; "
+            f"{application.name}: {counted(len(application.agents), 'agent')}, {counted(len(actions), 'action')}, {inboxes}"
+            f"{counted(len(application.workflows), 'workflow')}; "
             + (
                 "no store was named, so waiting steps were not checked"
-                if looked is None
-                else counted(looked, "open task")
-                + (", the newest ones, and perhaps there are more: raise --limit" if looked == limit else "")
+                if task_count is None
+                else counted(task_count, "open task")
+                + (
+                    ", the newest ones, and perhaps there are more: raise --limit"
+                    if task_count == limit
+                    else ""
+                )
             )
         )
-        for sentence in (*problems, *(each.sentence() for each in stranded)):
+        for sentence in (*problems, *(gap.sentence() for gap in gaps)):
             cli.out.text(sentence)
-    return exits.FAILED if problems or stranded else exits.DONE
+        for warning in warnings:
+            cli.out.text(f"warning: {warning}")
+    return exits.FAILED if problems or gaps else exits.DONE
 
 
 def declared(app: App) -> Iterator[tuple[str, str, str]]:
@@ -149,9 +160,9 @@ def declared(app: App) -> Iterator[tuple[str, str, str]]:
         rate = f", {agent.rate:g}/s" if agent.rate is not None else ""
         yield "agent", agent.name, f"{agent.concurrency} at once{rate}{', breaker' if agent.breaker else ''}"
         for action in agent.actions.values():
-            asked = f"; probe {action._probe_fn.__name__}" if action._probe_fn is not None else ""
-            said = f"{shown(action.terms.within)}; {_way_back(action)}{asked}"
-            yield "action", f"{agent.name}.{action.name}", said
+            probe = f"; probe {action._probe_fn.__name__}" if action._probe_fn is not None else ""
+            summary = f"{shown(action.terms.within)}; {_way_back(action)}{probe}"
+            yield "action", f"{agent.name}.{action.name}", summary
     for workflow in app.workflows.values():
         limit = "no limit" if workflow.within is None else shown(workflow.within)
         yield "workflow", workflow.name, f"{limit}; on failure {workflow.on_failure}"
@@ -198,8 +209,31 @@ def problems_of(app: App) -> Iterator[str]:
                 action._fitted()
             except DefinitionError as wrong:
                 yield str(wrong)
+    whole = [declaration._prepare for declaration in app.workflows.values()]
+    for prepare in (*whole, *(declaration._prepare for declaration in app.inboxes.values())):
+        try:
+            prepare()
+        except DefinitionError as wrong:
+            yield str(wrong)
     if not app.workflows:
         yield f"app {app.name!r} declares no workflow: nothing can be submitted"
+
+
+def warnings_of(app: App) -> Iterator[str]:
+    """Yield what is allowed and may surprise: workflows that may take longer than a service keeps a key."""
+    for workflow in app.workflows.values():
+        for action in used_actions(workflow):
+            keeps = action._policy.keeps
+            if not keeps or (workflow.within is not None and workflow.within <= keeps):
+                continue
+            limit = (
+                "no complete_within" if workflow.within is None else f"{shown(workflow.within)} to complete"
+            )
+            yield (
+                f"workflow {workflow.name} has {limit}, and the service of {action.agent.name}.{action.name} keeps a key for "
+                f"{shown(keeps)}: past that makegood does not send the request again, and a step in doubt waits for its probe, its undo "
+                f'or an operator; pass complete_within="{shown(keeps)}" or less to the workflow'
+            )
 
 
 @dataclass(slots=True)
@@ -216,7 +250,7 @@ class OpenTasks:
 
 async def _look(cli: Cli, app: App, limit: int) -> OpenTasks:
     """Look at the open tasks of an app."""
-    known: dict[tuple[str, str], Action[Any, Any]] = {
+    actions: dict[tuple[str, str], Action[Any, Any]] = {
         (agent.name, name): action
         for agent in app.agents.values()
         for action in agent.actions.values()
@@ -224,35 +258,35 @@ async def _look(cli: Cli, app: App, limit: int) -> OpenTasks:
     }
 
     def find(agent: str, name: str) -> Action[Any, Any] | None:
-        return known.get((agent, name))
+        return actions.get((agent, name))
 
-    found: dict[tuple[str, ...], Stranded] = {}
-    seen = OpenTasks()
+    by_place: dict[tuple[str, ...], Stranded] = {}
+    open_tasks = OpenTasks()
     async with looking(cli) as client:
         async for task, detail in _open_tasks(client, app.name, limit):
-            seen.tasks += 1
+            open_tasks.tasks += 1
             if detail.unreadable:
-                seen.unreadable.append((task, "; ".join(detail.unreadable)))
+                open_tasks.unreadable.append((task, "; ".join(detail.unreadable)))
                 continue
-            stored = Stored(detail, find)
+            arguments = Stored(detail, find)
             for step in detail.steps:
-                for need, fault in _faults(step, stored, find):
+                for need, fault in _faults(step, arguments, find):
                     place = (*need[:3], fault.parameter)
-                    entry = found.setdefault(place, Stranded(*need[:3], *fault))
+                    entry = by_place.setdefault(place, Stranded(*need[:3], *fault))
                     entry.steps += 1
                     if task not in entry.tasks and len(entry.tasks) < 5:
                         entry.tasks.append(task)
     # Where the action itself is missing, its undo and probe need no line of their own.
     absent = {
-        (agent, action) for agent, action, needs, parameter in found if needs == "action" and not parameter
+        (agent, action) for agent, action, needs, parameter in by_place if needs == "action" and not parameter
     }
-    seen.stranded = [
-        found[place] for place in sorted(found) if place[2] == "action" or place[:2] not in absent
+    open_tasks.stranded = [
+        by_place[place] for place in sorted(by_place) if place[2] == "action" or place[:2] not in absent
     ]
-    return seen
+    return open_tasks
 
 
-def _faults(step: StepView, stored: Stored, find: Find) -> Iterator[tuple[Need, Fault]]:
+def _faults(step: StepView, arguments: Stored, find: Find) -> Iterator[tuple[Need, Fault]]:
     """Yield what a step may still need and the code does not have.
 
     Arguments that fit the action fit its undo and probe, which take no more.
@@ -262,10 +296,10 @@ def _faults(step: StepView, stored: Stored, find: Find) -> Iterator[tuple[Need, 
         if action is None or not _has(action, need.needs):
             yield need, Fault("", "")
         elif need.needs == "action":
-            yield from ((need, fault) for fault in stored.faults(action, "do", need.args))
+            yield from ((need, fault) for fault in arguments.faults(action, "do", need.args))
         elif need.needs == "undo" and step.state in STANDING:
-            yield from ((need, fault) for fault in stored.faults(action, "undo", need.args))
-            yield from ((need, fault) for fault in stored.result_faults(action, step.result))
+            yield from ((need, fault) for fault in arguments.faults(action, "undo", need.args))
+            yield from ((need, fault) for fault in arguments.result_faults(action, step.result))
 
 
 def _has(action: Action[Any, Any], needs: Needs) -> bool:

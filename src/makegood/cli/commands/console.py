@@ -8,7 +8,7 @@ import click
 
 from makegood.base.text import refuse_unstorable
 from makegood.cli import event_loop
-from makegood.cli.console_settings import console_options
+from makegood.cli.console_settings import console_options, printed
 from makegood.cli.context import Cli, command, flag, setting
 from makegood.cli.logs_and_telemetry import set_up_logs
 from makegood.cli.settings import LEVELS
@@ -52,9 +52,11 @@ def console(cli: Cli, /, *, insecure: bool, name: str | None, role: str) -> None
         await server.begin()
         with Signals(stop.set):
             if cli.json:
-                cli.out.record({"event": "started", "console": server.address, "store": store})
+                link = printed(server.link, server.address, sys.stdout)
+                cli.out.record({"event": "started", "console": server.address, "link": link, "store": store})
             else:
-                cli.note(f"makegood: console of {store} on {server.address}; Ctrl-C or SIGTERM stops it")
+                link = printed(server.link, server.address, sys.stderr, cli.settings.log_format)
+                cli.note(f"makegood: console of {store} on {link}; Ctrl-C or SIGTERM stops it")
             try:
                 await stop.wait()
             finally:

@@ -47,17 +47,17 @@ def demo(cli: Cli, /, *, postgres: bool, keep: bool, **options: int | None) -> i
     if postgres and "store" in cli.flags:
         raise click.UsageError("--store URL or --postgres, not both")
     arguments: list[str] = []
-    given = cli.settings.store if "store" in cli.flags else None
-    if given is not None:
-        open_store(given)  # refused here, before a part of it is shown
+    store = cli.settings.store if "store" in cli.flags else None
+    if store is not None:
+        open_store(store)  # refused here, before a part of it is shown
     flags = {"postgres": postgres, "keep": keep, "json": cli.json}
-    for name, value in (*options.items(), ("store", given)):
+    for name, value in (*options.items(), ("store", store)):
         if isinstance(value, bool):
             flags[name] = value
         elif value is not None:
             arguments += [f"--{name}", str(value)]
-    for name, wanted in flags.items():
-        arguments += [f"--{name.replace('_', '-')}"] * wanted
+    for name, switch in flags.items():
+        arguments += [f"--{name.replace('_', '-')}"] * switch
     folder = str(examples())
     if folder not in sys.path:
         sys.path.insert(0, folder)

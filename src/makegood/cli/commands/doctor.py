@@ -1,16 +1,21 @@
 """``makegood doctor``: checks the store, the running processes, and where each setting comes from.
 
-It reads, and commits a few empty writes to measure how long that takes; it changes nothing.
+It reads, merges the log of a SQLite file, and commits a few empty writes to measure how long that takes; it
+changes nothing.
 """
 
 import asyncio
 import time
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import asdict
+from pathlib import Path
 from typing import Any, TypeVar
 
 from msgspec.structs import asdict as fields_of
 
+from makegood.base.file_paths import file_of
+from makegood.base.postgres_target import target_of
+from makegood.base.urls import scheme_of
 from makegood.cli import exits, findings
 from makegood.cli.context import Cli, command, flag
 from makegood.cli.render.output import masked
@@ -43,21 +48,33 @@ def doctor(cli: Cli, /, *, strict: bool) -> int:
     Exit 0: no error; 1: an error (with --strict: or a warning); 2: --store is not a valid URL, or
     names a database or folder that does not exist; 8: the store cannot be reached; 9: a migration is needed.
     """
-    found, code = asyncio.run(examined(cli.settings.store))
-    worst = max(_WEIGHTS.index(finding.severity) for finding in found)
+    results, code = asyncio.run(examined(cli.settings.store))
+    results.insert(0, _database(cli))
+    worst = max(_WEIGHTS.index(finding.severity) for finding in results)
     if code == exits.DONE and worst >= (2 if strict else 3):
         code = exits.FAILED
     if cli.json:
-        shapes, settings = [fields_of(finding) for finding in found], settings_of(cli)
+        shapes, settings = [fields_of(finding) for finding in results], settings_of(cli)
         cli.out.document({"store": cli.store, "findings": shapes, "settings": settings, "code": code})
     else:
         cli.out.text(f"store  {cli.store}")
         cli.out.text()
-        cli.out.lines(line for finding in found for line in lines_of(finding))
+        cli.out.lines(line for finding in results for line in lines_of(finding))
         cli.out.text()
         rows = [(row["name"], _written(row["value"]), row["origin"]) for row in settings_of(cli)]
         cli.out.table(("setting", "value", "from"), rows, empty="")
     return code
+
+
+def _database(cli: Cli) -> Finding:
+    """Return which database the store's URL means, and who said so."""
+    url, origin = cli.settings.store, cli.settings.origins.get("store", "the default")
+    if scheme_of(url) == "sqlite":
+        where, elsewhere = f"the SQLite file {Path(file_of(url)).absolute()}", ""
+    else:
+        target = target_of(url)
+        where, elsewhere = target.where, target.elsewhere("the store's URL")
+    return Finding("database", "ok", f"{where}, from {origin}{f'; {elsewhere}' if elsewhere else ''}")
 
 
 def lines_of(finding: Finding) -> list[Line]:
@@ -78,7 +95,7 @@ def _written(value: object) -> object:
 def settings_of(cli: Cli) -> list[dict[str, Any]]:
     """Return each setting with its value and where that comes from; secrets are masked."""
     settings = cli.settings
-    found: list[dict[str, Any]] = []
+    rows: list[dict[str, Any]] = []
     options = asdict(settings.options)
     for name in KNOWN:
         value = options[name] if name in options else getattr(settings, name)
@@ -90,8 +107,8 @@ def settings_of(cli: Cli) -> list[dict[str, Any]]:
             value = {user.name: user.role for user in settings.console_users.values()}
         if isinstance(value, bool):
             value = "on" if value else "off"
-        found.append({"name": name, "value": value, "origin": settings.origins.get(name, "default")})
-    return found
+        rows.append({"name": name, "value": value, "origin": settings.origins.get(name, "default")})
+    return rows
 
 
 async def examined(url: str) -> tuple[list[Finding], int]:
@@ -100,25 +117,25 @@ async def examined(url: str) -> tuple[list[Finding], int]:
     Returns the findings, and the exit code of the error that kept the store from being opened, 0 for none.
     """
     store = open_store(url)
-    found: list[Finding] = []
+    results: list[Finding] = []
     try:
-        found += await store.admin.examine()
-        if any(finding.check == "pooling" and finding.severity == "error" for finding in found):
-            return found, exits.DONE
+        results += await store.admin.examine()
+        if any(finding.check == "pooling" and finding.severity == "error" for finding in results):
+            return results, exits.DONE
 
-        found += await _allowed("schema", store.admin.schema(), lambda told: [findings.schema(told)])
-        if found[-1].severity == "error":
-            return found, exits.MIGRATION_NEEDED
+        results += await _allowed("schema", store.admin.schema(), lambda status: [findings.schema(status)])
+        if results[-1].severity == "error":
+            return results, exits.MIGRATION_NEEDED
         await store.open()
-        found += await _measured(store)
-        found += await _running(store)
+        results += await _measured(store)
+        results += await _running(store)
     except MakegoodError as fault:
         check = "schema" if isinstance(fault, SchemaMismatchError) else "store"
-        found.append(Finding(check, "error", str(fault)))  # the sentence says what to do
-        return found, exits.code_of(fault)
+        results.append(Finding(check, "error", str(fault)))  # the sentence says what to do
+        return results, exits.code_of(fault)
     finally:
         await store.close()
-    return found, exits.DONE
+    return results, exits.DONE
 
 
 async def _allowed(
@@ -141,9 +158,9 @@ async def _measured(store: Store) -> list[Finding]:
     best = (float("inf"), 0.0)
     for _ in range(_TIMES):
         wall, began = time.time(), time.perf_counter()
-        told = await store.now()
+        store_time = await store.now()
         took = time.perf_counter() - began
-        best = min(best, (took, told - (wall + took / 2)))
+        best = min(best, (took, store_time - (wall + took / 2)))
     took, skew = best
 
     def read(seconds: list[float]) -> list[Finding]:
@@ -165,12 +182,12 @@ async def _timed(ask: Callable[[], Awaitable[object]]) -> list[float]:
     The first run, which opens a connection, does not count.
     """
     await ask()
-    taken = []
+    durations = []
     for _ in range(_TIMES):
         began = time.perf_counter()
         await ask()
-        taken.append(time.perf_counter() - began)
-    return taken
+        durations.append(time.perf_counter() - began)
+    return durations
 
 
 async def _running(store: Store) -> list[Finding]:
@@ -190,11 +207,11 @@ async def _processes(store: Store) -> list[Finding]:
     supervisors = sum("supervisor" in view.info.roles for view in alive)
     lease = await store.leases.read(LEASE)
     figures = await store.admin.figures()
-    led = findings.leading(lease, supervisors)
-    scheduled = led.severity == "ok" and any("scheduler" in view.info.roles for view in alive)
+    leadership = findings.leading(lease, supervisors)
+    has_scheduler = leadership.severity == "ok" and any("scheduler" in view.info.roles for view in alive)
     return [
-        led,
+        leadership,
         *findings.processes(alive, dead, figures),
-        findings.orphaned(await store.admin.orphans(_ORPHANS), _ORPHANS, scheduled=scheduled),
+        findings.orphaned(await store.admin.orphans(_ORPHANS), _ORPHANS, has_scheduler=has_scheduler),
         findings.alerting(figures.alerts),
     ]

@@ -16,12 +16,12 @@ import click
 
 from makegood.base.clock import SystemClock, iso
 from makegood.base.durations import shown
-from makegood.base.file_paths import entered, file_of
+from makegood.base.file_paths import entered, exists, file_of
 from makegood.base.urls import scheme_of
 from makegood.cli import exits
 from makegood.cli.client import connect, looking
 from makegood.cli.command import Command, Whole
-from makegood.cli.context import Cli, Renamed, Seconds, command, flag, lasting, who_option, why_option
+from makegood.cli.context import Cli, Seconds, command, flag, lasting, who_option, why_option
 from makegood.cli.render.output import date_time
 from makegood.client import as_json
 from makegood.election import Election, LeaseStore, LeaseView, Term, TermView, View, open_leases
@@ -90,8 +90,8 @@ async def _shown(cli: Cli, name: str | None, *, watch: bool, past: bool, limit: 
 async def _stepped_down(cli: Cli, why: str, who: str | None) -> None:
     async with connect(cli) as client:
         view = await client.store.leases.read(LEASE)
-        asked = await client.step_down(epoch=0 if view is None else view.epoch, why=why, who=who)
-    cli.out.result({"asked": asked}, f"{asked} is asked to step down: it does so after its present pass")
+        holder = await client.step_down(epoch=0 if view is None else view.epoch, why=why, who=who)
+    cli.out.result({"asked": holder}, f"{holder} is asked to step down: it does so after its present pass")
 
 
 @asynccontextmanager
@@ -116,7 +116,7 @@ def _verify_there(url: str) -> None:
         return
     place = file_of(url)
     entered(Path(place))
-    if not Path(place).exists():
+    if not exists(Path(place)):
         raise ConfigError(
             f"{place} does not exist: no election has used this file, or --store names another one"
         )
@@ -175,15 +175,15 @@ class Led(Command):
         """Parse ours, and leave the other one as it is."""
         theirs = args[args.index("--") + 1 :] if "--" in args else None
         try:
-            rest = super().parse_args(ctx, args)
+            words = super().parse_args(ctx, args)
         except click.NoSuchOption as unknown:
             if theirs is not None:
                 raise
-            said = unknown.format_message().rstrip(".")
-            raise click.UsageError(f"{said} (write `--` before COMMAND)", ctx) from None
+            message = unknown.format_message().rstrip(".")
+            raise click.UsageError(f"{message} (write `--` before COMMAND)", ctx) from None
         if theirs is not None and list(ctx.params["command"]) != theirs and not ctx.resilient_parsing:
             raise click.UsageError("write NAME before `--`, and nothing but COMMAND after it", ctx)
-        return rest
+        return words
 
 
 @command("run", cls=Led)
@@ -193,11 +193,9 @@ class Led(Command):
     "--me", metavar="NAME", help="This candidate's name. [default: host, process and a random part]"
 )
 @lasting("--ttl", type=Seconds(least=0.1), default="15s", text="How long a lease lasts if it is not renewed.")
-@lasting("--wind-down", cls=Renamed, text="Between SIGTERM and SIGKILL for the command. [default: ttl / 5]")
+@lasting("--wind-down", text="Between SIGTERM and SIGKILL for the command. [default: ttl / 5]")
 @lasting("--wait", text="Give up when not leading within this time (exit code 7).")
-@lasting(
-    "--keep-lease", cls=Renamed, text="Keep the lease at least this long, even if the command ends earlier."
-)
+@lasting("--keep-lease", text="Keep the lease at least this long, even if the command ends earlier.")
 @flag("--once", text="When the term is lost, do not contend again (exit code 4).")
 def run(
     cli: Cli,
@@ -224,9 +222,11 @@ def run(
     """
     seconds = ttl / 5 if wind_down is None else wind_down
     _verify(cli.settings.store, ttl, seconds)
-    led = LedCommand(command, wind_down=seconds, clock=SystemClock())
+    led_command = LedCommand(command, wind_down=seconds, clock=SystemClock())
     options = {"me": me, "ttl": ttl, "wind_down": seconds, "renew": ttl / 4, "timeout": ttl / 4}
-    return asyncio.run(_Runner(cli, name, led, keep_lease=keep_lease or 0.0).run(options, wait, once=once))
+    return asyncio.run(
+        _Runner(cli, name, led_command, keep_lease=keep_lease or 0.0).run(options, wait, once=once)
+    )
 
 
 def _verify(store: str, ttl: float, wind_down: float) -> None:

@@ -10,6 +10,7 @@ from typing import Any
 
 import click
 import msgspec
+from msgspec.structs import replace
 
 from makegood.base import ids, sizes
 from makegood.base.counts import counted
@@ -24,6 +25,7 @@ from makegood.cli.render.output import date_time
 from makegood.client import as_json
 from makegood.client.client import Client
 from makegood.client.queues import LEASE, TRIES, Queue
+from makegood.console.redaction import Redaction
 from makegood.model import notices
 from makegood.model.queue_message import QueueMessage
 from makegood.payload.codec import UNREADABLE, shallow
@@ -65,13 +67,13 @@ def send(cli: Cli, /, *, name: str, value: str, headers: tuple[str, ...], **opti
     if wrong_one := [header for header in headers if "=" not in header]:
         raise click.UsageError(f"--header {wrong_one[0]}: NAME=TEXT")
     heads = dict(header.split("=", 1) for header in headers) or None
-    sent = carried_out(cli, lambda client: client.send(name, body, headers=heads, **options))
-    if not sent.created:
-        other = ", with another value" if sent.conflict else ""
-        cli.note(f"makegood: queue {name} knows a message {sent.id} already{other}: nothing was sent")
-    made = {"id": sent.id, "created": sent.created, "conflict": sent.conflict, "queue": name}
-    cli.out.result(made, *(() if sent.conflict else (sent.id,)))
-    return exits.REFUSED if sent.conflict else exits.DONE
+    answer = carried_out(cli, lambda client: client.send(name, body, headers=heads, **options))
+    if not answer.created:
+        difference = ", with another value" if answer.conflict else ""
+        cli.note(f"makegood: queue {name} knows a message {answer.id} already{difference}: nothing was sent")
+    shape = {"id": answer.id, "created": answer.created, "conflict": answer.conflict, "queue": name}
+    cli.out.result(shape, *(() if answer.conflict else (answer.id,)))
+    return exits.REFUSED if answer.conflict else exits.DONE
 
 
 def _json(value: str) -> msgspec.Raw:
@@ -117,17 +119,17 @@ def receive(cli: Cli, /, *, name: str, lease: float, tries: int, **options: Any)
 async def _receive(
     cli: Cli, queue: Queue, *, most: int | None, follow: bool, timeout: float | None, no_ack: bool
 ) -> int:
-    left, seen = most, 0
+    left, count = most, 0
     while left is None or left > 0:
         limit = BATCH if left is None else min(BATCH, left)
         wait = timeout if timeout is not None else None if follow else 0.0
-        some = await queue.receive(limit, timeout=wait if follow or not seen else 0.0)
-        if not some:
+        messages = await queue.receive(limit, timeout=wait if follow or not count else 0.0)
+        if not messages:
             break
-        await _write(cli, queue, some, no_ack=no_ack)
-        seen += len(some)
-        left = None if left is None else left - len(some)
-    if seen:
+        await _write(cli, queue, messages, no_ack=no_ack)
+        count += len(messages)
+        left = None if left is None else left - len(messages)
+    if count:
         return exits.DONE
     cli.note(f"makegood: no message waits in queue {queue.name}")
     return exits.DONE if timeout is None else exits.TIMED_OUT
@@ -135,7 +137,7 @@ async def _receive(
 
 async def _write(cli: Cli, queue: Queue, messages: Sequence[QueueMessage], *, no_ack: bool) -> None:
     """Write messages and acknowledge them; those that could not be written are released."""
-    written = 0
+    count = 0
     try:
         for message in messages:
             if cli.json:
@@ -143,14 +145,14 @@ async def _write(cli: Cli, queue: Queue, messages: Sequence[QueueMessage], *, no
             else:
                 receipt = f"{as_json.receipt(message)}  " if no_ack else ""
                 cli.out.text(f"{receipt}{message.id}  {one_line(message.body)}")
-            written += 1
+            count += 1
     finally:
-        if not no_ack and not await queue.acknowledge(*messages[:written]):
+        if not no_ack and not await queue.acknowledge(*messages[:count]):
             cli.note(
                 f"makegood: the lease of some messages of queue {queue.name} ended before makegood acknowledged them: they are redelivered"
             )
-        if rest := messages[written:]:
-            await queue.give_back(*rest)
+        if unwritten := messages[count:]:
+            await queue.give_back(*unwritten)
 
 
 def one_line(body: bytes) -> str:
@@ -165,19 +167,19 @@ def ack(cli: Cli, /, *, name: str, receipts: tuple[str, ...]) -> int:
     """Acknowledge messages that `queue receive NAME --no-ack` wrote, by their receipts. Exit 4 if one was
     redelivered since.
     """
-    parsed = [as_json.of_receipt(text) for text in receipts]
-    if None in parsed:
+    numbers = [as_json.of_receipt(text) for text in receipts]
+    if None in numbers:
         raise click.UsageError(
-            f"{receipts[parsed.index(None)]!r} is not a receipt: `queue receive {shlex.quote(name)} --no-ack` writes them, such as 12.1"
+            f"{receipts[numbers.index(None)]!r} is not a receipt: `queue receive {shlex.quote(name)} --no-ack` writes them, such as 12.1"
         )
-    ours = [one for one in parsed if one is not None]
-    said = carried_out(cli, lambda client: client.store.queues.acknowledge_messages(ours))
-    pairs = [*zip(receipts, said, strict=True)]
-    cli.out.result([{"receipt": text, "acknowledged": held} for text, held in pairs])
-    for text, held in pairs:
-        if not held:
+    ours = [number for number in numbers if number is not None]
+    answers = carried_out(cli, lambda client: client.store.queues.acknowledge_messages(ours))
+    pairs = [*zip(receipts, answers, strict=True)]
+    cli.out.result([{"receipt": text, "acknowledged": success} for text, success in pairs])
+    for text, success in pairs:
+        if not success:
             cli.note(f"makegood: {text} is no longer valid: its message was acknowledged, or redelivered")
-    return exits.DONE if all(said) else exits.REFUSED
+    return exits.DONE if all(answers) else exits.REFUSED
 
 
 # -- list, replay, drop --------------------------------------------------------------------------------------
@@ -192,8 +194,8 @@ def list_(cli: Cli, /, *, name: str | None, dead: bool, limit: int) -> None:
     Listing does not lease any message.
     """
     if name is not None or dead:
-        found = looked(cli, lambda client: client.messages(name, dead=dead, limit=limit))
-        _messages(cli, found, name, dead=dead)
+        views = looked(cli, lambda client: client.messages(name, dead=dead, limit=limit))
+        _messages(cli, views, name, dead=dead)
         return
     queues = looked(cli, lambda client: client.queues())[:limit]
     rows = (
@@ -207,18 +209,29 @@ def list_(cli: Cli, /, *, name: str | None, dead: bool, limit: int) -> None:
     cli.out.listed(map(as_json.queue, queues), heads, rows, empty="no message in any queue")
 
 
-def _messages(cli: Cli, found: list[MessageView], name: str | None, *, dead: bool) -> None:
+def _messages(cli: Cli, views: list[MessageView], name: str | None, *, dead: bool) -> None:
     where = "any queue" if name is None else f"queue {name}"
+    views = list(map(_covered, views))
     rows = (
         (
             v.message.queue, v.message.id, date_time(v.message.sent_at), v.message.tries, _state(v), v.message.error,
             one_line(v.message.body),
         )
-        for v in found
+        for v in views
     )  # fmt: skip
     heads = ("queue", "id", "sent", "tries", "state", "error", "value")
     empty = f"no {'dead letter' if dead else 'message'} in {where}"
-    cli.out.listed(map(as_json.mail, found), heads, rows, empty=empty, folds=False)
+    cli.out.listed(map(as_json.mail, views), heads, rows, empty=empty, folds=False)
+
+
+def _covered(view: MessageView) -> MessageView:
+    """Return a message whose secret values are covered; one that is not JSON stays as it is."""
+    try:
+        msgspec.json.decode(view.message.body, type=msgspec.Raw)
+    except UNREADABLE:
+        return view
+    body = Redaction().raw(view.message.body) or b""
+    return replace(view, message=replace(view.message, body=body))
 
 
 def _state(view: MessageView) -> str:
@@ -229,16 +242,16 @@ def _state(view: MessageView) -> str:
     return f"taken by {view.taken_by}" if view.taken_by else f"in {shown(view.due)}"
 
 
-def _which(chosen: tuple[str, ...], *, everything: bool, what: str) -> None:
-    if bool(chosen) == everything:
+def _which(choice: tuple[str, ...], *, everything: bool, what: str) -> None:
+    if bool(choice) == everything:
         raise click.UsageError(f"say which: {what}..., or --all")
 
 
 def _of_many(what: str, all_of_them: str) -> Callable[[Callable[..., int]], Callable[..., int]]:
     """Make a function an operator's act on named items, or on all: it takes ``chosen`` and ``everything``."""
-    named = click.argument("chosen", metavar=f"[{what}]...", nargs=-1)
+    argument = click.argument("chosen", metavar=f"[{what}]...", nargs=-1)
     every = flag("--all", "everything", text=all_of_them)
-    return given(named, every, by_operator)
+    return given(argument, every, by_operator)
 
 
 @command()
@@ -287,33 +300,33 @@ def _revive(
     body = msgspec.UNSET if value is None else _json(value)
     if waiting and everything and not yes:
         queues = looked(cli, lambda client: client.queues())
-        there = sum(view.waiting + view.delayed for view in queues if view.queue == name)
-        if there and not cli.confirmed(
-            f"drop {counted(there, 'message')} that wait{'s' * (there == 1)} in queue {name}?"
+        message_count = sum(view.waiting + view.delayed for view in queues if view.queue == name)
+        if message_count and not cli.confirmed(
+            f"drop {counted(message_count, 'message')} that wait{'s' * (message_count == 1)} in queue {name}?"
         ):
             cli.note("nothing was done")
             cli.out.result({"dropped": [], "missing": []})
             return exits.DONE
 
     async def run(client: Client) -> list[str]:
-        which = None if everything else chosen
+        ids = None if everything else chosen
         if drop:
-            return await client.drop_messages(name, which, waiting=waiting, who=who, why=why)
-        return await client.replay_messages(name, which, value=body, who=who, why=why)
+            return await client.drop_messages(name, ids, waiting=waiting, who=who, why=why)
+        return await client.replay_messages(name, ids, value=body, who=who, why=why)
 
     what = f"message that waits in queue {name}" if waiting else f"dead letter in queue {name}"
     return _said(cli, carried_out(cli, run), chosen, what, drop=drop)
 
 
-def _said(cli: Cli, found: list[str], chosen: Sequence[str], what: str, *, drop: bool) -> int:
+def _said(cli: Cli, names: list[str], choice: Sequence[str], what: str, *, drop: bool) -> int:
     """Write the outcome for each chosen item; return the exit code: 3 when one of them did not exist."""
-    missing = [one for one in chosen if one not in found]
-    lines = [f"{one} {'dropped' if drop else 'will be sent again'}" for one in found]
-    cli.out.result({"dropped" if drop else "again": found, "missing": missing}, *lines)
-    if not found and not chosen and not cli.json:
+    missing = [name for name in choice if name not in names]
+    lines = [f"{name} {'dropped' if drop else 'will be sent again'}" for name in names]
+    cli.out.result({"dropped" if drop else "again": names, "missing": missing}, *lines)
+    if not names and not choice and not cli.json:
         cli.note(f"no {what}")
-    for one in missing:
-        cli.note(f"makegood: there is no {what} with the id {one}")
+    for name in missing:
+        cli.note(f"makegood: there is no {what} with the id {name}")
     return exits.NOT_FOUND if missing else exits.DONE
 
 
@@ -325,16 +338,16 @@ def _said(cli: Cli, found: list[str], chosen: Sequence[str], what: str, *, drop:
 @at_most()
 def notices_list(cli: Cli, /, *, dead: bool, limit: int) -> None:
     """List undelivered webhook notifications, abandoned ones first."""
-    found = looked(cli, lambda client: client.notices(dead=dead, limit=limit))
+    views = looked(cli, lambda client: client.notices(dead=dead, limit=limit))
     rows = (
         (
             ids.show(v.task), notices.shown(v.url), v.last - v.sent, v.tries,
             "abandoned" if v.due is None else "due" if v.due <= 0 else f"in {shown(v.due)}", v.error,
         )
-        for v in found
+        for v in views
     )  # fmt: skip
     heads = ("task", "to", "unsent", "tries", "state", "error")
-    cli.out.listed(map(as_json.listener, found), heads, rows, empty="no pending notifications")
+    cli.out.listed(map(as_json.listener, views), heads, rows, empty="no pending notifications")
 
 
 @command("retry")
@@ -362,7 +375,7 @@ def _resend(
         verb = client.drop_notices if drop else client.retry_notices
         if everything:
             return await verb(who=who, why=why)
-        return [found for task in chosen for found in await verb(task, who=who, why=why)]
+        return [notice for task in chosen for notice in await verb(task, who=who, why=why)]
 
     what = "unsent notice" if drop and not everything else "abandoned notice"
     return _said(cli, carried_out(cli, run), chosen, what, drop=drop)

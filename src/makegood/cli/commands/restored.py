@@ -27,18 +27,18 @@ def restored(cli: Cli, /, *, yes: bool, why: str, who: str | None) -> None:
 
     All makegood processes must be stopped. Run it once after each restore, before they are started again.
     """
-    found = asyncio.run(_restored(cli, who, why, asked=not yes))
+    outcome = asyncio.run(_restored(cli, who, why, prompt=not yes))
     cli.out.result(
-        {"store": cli.store, **structs.asdict(found)},
-        f"generation {found.generation} began: {counted(found.freed, 'task')} freed, "
-        f"{counted(found.doubtful, 'request')} in doubt; now start the processes",
+        {"store": cli.store, **structs.asdict(outcome)},
+        f"generation {outcome.generation} began: {counted(outcome.freed, 'task')} freed, "
+        f"{counted(outcome.doubtful, 'request')} in doubt; now start the processes",
     )
 
 
-async def _restored(cli: Cli, who: str | None, why: str, *, asked: bool) -> Anew:
+async def _restored(cli: Cli, who: str | None, why: str, *, prompt: bool) -> Anew:
     async with connect(cli) as client:
         refuse_while_alive(await client.store.nodes.views())
-        if asked:
+        if prompt:
             cli.note(
                 f"{cli.store} is at generation {client.store.identity.generation}. Continue only if you have just restored it from a "
                 "backup: running tasks are restarted, and requests that no agent had claimed count as in doubt"

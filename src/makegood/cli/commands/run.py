@@ -8,16 +8,18 @@ import asyncio
 import dataclasses
 import logging
 import os
+import sys
 
 import click
 
 from makegood.base.counts import counted
 from makegood.base.durations import shown
-from makegood.base.host_port import with_tls
+from makegood.base.postgres_target import with_tls
+from makegood.base.private_files import secret_in
 from makegood.cli import event_loop
 from makegood.cli.client import looking
 from makegood.cli.commands.store import set_up, with_store
-from makegood.cli.console_settings import console_options
+from makegood.cli.console_settings import console_options, printed
 from makegood.cli.context import Cli, command, flag, given, setting
 from makegood.cli.import_app import load_app
 from makegood.cli.logs_and_telemetry import set_up_logs, telemetry_of
@@ -71,13 +73,13 @@ def run(cli: Cli, /, *, app: str) -> None:
     """Run all roles of APP in one process, such as `makegood run orders:shop`. Creates the tables in an
     empty store.
     """
-    loaded = load_app(app)
+    application = load_app(app)
     # A store that is only old is left to `makegood store migrate`.
     for name in with_store(cli, lambda store: set_up(cli, store, empty=True)):
         cli.note(f"applied {name} to {cli.store}")
-    roles = ("scheduler", "agent", "supervisor", *(("inbox",) if loaded.inboxes else ()))
-    shown = None if cli.settings.console is None else console_options(cli.settings)
-    _serve(cli, loaded, roles, None, console=shown)
+    roles = ("scheduler", "agent", "supervisor", *(("inbox",) if application.inboxes else ()))
+    page = None if cli.settings.console is None else console_options(cli.settings)
+    _serve(cli, application, roles, None, console=page)
 
 
 @command()
@@ -98,12 +100,12 @@ def scheduler(cli: Cli) -> None:
 @process_options
 def agent(cli: Cli, /, *, app: str, names: tuple[str, ...]) -> None:
     """Run the named agents of APP, such as `makegood agent orders:shop payments stock`."""
-    loaded = load_app(app)
-    if unknown := [name for name in names if name not in loaded.agents]:
+    application = load_app(app)
+    if unknown := [name for name in names if name not in application.agents]:
         raise click.UsageError(
-            f"app {loaded.name!r} declares no agent {unknown[0]!r}; it has {', '.join(loaded.agents) or 'none'}"
+            f"app {application.name!r} declares no agent {unknown[0]!r}; it has {', '.join(application.agents) or 'none'}"
         )
-    _serve(cli, loaded, ("agent",), names)
+    _serve(cli, application, ("agent",), names)
 
 
 @command()
@@ -130,14 +132,14 @@ def inbox(cli: Cli, /, *, app: str | None, outbox: str | None, ddl: bool) -> Non
         for line in outbox_ddl(outbox).split("\n"):
             cli.out.text(line)
         return
-    loaded = None if app is None else load_app(app)
-    if loaded is None and outbox is None:
+    application = None if app is None else load_app(app)
+    if application is None and outbox is None:
         raise click.UsageError("say what to run: APP, whose inboxes take messages, or --from URL, or both")
-    if loaded is not None and not loaded.inboxes:
+    if application is not None and not application.inboxes:
         raise click.UsageError(
-            f'app {loaded.name!r} declares no inbox: @app.inbox("orders") above a function'
+            f'app {application.name!r} declares no inbox: @app.inbox("orders") above a function'
         )
-    _serve(cli, loaded, () if loaded is None else ("inbox",), None, outbox)
+    _serve(cli, application, () if application is None else ("inbox",), None, outbox)
 
 
 @command()
@@ -155,15 +157,15 @@ def supervisor(cli: Cli, /, *, once: bool) -> None:
         _serve(cli, None, ("supervisor",), None)
         return
     set_up_logs(cli)
-    found = asyncio.run(_supervise_once(cli))
-    if found is None:
+    outcome = asyncio.run(_supervise_once(cli))
+    if outcome is None:
         cli.out.result({"led": False}, "another supervisor leads: nothing to do")
     else:
         cli.out.result(
-            {"led": True, **dataclasses.asdict(found)},
-            f"judged {counted(found.judged, 'attempt')}, freed {counted(found.released, 'task')} of dead and "
-            f"{found.deaf} of deaf Schedulers, {counted(found.expired, 'task')} past the deadline, "
-            f"{counted(found.starved, 'request')} that no agent takes",
+            {"led": True, **dataclasses.asdict(outcome)},
+            f"judged {counted(outcome.judged, 'attempt')}, freed {counted(outcome.released, 'task')} of dead and "
+            f"{outcome.deaf} of deaf Schedulers, {counted(outcome.expired, 'task')} past the deadline, "
+            f"{counted(outcome.starved, 'request')} that no agent takes",
         )
 
 
@@ -207,7 +209,7 @@ def _serve(
         name=_name(cli),
         options=cli.settings.options,
         telemetry=telemetry,
-        outbox=None if outbox is None else with_tls(outbox) if cli.settings.require_tls else outbox,
+        outbox=with_tls(secret_in(outbox, "--from")) if outbox and cli.settings.require_tls else outbox,
         console=console,
     )
     names = list(agents or (app.agents if app is not None else ()))
@@ -220,16 +222,20 @@ def _serve(
         address = "" if telemetry is None else telemetry.address
         if cli.json:
             listens = {"listen": address} if address else {}
-            listens |= {"console": node.console} if node.console else {}
+            if node.console:
+                link = printed(node.console_link, node.console, sys.stdout)
+                listens |= {"console": node.console, "link": link}
             cli.out.record({"event": event, "node": node.number, **what, **listens})
         elif event == "started":
             queues = ", ".join(app.inboxes) if app is not None else ""
             inside = {"agent": f"agent ({', '.join(names)})", "inbox": f"inbox ({queues})"}
             inside["relay"] = f"relay from {masked(outbox or '')}"
-            named = [inside.get(role, role) for role in node.roles]
+            role_names = [inside.get(role, role) for role in node.roles]
             page = f"; probes and metrics on {address}" if address else ""
-            page += f"; console on {node.console}" if node.console else ""
-            text = f"{', '.join(named)} on {what['store']}{page}; Ctrl-C or SIGTERM drains and stops"
+            if node.console:
+                link = printed(node.console_link, node.console, sys.stderr, cli.settings.log_format)
+                page += f"; console on {link}"
+            text = f"{', '.join(role_names)} on {what['store']}{page}; Ctrl-C or SIGTERM drains and stops"
             if cli.settings.log_format == "json":
                 log.info("%s", text)  # who reads objects, a line each, reads nothing else
             else:

@@ -44,12 +44,12 @@ async def set_up(cli: Cli, store: Store, *, empty: bool = False) -> list[str]:
 
     Warns when others keep tables in it.
     """
-    found = await store.admin.schema()
-    if empty and found.version > 0:
+    schema = await store.admin.schema()
+    if empty and schema.version > 0:
         return []
-    if found.version == 0 and found.others:
+    if schema.version == 0 and schema.others:
         cli.note(
-            f"makegood: {cli.store} holds other tables ({listed(found.others)}); makegood's are put beside "
+            f"makegood: {cli.store} holds other tables ({listed(schema.others)}); makegood's are put beside "
             "them, their names begin with makegood_"
         )
     return await store.admin.migrate()
@@ -57,8 +57,8 @@ async def set_up(cli: Cli, store: Store, *, empty: bool = False) -> list[str]:
 
 def listed(names: Sequence[str]) -> str:
     """Return names in a row, the first five of many."""
-    more = f" and {len(names) - 5} more" if len(names) > 5 else ""
-    return ", ".join(names[:5]) + more
+    ending = f" and {len(names) - 5} more" if len(names) > 5 else ""
+    return ", ".join(names[:5]) + ending
 
 
 @command()
@@ -69,21 +69,23 @@ def migrate(cli: Cli, /, *, plan: bool, sql: bool) -> None:
     if plan and sql:
         raise click.UsageError("--plan or --sql, not both")
     if not plan and not sql:
-        applied = with_store(cli, lambda store: set_up(cli, store))
-        text = f"applied {', '.join(applied)}" if applied else "nothing to apply: the schema is up to date"
-        cli.out.result({"store": cli.store, "applied": applied}, text)
+        migrations = with_store(cli, lambda store: set_up(cli, store))
+        text = (
+            f"applied {', '.join(migrations)}" if migrations else "nothing to apply: the schema is up to date"
+        )
+        cli.out.result({"store": cli.store, "applied": migrations}, text)
         return
-    found = with_store(cli, lambda store: store.admin.schema())
-    dialect: Dialect = "sqlite" if found.dialect == "sqlite" else "postgres"
-    if found.version > found.needed:  # Nothing is missing there, and yet it is not up to date.
-        verify(dialect, found.version, cli.store)
-    text = script(dialect, found.version) if sql else ""
+    schema = with_store(cli, lambda store: store.admin.schema())
+    dialect: Dialect = "sqlite" if schema.dialect == "sqlite" else "postgres"
+    if schema.version > schema.needed:  # Nothing is missing there, and yet it is not up to date.
+        verify(dialect, schema.version, cli.store)
+    text = script(dialect, schema.version) if sql else ""
     if sql and not cli.json:
         sys.stdout.write(text)
         return
-    shape = {"store": cli.store, **structs.asdict(found), **({"sql": text} if sql else {})}
-    cli.out.result(shape, *found.missing)
-    if not found.missing and not cli.json:
+    shape = {"store": cli.store, **structs.asdict(schema), **({"sql": text} if sql else {})}
+    cli.out.result(shape, *schema.missing)
+    if not schema.missing and not cli.json:
         cli.note("nothing to apply: the schema is up to date")
 
 
@@ -92,28 +94,28 @@ def status(cli: Cli) -> int:
     """Show schema version, missing migrations and row counts; exit 9 when the schema is older or newer than
     needed.
     """
-    found = with_store(cli, lambda store: store.admin.schema())
+    schema = with_store(cli, lambda store: store.admin.schema())
     if cli.json:
-        cli.out.document({"store": cli.store, **structs.asdict(found)})
+        cli.out.document({"store": cli.store, **structs.asdict(schema)})
     else:
-        _tell(cli, found)
-    return exits.DONE if found.version == found.needed else exits.MIGRATION_NEEDED
+        _tell(cli, schema)
+    return exits.DONE if schema.version == schema.needed else exits.MIGRATION_NEEDED
 
 
-def _tell(cli: Cli, found: SchemaStatus) -> None:
+def _tell(cli: Cli, schema: SchemaStatus) -> None:
     """Print a store's address and the state of its schema."""
     cli.out.text(f"store    {cli.store}")
-    state = "up to date" if not found.missing else f"needs {found.needed}: run `makegood store migrate`"
-    if found.version > found.needed:
-        state = f"newer than this makegood, which knows version {found.needed}: install the newer makegood here as well"
-    cli.out.text(f"schema   {found.dialect} version {found.version}, {state}")
-    if found.missing:
-        cli.out.text(f"missing  {', '.join(found.missing)}")
-    if found.others:
-        cli.out.text(f"others   {listed(found.others)}: not makegood's, left alone")
-    if found.rows:
+    state = "up to date" if not schema.missing else f"needs {schema.needed}: run `makegood store migrate`"
+    if schema.version > schema.needed:
+        state = f"newer than this makegood, which knows version {schema.needed}: install the newer makegood here as well"
+    cli.out.text(f"schema   {schema.dialect} version {schema.version}, {state}")
+    if schema.missing:
+        cli.out.text(f"missing  {', '.join(schema.missing)}")
+    if schema.others:
+        cli.out.text(f"others   {listed(schema.others)}: not makegood's, left alone")
+    if schema.rows:
         cli.out.text()
-        cli.out.table(("table", "rows"), sorted(found.rows.items()), empty="")
+        cli.out.table(("table", "rows"), sorted(schema.rows.items()), empty="")
 
 
 _BROKEN = 100
@@ -170,11 +172,11 @@ def grants(cli: Cli, /, *, roles: tuple[str, ...], agents: tuple[str, ...], pref
         )
     sql = grants_of(prefix, roles, agents)
     if cli.json:
-        made = [
+        role_grants = [
             {"role": name, "kind": kind, "agent": agent or None}
             for name, kind, agent in wanted(prefix, roles, agents)
         ]
-        cli.out.document({"store": cli.store, "roles": made, "sql": sql})
+        cli.out.document({"store": cli.store, "roles": role_grants, "sql": sql})
         return
     sys.stdout.write(sql)
     if not agents and not roles:
@@ -203,22 +205,23 @@ def prune(cli: Cli, /, *, older: str, dry_run: bool) -> None:
     least = seconds(duration(older, "--older"), name="--older")
 
     async def sweep() -> tuple[int, int]:
-        removed = kept = after = 0
+        removals = survivors = after = 0
         async with looking(cli) if dry_run else Client(cli.settings.store) as client:
-            said = time.monotonic()
+            last_note = time.monotonic()
             while True:
-                found = await client.store.admin.prune(least, after, _PAGE, dry=dry_run)
-                removed, kept = removed + found.removed, kept + found.kept
-                if found.next is None:
-                    return removed, kept
-                after = found.next
-                if time.monotonic() - said > _SAY:
-                    said = time.monotonic()
-                    cli.note(f"{removed:,} so far")
+                page = await client.store.admin.prune(least, after, _PAGE, dry=dry_run)
+                removals, survivors = removals + page.removed, survivors + page.kept
+                if page.next is None:
+                    return removals, survivors
+                after = page.next
+                if time.monotonic() - last_note > _SAY:
+                    last_note = time.monotonic()
+                    cli.note(f"{removals:,} so far")
 
-    removed, kept = asyncio.run(sweep())
-    said = "would be removed" if dry_run else "removed"
+    removals, survivors = asyncio.run(sweep())
+    verb = "would be removed" if dry_run else "removed"
     cli.out.result(
-        {"store": cli.store, "removed": removed, "kept": kept, "dry_run": dry_run},
-        f"{counted(removed, 'task')} {said}" + (f", {kept:,} kept: not settled yet" if kept else ""),
+        {"store": cli.store, "removed": removals, "kept": survivors, "dry_run": dry_run},
+        f"{counted(removals, 'task')} {verb}"
+        + (f", {survivors:,} kept: not settled yet" if survivors else ""),
     )

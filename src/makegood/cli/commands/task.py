@@ -6,16 +6,17 @@ import inspect
 import sys
 import typing
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
 
 import click
 import msgspec
-from msgspec.structs import replace
 
 from makegood.base import ids
 from makegood.base.counts import counted
 from makegood.base.durations import shown
+from makegood.base.service_keys import request_of
 from makegood.base.terminal_text import visible_json
 from makegood.cli import exits, next_commands, no_scheduler
 from makegood.cli.client import connect, looked, looking
@@ -30,9 +31,9 @@ from makegood.client import as_json
 from makegood.client.client import Client
 from makegood.client.handle import TaskHandle
 from makegood.client.remedies import reasons
-from makegood.errors import PayloadError, WaitExpiredError
+from makegood.console.redaction import Redaction
+from makegood.errors import PayloadError, TaskNotFoundError, WaitExpiredError
 from makegood.model import notices
-from makegood.model.messages import shown_kind
 from makegood.model.states import AT_REST
 from makegood.payload.codec import UNREADABLE, decode, shallow
 from makegood.store.views import Filter, NodeView, TaskDetail, TaskView
@@ -54,7 +55,9 @@ timeout_option = lasting(
 @click.argument("inputs", nargs=-1, metavar="[INPUT|@FILE|-]...")
 @flag("--named", text="Pass one INPUT, a JSON object with a member for each parameter.")
 @click.option(
-    "--key", metavar="KEY", help="Task key: the same key with the same inputs returns the existing task."
+    "--key",
+    metavar="KEY",
+    help="Task key: until retention deletes the task, the same key with the same inputs returns the existing one.",
 )
 @click.option("--priority", type=Whole(0, 9), help="Priority, 0 to 9; 9 runs first.")
 @click.option("--correlation-id", metavar="ID", help="An id of your own, stored with the task.")
@@ -78,10 +81,10 @@ def submit(
     from a file or - to read it from stdin; a parameter annotated str takes plain text as well. The workflow
     function runs here, once. Writes the task's id.
     """
-    loaded = load_workflow(workflow)
-    values = read_inputs(loaded, inputs, named=named)
-    with naming(loaded, "nothing was submitted"):
-        plan = loaded.plan(**values)
+    definition = load_workflow(workflow)
+    values = read_inputs(definition, inputs, by_name=named)
+    with naming(definition, "nothing was submitted"):
+        plan = definition.plan(**values)
     return asyncio.run(_submit(cli, plan, wait=wait, timeout=timeout, options=options))
 
 
@@ -90,7 +93,7 @@ async def _submit(
 ) -> int:
     async with connect(cli) as client:
         task = await client.submit(plan, **options)
-        made = {
+        shape = {
             "id": task.id,
             "created": task.created,
             "app": plan.app,
@@ -100,36 +103,36 @@ async def _submit(
         if not task.created:
             cli.note(f"task {task.id} has this key already, with the same inputs")
         if not wait:
-            cli.out.result(made, task.id)
+            cli.out.result(shape, task.id)
             return exits.DONE
         if task.created and not cli.json:
             cli.note(f"task {task.id} submitted")
-        return await _outcome(cli, client, task, timeout, made)
+        return await _outcome(cli, client, task, timeout, shape)
 
 
 async def _outcome(
-    cli: Cli, client: Client, task: TaskHandle[Any], limit: float | None, made: Mapping[str, Any]
+    cli: Cli, client: Client, task: TaskHandle[Any], limit: float | None, shape: Mapping[str, Any]
 ) -> int:
     """Wait for a task's end, write how it ended, return the exit code."""
     try:
         await no_scheduler.warn_of(cli, client, task)
         view = await task.wait(limit)
-    except WaitExpiredError as expired:
+    except WaitExpiredError as expiry:
         if cli.json:
-            cli.out.document({**made, **as_json.task((await task.status()).task)})
-        cli.note(f"makegood: {await no_scheduler.late(client, expired)}")
+            cli.out.document({**shape, **as_json.task((await task.status()).task)})
+        cli.note(f"makegood: {await no_scheduler.late(client, expiry)}")
         return exits.TIMED_OUT
-    found = await task.status()
+    detail = await task.status()
     if cli.json:
-        cli.out.document({**made, **as_json.task(found.task), **next_commands.outcome(cli, found)})
+        cli.out.document({**shape, **as_json.task(detail.task), **next_commands.outcome(cli, detail)})
     elif view.state == "processed":
-        cli.out.value(found.task.result or b"null")
+        cli.out.value(detail.task.result or b"null")
     else:
-        next_commands.tell(cli, found)
+        next_commands.tell(cli, detail)
     return exits.outcome(view.state)
 
 
-def read_inputs(workflow: Workflow[..., Any], texts: Sequence[str], *, named: bool) -> dict[str, Any]:
+def read_inputs(workflow: Workflow[..., Any], texts: Sequence[str], *, by_name: bool) -> dict[str, Any]:
     """Return the workflow's arguments by name, each decoded to its annotated type.
 
     Raises ``click.UsageError`` for too many or too few, and for a text that is not JSON or does not fit its
@@ -137,44 +140,44 @@ def read_inputs(workflow: Workflow[..., Any], texts: Sequence[str], *, named: bo
     """
     signature = inspect.signature(workflow.fn)
     hints = typing.get_type_hints(workflow.fn, include_extras=True)
-    known = signature.parameters
-    if named:
+    parameters = signature.parameters
+    if by_name:
         if len(texts) != 1:
             raise click.UsageError(
                 f"--named takes one INPUT, a JSON object by parameter name, not {len(texts)}"
             )
         members = _members(read(texts[0]))
-        if unknown := [name for name in members if name not in known]:
+        if unknown := [name for name in members if name not in parameters]:
             raise click.UsageError(f"{unknown[0]!r} is not a parameter of {workflow.name}{signature}")
-        given = {name: bytes(value) for name, value in members.items()}
-        for name, value in given.items():
+        raw_values = {name: bytes(value) for name, value in members.items()}
+        for name, value in raw_values.items():
             shallow(value, f"the input {name}")
     else:
-        if len(texts) > len(known):
+        if len(texts) > len(parameters):
             raise click.UsageError(
-                f"{workflow.name}{signature} takes {counted(len(known), 'input')}, not {len(texts)}"
+                f"{workflow.name}{signature} takes {counted(len(parameters), 'input')}, not {len(texts)}"
             )
-        pairs = zip(known, texts, strict=False)
-        given = {name: _json(read(text), name, plain=hints.get(name) is str) for name, text in pairs}
+        pairs = zip(parameters, texts, strict=False)
+        raw_values = {name: _json(read(text), name, plain=hints.get(name) is str) for name, text in pairs}
     if missing := [
         n
-        for n, p in known.items()
-        if n not in given and p.default is p.empty and p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD)
+        for n, p in parameters.items()
+        if n not in raw_values and p.default is p.empty and p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD)
     ]:
         raise click.UsageError(f"{workflow.name}{signature} needs {', '.join(missing)} as well")
-    return {name: _converted(value, hints.get(name, Any), name) for name, value in given.items()}
+    return {name: _converted(value, hints.get(name, Any), name) for name, value in raw_values.items()}
 
 
 def read(text: str) -> str:
     """Return a text, what @FILE holds, or with - what comes on stdin."""
     if text == "-":
         try:
-            return utf8(sys.stdin.read(), "stdin")
+            return utf8(sys.stdin.read(), "stdin").removeprefix("\ufeff")
         except UnicodeDecodeError as wrong:
             raise click.UsageError(f"stdin: {wrong}") from wrong
     if text.startswith("@"):
         try:
-            return Path(text[1:]).read_text(encoding="utf-8")
+            return Path(text[1:]).read_text(encoding="utf-8-sig")
         except (OSError, UnicodeDecodeError) as wrong:
             raise click.UsageError(f"{text}: {wrong}") from wrong
     return utf8(text)
@@ -232,18 +235,17 @@ HEADS: Final = ("id", "workflow", "state", "created", "took", "key", "unanswered
 @click.option("--before", metavar="ID", help="Only tasks older than this one: the next page.")
 def list_(cli: Cli, /, *, chosen: Filter | None, before: str | None, limit: int) -> None:
     """List tasks, newest first."""
-    wanted = replace(chosen or Filter(), before=None if before is None else ids.parse(before), limit=limit)
+    condition = replace(chosen or Filter(), before=None if before is None else ids.parse(before), limit=limit)
 
-    async def find(client: Client) -> tuple[list[TaskView], dict[int, TaskDetail], float]:
-        views = await client.find(wanted)
-        for line in [] if views else await unknown_names(client, wanted):
-            cli.note(line)
+    async def find(client: Client) -> tuple[list[TaskView], dict[int, TaskDetail], float, list[str]]:
+        views = await client.find(replace(condition, results=cli.json))
+        unknown = [] if views else await unknown_names(client, condition)
         backward = [view.id for view in views if view.state in ("error", "undoing") and not cli.json]
-        seen = [(task, await client.store.tasks.detail(task)) for task in backward]
-        details = {task: detail for task, detail in seen if detail is not None}
-        return views, details, await client.store.now()
+        pairs = [(task, await client.store.tasks.detail(task)) for task in backward]
+        details = {task: detail for task, detail in pairs if detail is not None}
+        return views, details, await client.store.now(), unknown
 
-    found, details, now = looked(cli, find)
+    tasks, details, now, unknown = looked(cli, find)
     rows = (
         (
             ids.show(view.id), f"{view.app}.{view.workflow}", view.state,
@@ -253,64 +255,102 @@ def list_(cli: Cli, /, *, chosen: Filter | None, before: str | None, limit: int)
             # Of a task that goes, or went, backward the cause includes the problem of its undo.
             reasons(details[view.id]) if view.id in details else view.cause,
         )
-        for view in found
+        for view in tasks
     )  # fmt: skip
-    some = chosen is not None or before is not None
-    empty = "no task matches" if some else "no tasks yet: `makegood task submit` makes one"
-    cli.out.listed(map(as_json.task, found), HEADS, rows, empty=empty, folds=False)
+    is_narrow = chosen is not None or before is not None
+    empty = "no task matches" if is_narrow else "no tasks yet: `makegood task submit` makes one"
+    cli.out.listed(map(as_json.task, map(Redaction().view, tasks)), HEADS, rows, empty=empty, folds=False)
+    if unknown:
+        raise TaskNotFoundError("; ".join(unknown))
+
+
+SHOWN: Final = 60
+"""Lines of a ladder above which quiet steps in a row are one line."""
+MOST_LINES: Final = 200
+"""Lines of a ladder, and of keys, at most."""
+MOST_VALUE: Final = 2000
+"""Characters of inputs and of a result."""
 
 
 @command()
 @click.argument("task_id", metavar="ID")
-def show(cli: Cli, /, *, task_id: str) -> None:
-    """Show a task with its inputs, steps and alerts."""
+@flag("--all", text="Every step and whole values, however many and large.")
+@flag("--uncovered", text="Show secret values, such as passwords, as they are.")
+def show(cli: Cli, /, *, task_id: str, all: bool, uncovered: bool) -> None:  # noqa: A002 - the option's name
+    """Show a task with its inputs, steps and alerts. Values with secret names are covered.
+
+    Of a long task, quiet steps in a row are one line; --all and --json show each step.
+    """
+    redaction = Redaction()
 
     async def look(client: Client) -> None:
         task = client.task(task_id)
-        found = await client.store.tasks.detail(task.number, asked=True)
-        found = found or await task.status()  # which raises: there is none
+        detail = await client.store.tasks.detail(task.number, asked=True)
+        detail = detail or await task.status()  # which raises: there is none
         alerts = await client.store.alerts.views(task=task.number)
-        corrected = [act for act in reversed(await client.audit(task.number)) if act.change is not None]
+        corrections = [act for act in reversed(await client.audit(task.number)) if act.change is not None]
+        if not uncovered:
+            detail = redaction.task(detail)
         if cli.json:
-            more = {
-                "asked": [no_scheduler.asked_shape(found, one) for one in found.asked],
-                "corrected": [as_json.audit(act) for act in corrected],
+            extras = {
+                "asked": [no_scheduler.asked_shape(detail, request) for request in detail.asked],
+                "corrected": [
+                    as_json.audit(
+                        act
+                        if uncovered
+                        else msgspec.structs.replace(act, change=redaction.change(act.change))
+                    )
+                    for act in corrections
+                ],
                 "alerts": [*map(as_json.alert, alerts)],
             }
-            cli.out.document({**as_json.detail(found), **more, **next_commands.shape(cli, found)})
+            cli.out.document({**as_json.detail(detail), **extras, **next_commands.shape(cli, detail)})
             return
         views = await client.store.nodes.views()
         nodes, now = {view.id: view.info.name for view in views}, await client.store.now()
-        cli.out.drawing(ladder(found, now=now, nodes=nodes, unicode=cli.out.unicode))
-        for what in found.unreadable:
+        lines = ladder(detail, now=now, nodes=nodes, unicode=cli.out.unicode, height=None if all else SHOWN)
+        most = len(lines) if all else MOST_LINES
+        cli.out.drawing(lines[:most])
+        if len(lines) > most:
+            cli.out.text(f"and {len(lines) - most:,} more lines: --all shows every step")
+        for what in detail.unreadable[:most]:
             cli.out.text(f"{'unreadable':<14}{what}")
-        for name, value in _facts(found):
-            cli.out.text(f"{name:<14}{value}")
-        for line in _silent(found, views):
+        for name, value in _facts(detail):
+            whole = all or len(value) <= MOST_VALUE
+            text = value if whole else f"{value[:MOST_VALUE]}… ({len(value):,} characters: --all shows them)"
+            cli.out.text(f"{name:<14}{text}")
+        keys = _keys(detail)
+        if (key_line := _meant(detail, task_id)) is not None:
+            keys = [key_line, *(line for line in keys if line != key_line)]
+        for line in keys if all else keys[:MOST_LINES]:
+            cli.out.text(f"{'key':<14}{line}")
+        if not all and len(keys) > MOST_LINES:
+            cli.out.text(f"{'key':<14}and {len(keys) - MOST_LINES:,} more: --all shows them")
+        for line in _silent(detail, views):
             cli.out.text(f"{'silent':<14}{line}")
-        for act in corrected:
-            cli.out.text(f"{'corrected':<14}{date_time(act.at)}  {told(act.change)}")
-        for one in found.asked:
-            cli.out.text(f"{'asked':<14}{no_scheduler.asked(found, one)}")
+        for act in corrections:
+            cli.out.text(f"{'corrected':<14}{date_time(act.at)}  {told(act.change, whole=uncovered)}")
+        for request in detail.asked:
+            cli.out.text(f"{'asked':<14}{no_scheduler.asked(detail, request)}")
         for alert in alerts:
             over = "" if alert.open else f"({'ended' if alert.ended is not None else 'acknowledged'})"
-            words = (date_time(alert.at), shown_kind(alert.kind, task=True), alert.step, over, alert.text)
+            words = (date_time(alert.at), alert.kind, alert.step, over, alert.text)
             cli.out.text(f"{'alert':<14}{'  '.join(word for word in words if word)}")
-        for line in next_commands.lines(cli, found):
+        for line in next_commands.lines(cli, detail):
             cli.out.text(line)
 
     looked(cli, look)
 
 
-def _facts(found: TaskDetail) -> list[tuple[str, str]]:
-    task = found.task
+def _facts(detail: TaskDetail) -> list[tuple[str, str]]:
+    task = detail.task
     facts: list[tuple[str, object]] = [
-        ("inputs", ", ".join(visible_json(value.decode()) for value in found.inputs)),
+        ("inputs", ", ".join(visible_json(value.decode()) for value in detail.inputs)),
         ("result", visible_json(task.result.decode()) if task.result is not None else ""),
         ("cause", task.cause),
         ("key", task.key),
         ("correlation", task.correlation_id),
-        ("reply to", notices.shown(found.reply_to) if found.reply_to is not None else ""),
+        ("reply to", notices.shown(detail.reply_to) if detail.reply_to is not None else ""),
         ("priority", task.priority or ""),
         ("unanswered", task.failure_count or ""),
         ("created", date_time(task.created)),
@@ -321,19 +361,51 @@ def _facts(found: TaskDetail) -> list[tuple[str, str]]:
     return [(name, str(value)) for name, value in facts if value not in (None, "")]
 
 
-def _silent(found: TaskDetail, views: Sequence[NodeView]) -> list[str]:
+def _keys(detail: TaskDetail) -> list[str]:
+    """Return the keys under which steps were sent, as we write them and as their services got them; a step
+    whose service gets them as we write them is left out.
+    """
+    lines = []
+    for step in detail.steps:
+        keys = detail.keys(step) if step.attempt else None
+        if keys is None or keys.key == keys.service_key:
+            continue
+        lines.append(f"{keys.service_key}  {keys.key}")
+        if step.state in ("undoing", "undone", "undo_failed"):
+            lines.append(f"{keys.undo_service_key}  {keys.undo_key}")
+    return lines
+
+
+def _meant(detail: TaskDetail, text: str) -> str | None:
+    """Return the key by which a task was asked for, and what it stands for: a step, a round and a direction.
+
+    Any form is understood, also one that the action asked for itself, and rounds of which no line is shown.
+    None for an id, and for a readable key.
+    """
+    request = request_of(detail.store_id, text)
+    step = None if request is None else next((step for step in detail.steps if step.idx == request.idx), None)
+    if request is None or step is None:
+        return None
+    key, service_key = detail.keys_of(step, request.round, undo=request.undo)
+    word = text.strip()
+    if word.lower() in (service_key, service_key.strip('"')):
+        word = service_key
+    return f"{word}  {key}"
+
+
+def _silent(detail: TaskDetail, views: Sequence[NodeView]) -> list[str]:
     """Return which processes have the task or a step of it in hand, and are dead or miss heartbeats."""
-    held: dict[int, list[str]] = {}
-    if found.task.locked_by is not None:
-        held[found.task.locked_by] = ["the task"]
-    for step in found.steps:
+    holdings: dict[int, list[str]] = {}
+    if detail.task.locked_by is not None:
+        holdings[detail.task.locked_by] = ["the task"]
+    for step in detail.steps:
         if step.taken_by is not None:
-            held.setdefault(step.taken_by, []).append(f"a call of {step.name}")
+            holdings.setdefault(step.taken_by, []).append(f"a call of {step.name}")
     return [
-        f"{view.info.name} has {' and '.join(held[view.id][:3])} in hand, and no heartbeat for "
+        f"{view.info.name} has {' and '.join(holdings[view.id][:3])} in hand, and no heartbeat for "
         f"{shown(view.silent)}: {'a Supervisor hands it over' if view.state == 'dead' else 'it may be dead'}"
         for view in views
-        if view.id in held and not view.stopped and view.silent > view.info.ttl / 2
+        if view.id in holdings and not view.stopped and view.silent > view.info.ttl / 2
     ]
 
 
@@ -385,18 +457,18 @@ async def _watch(cli: Cli, task_id: str, limit: float | None) -> int:
                 else:
                     await _stream(cli, task)
         except TimeoutError:
-            expired = (
+            expiry = (
                 f"task {task.id} did not come to rest within {limit:g} s; the task continues, watch it again"
             )
-            raise WaitExpiredError(await no_scheduler.late(client, expired), task_id=task.id) from None
-        found = await task.status()
+            raise WaitExpiredError(await no_scheduler.late(client, expiry), task_id=task.id) from None
+        detail = await task.status()
     if cli.json:
-        cli.out.record({"event": "end", **as_json.detail(found)})
-    elif found.task.state == "processed":
-        cli.out.text(f"result  {visible_json((found.task.result or b'null').decode())}")
+        cli.out.record({"event": "end", **as_json.detail(Redaction().task(detail))})
+    elif detail.task.state == "processed":
+        cli.out.text(f"result  {visible_json((Redaction().raw(detail.task.result) or b'null').decode())}")
     else:
-        next_commands.tell(cli, found)
-    return exits.outcome(found.task.state)
+        next_commands.tell(cli, detail)
+    return exits.outcome(detail.task.state)
 
 
 async def _stream(cli: Cli, task: TaskHandle[Any]) -> None:
@@ -411,15 +483,15 @@ async def _stream(cli: Cli, task: TaskHandle[Any]) -> None:
 
 async def _draw(cli: Cli, client: Client, task: TaskHandle[Any]) -> None:
     """Draw the ladder over and over, until the task is at rest."""
-    found = await task.status()
+    detail = await task.status()
     with cli.out.live() as live:
         while True:
             nodes = {view.id: view.info.name for view in await client.store.nodes.views()}
             now = await client.store.now()
             height = live.height - 2
-            live.show(ladder(found, now=now, nodes=nodes, unicode=cli.out.unicode, height=height))
-            if found.task.state in AT_REST:
+            live.show(ladder(detail, now=now, nodes=nodes, unicode=cli.out.unicode, height=height))
+            if detail.task.state in AT_REST:
                 return
             with contextlib.suppress(WaitExpiredError):
                 await task.wait(REDRAW)
-            found = await task.status()
+            detail = await task.status()

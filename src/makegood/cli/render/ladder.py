@@ -50,7 +50,7 @@ class Rung:
 
 
 def ladder(
-    found: TaskDetail,
+    detail: TaskDetail,
     *,
     now: float,
     nodes: Mapping[int, str] | None = None,
@@ -62,12 +62,12 @@ def ladder(
     ``now``: the store's clock. ``nodes``: names of processes by number. ``unicode``: False for plain ASCII
     marks. ``height``: fold quiet steps together to fit into this many lines, as far as that is possible.
     """
-    drawn = [rung(step, nodes or {}, unicode=unicode) for step in in_order(found.steps)]
-    head = _head(found.task, now)
-    if height is not None and len(drawn) + len(head) > height:
-        drawn = fold(drawn)
-    widths = [max((len(getattr(r, part)) for r in drawn), default=0) for part in ("name", "where", "state")]
-    return head + [_drawn(r, widths) for r in drawn]
+    rungs = [rung(step, nodes or {}, unicode=unicode) for step in in_order(detail.steps)]
+    head = _head(detail.task, now)
+    if height is not None and len(rungs) + len(head) > height:
+        rungs = fold(rungs)
+    widths = [max((len(getattr(r, part)) for r in rungs), default=0) for part in ("name", "where", "state")]
+    return head + [_drawn(r, widths) for r in rungs]
 
 
 def in_order(steps: Iterable[StepView]) -> list[StepView]:
@@ -77,13 +77,13 @@ def in_order(steps: Iterable[StepView]) -> list[StepView]:
     """
 
     def place(step: StepView) -> tuple[tuple[int, int], ...]:
-        each = -1 if step.plan is None else owner(step.plan)
-        if step.plan is None or each not in known:
+        owner_idx = -1 if step.plan is None else owner(step.plan)
+        if step.plan is None or owner_idx not in by_idx:
             return ((-1, step.idx),)
-        return (*place(known[each]), (step.plan.nth, step.idx))
+        return (*place(by_idx[owner_idx]), (step.plan.nth, step.idx))
 
-    known = {step.idx: step for step in steps}
-    return sorted((s for s in known.values() if s.kind not in HIDDEN), key=place)
+    by_idx = {step.idx: step for step in steps}
+    return sorted((s for s in by_idx.values() if s.kind not in HIDDEN), key=place)
 
 
 def rung(step: StepView, nodes: Mapping[int, str], *, unicode: bool = True) -> Rung:
@@ -122,13 +122,13 @@ def _notes(step: StepView, nodes: Mapping[int, str]) -> list[str]:
 
 def fold(rungs: Sequence[Rung]) -> list[Rung]:
     """Return the rungs with each run of three or more quiet steps of one state drawn as one."""
-    folded: list[Rung] = []
+    result: list[Rung] = []
     for state, alike in groupby(rungs, key=attrgetter("state")):
         run = list(alike)
         if state in QUIET and len(run) > 2:
             run = [Rung(run[0].mark, f"{run[0].name} to {run[-1].name}", f"{len(run)} steps", state, "")]
-        folded += run
-    return folded
+        result += run
+    return result
 
 
 def _head(task: TaskView, now: float) -> list[Line]:
@@ -163,7 +163,7 @@ def event_lines(event: EventView, *, unicode: bool = True, width: int = 16) -> l
     """Return one event as lines, one per move: when, who, from which state to which, why."""
     arrow = "→" if unicode else "->"
     at = (f"{clock_time(event.at)}  ", "dim")
-    drawn: list[Line] = [
+    lines: list[Line] = [
         [
             at,
             (f"{who:<{width}}  ", "bold" if who == "task" else ""),
@@ -174,5 +174,5 @@ def event_lines(event: EventView, *, unicode: bool = True, width: int = 16) -> l
         for who, before, after, why in event.moves
     ]
     if event.note:
-        drawn.append([at, (f"{'':<{width}}  ", ""), (event.note, "dim")])
-    return drawn
+        lines.append([at, (f"{'':<{width}}  ", ""), (event.note, "dim")])
+    return lines

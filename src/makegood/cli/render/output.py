@@ -8,13 +8,13 @@ import json
 import os
 import sys
 from collections.abc import Iterable, Sequence
-from datetime import UTC, datetime
 from importlib import import_module
 from typing import Any
 
 import msgspec
 
 from makegood.base import urls
+from makegood.base.clock import date_text
 from makegood.base.terminal_text import visible, visible_json
 from makegood.base.text import kept
 from makegood.cli.render.style import Line, to_the_right
@@ -81,7 +81,7 @@ class Output:
         if not cells:
             print(visible(empty), file=sys.stderr)
         elif self.fancy:
-            self._pretty().table(heads, cells, colored=self.colored, folds=folds)
+            self._pretty().table(heads, cells, color=self.colored, folds=folds)
         else:
             print(aligned(heads, cells))
 
@@ -108,7 +108,7 @@ class Output:
         A pipe gets them whole.
         """
         if self.fancy:
-            self._pretty().lines(list(lines), colored=self.colored, cut=True)
+            self._pretty().lines(list(lines), color=self.colored, cut=True)
         else:
             self.lines(lines)
 
@@ -116,7 +116,7 @@ class Output:
         """Return a context manager whose ``show(lines)`` draws lines over the previous ones; for people
         only.
         """
-        return self._pretty().Live(colored=self.colored)
+        return self._pretty().Live(color=self.colored)
 
     def _pretty(self) -> Any:
         return import_module("makegood.cli.render.rich_output")  # rich is loaded only where somebody looks
@@ -176,14 +176,15 @@ def aligned(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
 
 def clock_time(seconds: float) -> str:
     """Return a point in time as people at this machine read it: local time to the millisecond."""
-    return datetime.fromtimestamp(seconds, UTC).astimezone().strftime("%H:%M:%S.%f")[:-3]
+    at = date_text(seconds, "%H:%M:%S.%f", local=True)
+    return at if at == "?" else at[:-3]
 
 
 def date_time(seconds: float | None) -> str:
     """Return a point in time with its date, local time to the second; "-" for None."""
     if seconds is None:
         return "-"
-    return datetime.fromtimestamp(seconds, UTC).astimezone().strftime("%Y-%m-%d %H:%M:%S")
+    return date_text(seconds, "%Y-%m-%d %H:%M:%S", local=True)
 
 
 def recent(seconds: float, now: float) -> str:

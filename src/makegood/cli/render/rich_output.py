@@ -29,35 +29,35 @@ EDGES = 2
 """Blanks before the first and behind the last."""
 
 
-def _console(*, colored: bool) -> Console:
+def _console(*, color: bool) -> Console:
     return Console(
-        no_color=not colored, highlight=False, markup=False, emoji=False, force_terminal=colored or None
+        no_color=not color, highlight=False, markup=False, emoji=False, force_terminal=color or None
     )
 
 
-def table(heads: Sequence[str], rows: Sequence[Sequence[str]], *, colored: bool, folds: bool = True) -> None:
+def table(heads: Sequence[str], rows: Sequence[Sequence[str]], *, color: bool, folds: bool = True) -> None:
     """Draw a table; a cell that is the name of a state has that state's colour.
 
     Columns without any value are left out. The first column (which people copy), numbers and states are never
     cut. The last column (which people read) folds, if ``folds`` allows. Where the terminal is too narrow, the
     columns between are cut first, then the last one; then columns before it are left out.
     """
-    kept = [n for n in range(len(heads)) if n == 0 or any(row[n] != "-" for row in rows)]
-    widest = {n: max(len(heads[n]), *(len(row[n]) for row in rows)) for n in kept}
-    right = {n for n in kept if to_the_right(heads[n], [row[n] for row in rows])}
-    whole = right | {n for n in kept if n == 0 or STYLES.keys() & {row[n] for row in rows}}
-    console = _console(colored=colored)
-    *before, last = kept
+    columns = [n for n in range(len(heads)) if n == 0 or any(row[n] != "-" for row in rows)]
+    widest = {n: max(len(heads[n]), *(len(row[n]) for row in rows)) for n in columns}
+    right = {n for n in columns if to_the_right(heads[n], [row[n] for row in rows])}
+    whole = right | {n for n in columns if n == 0 or STYLES.keys() & {row[n] for row in rows}}
+    console = _console(color=color)
+    *before, last = columns
     widths, room = _fitted(before, widest, whole, console.width, min(widest[last], READABLE))
     while room < min(widest[last], LEAST) and len(before) > 1:
         before.pop()
         widths, room = _fitted(before, widest, whole, console.width, min(widest[last], READABLE))
     folds = folds and room >= READABLE
     widths[last] = min(widest[last], max(room, LEAST))
-    kept = [*before, last]
-    drawn = Table(box=box.SIMPLE_HEAD, pad_edge=False, header_style="bold")
-    for n in kept:
-        drawn.add_column(
+    columns = [*before, last]
+    grid = Table(box=box.SIMPLE_HEAD, pad_edge=False, header_style="bold")
+    for n in columns:
+        grid.add_column(
             heads[n],
             justify="right" if n in right else "left",
             no_wrap=n != last or not folds,
@@ -65,31 +65,31 @@ def table(heads: Sequence[str], rows: Sequence[Sequence[str]], *, colored: bool,
             width=widths[n],
         )
     for row in rows:
-        drawn.add_row(*(Text(row[n], style=STYLES.get(row[n], "")) for n in kept))
-    console.print(drawn)
+        grid.add_row(*(Text(row[n], style=STYLES.get(row[n], "")) for n in columns))
+    console.print(grid)
 
 
 def _fitted(
-    before: Sequence[int], widest: Mapping[int, int], whole: Collection[int], width: int, wanted: int
+    before: Sequence[int], widest: Mapping[int, int], whole: Collection[int], width: int, last_width: int
 ) -> tuple[dict[int, int], int]:
     """Return the widths of all columns except the last, and the width left to the last.
 
-    Columns are cut only as far as needed to leave ``wanted`` to the last one.
+    Columns are cut only as far as needed to leave ``last_width`` to the last one.
     """
     widths: dict[int, int] = {}
     room = 0
     for cut in (width, *CUTS):
         widths = {n: widest[n] if n in whole else min(widest[n], cut) for n in before}
         room = width - EDGES - sum(widths.values()) - PADDING * len(before)
-        if room >= wanted:
+        if room >= last_width:
             break
     return widths, room
 
 
-def lines(drawn: Sequence[Line], *, colored: bool = True, cut: bool = False) -> None:
+def lines(content: Sequence[Line], *, color: bool = True, cut: bool = False) -> None:
     """Write styled lines; ``cut``: none longer than the terminal is wide."""
-    console = _console(colored=colored)
-    for line in drawn:
+    console = _console(color=color)
+    for line in content:
         console.print(_cut(line, console) if cut else _text(line), soft_wrap=True)
 
 
@@ -106,8 +106,8 @@ def _text(line: Line) -> Text:
 class Live:
     """Draws lines over the last ones, until it is left."""
 
-    def __init__(self, *, colored: bool) -> None:
-        self._console = _console(colored=colored)
+    def __init__(self, *, color: bool) -> None:
+        self._console = _console(color=color)
         self._live = RichLive(
             console=self._console, auto_refresh=False, vertical_overflow="ellipsis", redirect_stdout=False
         )
@@ -117,9 +117,9 @@ class Live:
         """Lines that the terminal has."""
         return self._console.height
 
-    def show(self, drawn: Sequence[Line]) -> None:
+    def show(self, content: Sequence[Line]) -> None:
         """Draw these lines now."""
-        self._live.update(Text("\n").join(_cut(line, self._console) for line in drawn), refresh=True)
+        self._live.update(Text("\n").join(_cut(line, self._console) for line in content), refresh=True)
 
     def __enter__(self) -> Self:
         """Begin to draw."""

@@ -41,5 +41,5 @@ def to_the_right(head: str, cells: Sequence[str]) -> bool:
     >>> to_the_right("n", ["1", "-"]), to_the_right("key", ["-"]), to_the_right("unanswered", ["-"])
     (True, False, True)
     """
-    known = [cell for cell in cells if cell != "-"]
-    return all(map(is_number, known)) if known else head in COUNTS
+    values = [cell for cell in cells if cell != "-"]
+    return all(map(is_number, values)) if values else head in COUNTS

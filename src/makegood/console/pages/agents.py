@@ -74,16 +74,16 @@ def agent_rows(nodes: Sequence[NodeView], waiting: Mapping[str, tuple[int, float
     for node in nodes:
         for info in node.info.agents if node.state == "alive" else ():
             infos.setdefault(info.agent, []).append(info)
-    rows = [_agent(agent, found, *waiting.get(agent, (0, 0.0))) for agent, found in infos.items()]
+    rows = [_agent(agent, own_infos, *waiting.get(agent, (0, 0.0))) for agent, own_infos in infos.items()]
     order = {"need": 0, "doubt": 1, "ok": 2}
     return sorted(rows, key=lambda row: (order[row.tone], row.agent))
 
 
 def _agent(agent: str, infos: Sequence[AgentInfo], waiting: int, oldest: float) -> AgentRow:
     app, _, name = agent.partition("/")
-    state, tone, icon, why = _state(infos)
-    known = [info for info in infos if info.success is not None]
-    slots, used = sum(info.slots for info in infos), sum(info.used for info in infos)
+    state, tone, icon, reason = _state(infos)
+    measures = [info for info in infos if info.success is not None]
+    slots, busy = sum(info.slots for info in infos), sum(info.used for info in infos)
     calls = sum(info.calls for info in infos)
     mean = sum(info.seconds * info.calls for info in infos) / calls if calls else None
     rate = next((info.rate for info in infos if info.rate is not None), None)
@@ -94,13 +94,13 @@ def _agent(agent: str, infos: Sequence[AgentInfo], waiting: int, oldest: float) 
         state=state,
         tone=tone,
         icon=icon,
-        why=why,
+        why=reason,
         waiting=waiting,
         oldest=lasted(oldest) if waiting else "",
-        used=used,
+        used=busy,
         slots=slots,
-        full=share(used, slots),
-        success=f"{sum(info.success or 0.0 for info in known) / len(known):.0%}" if known else "–",
+        full=share(busy, slots),
+        success=f"{sum(info.success or 0.0 for info in measures) / len(measures):.0%}" if measures else "–",
         mean=lasted(mean) or "–",
         rate="–" if rate is None else f"{rate:g}/s",
         processes=len(infos),
@@ -150,22 +150,22 @@ def process_row(node: NodeView) -> ProcessRow:
 
 def verdict(rows: Sequence[AgentRow]) -> PageVerdict:
     """Return the sentence that answers the page."""
-    lost = [row for row in rows if row.need and row.waiting]
-    shaken = [row for row in rows if row.tone == "doubt"]
-    if lost:
-        more = "; ".join(
+    orphans = [row for row in rows if row.need and row.waiting]
+    doubtful = [row for row in rows if row.tone == "doubt"]
+    if orphans:
+        text = "; ".join(
             f"{counted(row.waiting, 'request')} wait for {row.name}, the oldest for {row.oldest}"
-            for row in lost[:3]
+            for row in orphans[:3]
         )
-        verb = "has" if len(lost) == 1 else "have"
+        verb = "has" if len(orphans) == 1 else "have"
         return PageVerdict(
-            "need", "error", f"{listed([row.name for row in lost])} {verb} no process", f"{more}."
+            "need", "error", f"{listed([row.name for row in orphans])} {verb} no process", f"{text}."
         )
-    if shaken:
-        verb = "does" if len(shaken) == 1 else "do"
-        more = "Tasks wait; makegood asks again by itself, and no failure is counted meanwhile."
+    if doubtful:
+        verb = "does" if len(doubtful) == 1 else "do"
+        text = "Tasks wait; makegood asks again by itself, and an outage undoes none of them."
         return PageVerdict(
-            "doubt", "waiting", f"{listed([row.name for row in shaken])} {verb} not answer well", more
+            "doubt", "waiting", f"{listed([row.name for row in doubtful])} {verb} not answer well", text
         )
     if not rows:
         return PageVerdict("idle", "agents", "No agent runs", "No request waits for one either.")
@@ -185,11 +185,11 @@ async def context(reads: Reads, query: Mapping[str, str]) -> dict[str, Any]:  # 
     """Return what the page shows."""
     nodes = await reads.nodes()
     rows = agent_rows(nodes, await waiting(reads))
-    lost = next((row for row in rows if row.need and row.waiting), None)
+    orphan = next((row for row in rows if row.need and row.waiting), None)
     return {
         "verdict": verdict(rows),
         "agents": rows,
         "processes": [process_row(node) for node in nodes if node.info.agents and node.state == "alive"],
         "ended": [process_row(node) for node in nodes if node.info.agents and node.state != "alive"],
-        "start": "" if lost is None else command(["agent"], [f"MODULE:{lost.app}", lost.name]),
+        "start": "" if orphan is None else command(["agent"], [f"MODULE:{orphan.app}", orphan.name]),
     }

@@ -19,26 +19,27 @@ ENDED: Final = 100
 DAY: Final = 86_400.0
 
 TITLES: Final[Mapping[str, tuple[str, str]]] = {
-    "step_failed": ("Step failed", "failed"),
+    "step_gave_up": ("Step gave up", "failed"),
     "undo_stuck": ("Undo stuck", "undofailed"),
     "held": ("Held", "error"),
     "undo_incomplete": ("Undo incomplete", "undofailed"),
     "poison": ("Its Schedulers died", "error"),
-    "guilty": ("Data cannot be read", "error"),
+    "unreadable": ("Data cannot be read", "error"),
     "late_undo": ("Late undo", "undoing"),
     "starved": ("No process takes requests", "agents"),
     "circuit_open": ("Circuit open", "waiting"),
     "outage": ("Service away for long", "agents"),
     "no_scheduler": ("No Scheduler", "cluster"),
     "no_leader": ("No leader", "flag"),
+    "role_failing": ("A role fails", "cluster"),
     "dead_letter": ("Dead letter", "send"),
     "generation": ("New generation", "db"),
     "test": ("Test", "bell"),
 }
 """The title and the icon of each kind of alert that this version knows."""
 BY_THEMSELVES: Final = frozenset({"circuit_open", "late_undo"})
-"""Kinds that end without anybody's help."""
-_FIRST = ("undo_incomplete", "held", "poison", "guilty")
+"""Kinds that end without anybody's help: an open circuit only if more than one step fails."""
+_FIRST = ("undo_incomplete", "held", "poison", "unreadable")
 """Of several alerts about one task, these give the title."""
 
 
@@ -68,10 +69,15 @@ class Item(msgspec.Struct, frozen=True):
 
 def items(alerts: Sequence[AlertView], tasks: Mapping[int, TaskView]) -> list[Item]:
     """Return alerts with those of one task joined, newest first."""
-    joined: dict[object, list[AlertView]] = {}
+    groups: dict[object, list[AlertView]] = {}
     for alert in alerts:
-        joined.setdefault(("task", alert.task) if alert.task else alert.id, []).append(alert)
-    return [_item(of_one, tasks.get(of_one[0].task or 0)) for of_one in joined.values()]
+        groups.setdefault(("task", alert.task) if alert.task else alert.id, []).append(alert)
+    return [_item(of_one, tasks.get(of_one[0].task or 0)) for of_one in groups.values()]
+
+
+def _ends(alert: AlertView) -> bool:
+    """Whether an alert ends by itself; an open circuit about one task may be that task's fault."""
+    return alert.kind in BY_THEMSELVES and not (alert.kind == "circuit_open" and alert.task)
 
 
 def _look(kind: str) -> tuple[str, str]:
@@ -90,7 +96,7 @@ def _item(alerts: Sequence[AlertView], task: TaskView | None) -> Item:
         kinds=tuple(dict.fromkeys(alert.kind for alert in order)),
         title=title,
         icon=icon,
-        tone="idle" if first.acked or first.ended else "doubt" if first.kind in BY_THEMSELVES else "need",
+        tone="idle" if first.acked or first.ended else "doubt" if all(map(_ends, alerts)) else "need",
         about=name,
         task="" if first.task is None else ids.show(first.task),
         workflow="" if task is None else task.workflow,
@@ -108,12 +114,12 @@ def _item(alerts: Sequence[AlertView], task: TaskView | None) -> Item:
 
 def sent(alert: AlertView) -> str:
     """Return where an alert has been sent, in words."""
-    said = ["log"] if alert.logged else []
+    channels = ["log"] if alert.logged else []
     if alert.tries:
-        said.append(f"webhook refused {counted(alert.tries, 'time')}")
+        channels.append(f"webhook refused {counted(alert.tries, 'time')}")
     elif alert.told:
-        said.append("webhook")
-    return f"sent to: {', '.join(said)}" if said else "not sent yet"
+        channels.append("webhook")
+    return f"sent to: {', '.join(channels)}" if channels else "not sent yet"
 
 
 def _acts(task: TaskView | None) -> tuple[str, ...]:
@@ -123,20 +129,24 @@ def _acts(task: TaskView | None) -> tuple[str, ...]:
     return ("undo", "settle") if task.goal == "undo" else ("resubmit", "undo", "settle")
 
 
-def verdict(need: Sequence[Item], acked: Sequence[Item], alone: Sequence[Item]) -> PageVerdict:
+def verdict(need: Sequence[Item], claims: Sequence[Item], alone: Sequence[Item]) -> PageVerdict:
     """Return the sentence that answers the page."""
-    more = []
-    if acked:
-        who = sorted({item.acked_by for item in acked})
-        more.append(f"{listed(who)} {'has' if len(who) == 1 else 'have'} acknowledged {len(acked)}.")
+    sentences = []
+    if claims:
+        people = sorted({item.acked_by for item in claims})
+        sentences.append(
+            f"{listed(people)} {'has' if len(people) == 1 else 'have'} acknowledged {len(claims)}."
+        )
     if alone:
-        more.append(f"{counted(len(alone), 'alert')} {'ends' if len(alone) == 1 else 'end'} without help.")
+        sentences.append(
+            f"{counted(len(alone), 'alert')} {'ends' if len(alone) == 1 else 'end'} without help."
+        )
     if not need:
-        return PageVerdict("ok", "done", "Nothing needs you", " ".join(more) or "No alert is open.")
+        return PageVerdict("ok", "done", "Nothing needs you", " ".join(sentences) or "No alert is open.")
     kinds = [_look(item.kinds[0])[0].lower() for item in need]
-    named = [f"{kind}{f' ({n})' if (n := kinds.count(kind)) > 1 else ''}" for kind in dict.fromkeys(kinds)]
-    title = f"{len(need)} need{'s' if len(need) == 1 else ''} somebody: {listed(named)}"
-    return PageVerdict("need", "error", title, " ".join(more))
+    names = [f"{kind}{f' ({n})' if (n := kinds.count(kind)) > 1 else ''}" for kind in dict.fromkeys(kinds)]
+    title = f"{len(need)} need{'s' if len(need) == 1 else ''} somebody: {listed(names)}"
+    return PageVerdict("need", "error", title, " ".join(sentences))
 
 
 async def open_items(reads: Reads) -> list[Item]:
@@ -151,25 +161,25 @@ async def needing(reads: Reads) -> int:
 
 async def _read(reads: Reads, limit: int, *, ended: bool) -> list[Item]:
     alerts = await reads.alerts(limit, ended=ended)
-    wanted = Filter(ids=tuple(sorted({alert.task for alert in alerts if alert.task})), limit=limit)
-    found = (await search(reads, wanted)).tasks if wanted.ids else []
-    return items(alerts, {task.id: task for task in found})
+    condition = Filter(ids=tuple(sorted({alert.task for alert in alerts if alert.task})), limit=limit)
+    tasks = (await search(reads, condition)).tasks if condition.ids else []
+    return items(alerts, {task.id: task for task in tasks})
 
 
 async def context(reads: Reads, query: Mapping[str, str]) -> dict[str, Any]:  # noqa: ARG001 - every page's signature
     """Return what the page shows."""
     now = await reads.now()
-    found = await open_items(reads)
-    need = [item for item in found if item.tone == "need"]
-    acked = [item for item in found if item.acked is not None]
-    alone = [item for item in found if item.tone == "doubt"]
-    ended = [i for i in await _read(reads, ENDED, ended=True) if i.ended and i.ended > now - DAY]
+    entries = await open_items(reads)
+    need = [item for item in entries if item.tone == "need"]
+    claims = [item for item in entries if item.acked is not None]
+    alone = [item for item in entries if item.tone == "doubt"]
+    past = [i for i in await _read(reads, ENDED, ended=True) if i.ended and i.ended > now - DAY]
     return {
-        "verdict": verdict(need, acked, alone),
+        "verdict": verdict(need, claims, alone),
         "need": need,
-        "acked": acked,
+        "acked": claims,
         "alone": alone,
-        "ended": ended,
+        "ended": past,
         "ways": ways(await reads.alerts(OPEN)),
         "now": now,
     }
@@ -177,18 +187,18 @@ async def context(reads: Reads, query: Mapping[str, str]) -> dict[str, Any]:  # 
 
 def ways(alerts: Sequence[AlertView]) -> list[tuple[str, str, str, str]]:
     """Return how alerts reach people: (way, look of its badge, state, more)."""
-    logged = any(alert.logged for alert in alerts)
-    tried = max((alert.tries for alert in alerts), default=0)
-    posted = any(alert.told for alert in alerts)
+    has_log = any(alert.logged for alert in alerts)
+    tries = max((alert.tries for alert in alerts), default=0)
+    has_post = any(alert.told for alert in alerts)
     hook = (
-        ("in_doubt", f"refused {counted(tried, 'time')}", "makegood posts them again for a day")
-        if tried
+        ("in_doubt", f"refused {counted(tries, 'time')}", "makegood posts them again for a day")
+        if tries
         else ("done", "works", "the open alerts were posted")
-        if posted
+        if has_post
         else ("waiting", "not seen", "no open alert was posted: alert_webhook= sets where to")
     )
     return [
         ("row", "done", "works", "this page, `makegood alerts`, client.alerts()"),
-        ("log", "done" if logged or not alerts else "waiting", "works" if logged or not alerts else "not yet", "the logger makegood.alerts of one of the processes"),
+        ("log", "done" if has_log or not alerts else "waiting", "works" if has_log or not alerts else "not yet", "the logger makegood.alerts of one of the processes"),
         ("webhook", *hook),
     ]  # fmt: skip

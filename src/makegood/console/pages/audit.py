@@ -2,6 +2,7 @@
 
 import csv
 import io
+import unicodedata
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
@@ -9,6 +10,7 @@ import msgspec
 
 from makegood.base import ids
 from makegood.base.counts import counted
+from makegood.base.terminal_text import unseen
 from makegood.base.text import refuse_unstorable
 from makegood.console.pages import oversight
 from makegood.console.pages.wording import PageVerdict, lasted, name_of
@@ -24,6 +26,8 @@ LONGEST: Final = 200
 """Characters of what is looked for, at most."""
 ASKED: Final = ("who", "kind", "task", "act")
 """What commands can be looked for by."""
+_SIGNS: Final = frozenset("=+-@|%\u2212")
+"""With these a formula, or a command, begins."""
 COLUMNS: Final = ("at", "who", "act", "task", "why", "verdict", "outcome", "state", "request", "login")
 
 
@@ -39,7 +43,8 @@ def record(view: AuditView) -> dict[str, Any]:
 def as_csv(views: Sequence[AuditView]) -> str:
     """Return commands as CSV.
 
-    A text that a spreadsheet would take for a formula begins with an apostrophe.
+    A text that a spreadsheet may take for a formula begins with an apostrophe. Spreadsheets skip blanks and
+    characters without a shape, and take full-width signs for plain ones.
     """
     text = io.StringIO()
     rows = csv.writer(text)
@@ -50,7 +55,12 @@ def as_csv(views: Sequence[AuditView]) -> str:
 
 def _cell(value: object) -> str:
     text = "" if value is None else str(value)
-    return f"'{text}" if text[:1] in ("=", "+", "-", "@", "\t", "\r") else text
+    first = unseen(text)
+    return (
+        f"'{text}"
+        if first != text.lstrip(" ") or unicodedata.normalize("NFKC", first[:1]) in _SIGNS
+        else text
+    )
 
 
 def as_json_lines(views: Sequence[AuditView]) -> str:
@@ -60,11 +70,11 @@ def as_json_lines(views: Sequence[AuditView]) -> str:
 
 def looked_for(query: Mapping[str, str]) -> tuple[str | None, str | None, str | None]:
     """Return by whom, of which kind and of which request commands are looked for. Raises ``ConfigError``."""
-    who, kind, act = (query.get(name, "").strip() or None for name in ("who", "kind", "act"))
-    refuse_unstorable(ConfigError, who=who, kind=kind, act=act)
-    if max(len(text or "") for text in (who, kind, act)) > LONGEST:
+    operator, kind, act = (query.get(name, "").strip() or None for name in ("who", "kind", "act"))
+    refuse_unstorable(ConfigError, who=operator, kind=kind, act=act)
+    if max(len(text or "") for text in (operator, kind, act)) > LONGEST:
         raise ConfigError(f"who, kind and act are at most {LONGEST} characters long")
-    return who, kind, act
+    return operator, kind, act
 
 
 async def read(reads: Reads, query: Mapping[str, str], limit: int) -> list[AuditView]:
@@ -77,44 +87,44 @@ async def read(reads: Reads, query: Mapping[str, str], limit: int) -> list[Audit
     except ValueError:
         raise ConfigError(f"before={time!r} is not a time in seconds since 1970") from None
     task = ids.parse(query["task"].strip()) if query.get("task", "").strip() else None
-    who, kind, act = looked_for(query)
+    operator, kind, act = looked_for(query)
     refuse_unstorable(ConfigError, before=beyond)
-    key = "audit", limit, task, before, beyond, who, kind, act
+    key = "audit", limit, task, before, beyond, operator, kind, act
     return await reads.shared(
         key,
         lambda: reads.store.admin.audit(
-            limit, task, before=before, beyond=beyond or None, who=who, kind=kind, act=act
+            limit, task, before=before, beyond=beyond or None, who=operator, kind=kind, act=act, change=0
         ),
     )
 
 
 async def context(reads: Reads, query: Mapping[str, str]) -> dict[str, Any]:
     """Return what the page shows."""
-    refused = ""
+    refusal = ""
     try:
         views = await read(reads, query, PAGE)
     except (ConfigError, TaskNotFoundError) as wrong:
-        views, refused = [], str(wrong)
+        views, refusal = [], str(wrong)
     now = await reads.now()
-    wanted = tuple(sorted({view.task for view in views if view.task}))
-    tasks = await reads.tasks(Filter(ids=wanted, limit=PAGE)) if wanted else ()
+    task_ids = tuple(sorted({view.task for view in views if view.task}))
+    tasks = await reads.tasks(Filter(ids=task_ids, limit=PAGE)) if task_ids else ()
     bulk = {view.id for view in await oversight.bulk_acts(reads)}
-    asked = {name: query.get(name, "").strip() for name in ASKED}
+    terms = {name: query.get(name, "").strip() for name in ASKED}
     people = len({view.who for view in views})
-    title = "Nothing matches" if any(asked.values()) else "Nobody has done anything yet"
+    title = "Nothing matches" if any(terms.values()) else "Nobody has done anything yet"
     if views:
         title = f"{views[0].who} was the last, {lasted(now - views[0].at)} ago"
-    more = (
+    text = (
         f"{counted(len(views), 'command')} on this page, by {counted(people, 'person', 'people')}."
         if views
         else ""
     )
     return {
-        "verdict": PageVerdict("idle", "audit", title, more),
+        "verdict": PageVerdict("idle", "audit", title, text),
         "views": views,
         "older": f"{views[-1].at!r}/{views[-1].act}" if len(views) == PAGE else None,
-        "asked": {name: value or None for name, value in asked.items()},
-        "refused": refused,
+        "asked": {name: value or None for name, value in terms.items()},
+        "refused": refusal,
         "names": {task.id: name_of(task) for task in tasks},
         "bulk": {view.act: name for view in views if (name := view.act.partition("/")[0]) in bulk},
         "now": now,

@@ -1,10 +1,10 @@
 """Acts on many tasks: counted before they are confirmed, followed while they run, with refusals."""
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any, Final
 
 import msgspec
-from msgspec.structs import replace
 
 from makegood.base import ids
 from makegood.base.counts import counted
@@ -76,7 +76,7 @@ def _look(kind: str) -> tuple[str, str]:
 def row(view: BulkView, now: float) -> BulkRow:
     """Return an act as pages show it."""
     icon, _ = _look(view.kind)
-    state_icon, tone, state = STATES[view.state]
+    state_icon, tone, state = STATES.get(view.state, ("bulk", "idle", view.state))
     total = max(view.counted, view.sent, 1)
     took = (view.ended or now) - view.at
     running = view.state in ("running", "stopping")
@@ -116,10 +116,10 @@ async def context(reads: Reads, query: Mapping[str, str]) -> dict[str, Any]:  # 
     """Return what the list of acts shows."""
     now = await reads.now()
     rows = [row(view, now) for view in await oversight.bulk_acts(reads)]
-    running = [one for one in rows if one.running]
+    running = [act for act in rows if act.running]
     lease = await leading(reads)
-    led = lease is not None and lease.held
-    if running and not led:
+    has_leader = lease is not None and lease.held
+    if running and not has_leader:
         verdict = PageVerdict(
             "need",
             "error",
@@ -127,18 +127,18 @@ async def context(reads: Reads, query: Mapping[str, str]) -> dict[str, Any]:  # 
             "The leading Supervisor does: start one with `makegood supervisor`.",
         )
     elif running:
-        left = sum(one.left for one in running)
+        left = sum(act.left for act in running)
         title = f"{counted(len(running), 'act')} under way, {counted(left, 'task')} to come"
         verdict = PageVerdict(
             "run", "run", title, "They survive a restart of any process, this one included."
         )
     else:
-        more = (
+        text = (
             f"The last one ended {lasted(now - rows[0].at)} ago."
             if rows
             else "Choose tasks in the list of tasks; the console counts them before you confirm."
         )
-        verdict = PageVerdict("idle", "bulk", "Nothing is under way", more)
+        verdict = PageVerdict("idle", "bulk", "Nothing is under way", text)
     return {"verdict": verdict, "rows": rows, "now": now}
 
 
@@ -148,31 +148,33 @@ async def detail(reads: Reads, query: Mapping[str, str]) -> dict[str, Any]:
     if view is None:
         raise TaskNotFoundError(f"there is no bulk act {query['id']!r}", task_id=query["id"])
     now = await reads.now()
-    one = row(view, now)
+    act = row(view, now)
     refusals = await oversight.bulk_refusals(reads, view.id)
     # each command was decided before the act ended: a look from there finds those of an old act, too
     before = None if view.ended is None else view.ended + 60.0
     commands = await reads.shared(
         ("carried out", view.id),
-        lambda: reads.store.admin.audit(CARRIED, before=before, kind=view.kind, act=view.id),
+        lambda: reads.store.admin.audit(CARRIED, before=before, kind=view.kind, act=view.id, change=0),
     )
-    carried = {each.task: each for each in commands if each.task and each.verdict != "refused"}
-    wanted_ids = tuple(sorted({refusal.task for refusal in refusals} | carried.keys()))
+    commands_by_task = {
+        command.task: command for command in commands if command.task and command.verdict != "refused"
+    }
+    wanted_ids = tuple(sorted({refusal.task for refusal in refusals} | commands_by_task.keys()))
     tasks = (await search(reads, Filter(ids=wanted_ids, limit=len(wanted_ids)))).tasks if wanted_ids else []
     names = {task.id: name_of(task) for task in tasks}
     lease = await leading(reads)
     return {
-        "act": one,
+        "act": act,
         "verb": _look(view.kind)[1],
         "refusals": [
             (ids.show(r.task), names.get(r.task, ids.show(r.task)), r.outcome, r.at) for r in refusals
         ],
-        "more": max(0, one.refused - len(refusals)),
+        "more": max(0, act.refused - len(refusals)),
         "carried": [
-            (ids.show(task), names.get(task, ids.show(task)), each.verdict, each.outcome, each.at)
-            for task, each in carried.items()
+            (ids.show(task), names.get(task, ids.show(task)), command.verdict, command.outcome, command.at)
+            for task, command in commands_by_task.items()
         ],
-        "more_carried": max(0, one.applied + one.noop - len(carried)),
+        "more_carried": max(0, act.applied + act.noop - len(commands_by_task)),
         "led": lease is not None and lease.remaining > 0,
         "now": now,
     }
@@ -204,21 +206,23 @@ async def new(reads: Reads, query: Mapping[str, str]) -> dict[str, Any]:
     kind = query.get("kind", "")
     if kind not in LOOKS:
         raise ConfigError(f"kind={kind!r}: an act on many tasks is one of {', '.join(LOOKS)}")
-    asked = chosen(query)
-    tally = await reads.shared(("tally", asked), lambda: reads.store.tasks.tally(asked, depth(asked)))
-    found = await search(reads, replace(asked, limit=SAMPLE))
+    condition = chosen(query)
+    tally = await reads.shared(
+        ("tally", condition), lambda: reads.store.tasks.tally(condition, depth(condition))
+    )
+    sample = await search(reads, replace(condition, limit=SAMPLE))
     icon, verb, means = LOOKS[kind]
     return {
         "kind": kind,
         "icon": icon,
         "verb": verb,
         "means": means,
-        "q": "" if asked.ids else query.get("q", "").strip(),
-        "ids": ",".join(ids.show(task) for task in asked.ids),
-        "states": ",".join(asked.states) if asked.ids else "",
-        "filter": text_of(asked),
+        "q": "" if condition.ids else query.get("q", "").strip(),
+        "ids": ",".join(ids.show(task) for task in condition.ids),
+        "states": ",".join(condition.states) if condition.ids else "",
+        "filter": text_of(condition),
         "count": tallied(tally),
         "none": not tally.count and not tally.more,
-        "sample": await rows_of(reads, found.tasks),
+        "sample": await rows_of(reads, sample.tasks),
         "now": await reads.now(),
     }

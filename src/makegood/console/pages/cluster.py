@@ -139,10 +139,10 @@ def verdict(lease: Lease | None, nodes: Sequence[NodeView], now: float, within: 
     if not any(node.state == "alive" for node in nodes):
         return PageVerdict("need", "error", "No process runs", "Start one: `makegood run MODULE:APP`.")
     if lease is None or lease.look == "gone":
-        more = "Processes that die now, and silent steps, are not found."
+        text = "Processes that die now, and silent steps, are not found."
         if "supervisor" not in roles:
-            more += " Start a Supervisor: `makegood supervisor`."
-        return PageVerdict("need", "error", "Nobody leads", more)
+            text += " Start a Supervisor: `makegood supervisor`."
+        return PageVerdict("need", "error", "Nobody leads", text)
     if "scheduler" not in roles:
         return PageVerdict(
             "need", "error", "No Scheduler runs", "No task is moved. Start one: `makegood scheduler`."

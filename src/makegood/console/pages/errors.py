@@ -52,52 +52,52 @@ class Group(msgspec.Struct, frozen=True):
     sample: str
 
 
-def fate(found: ErrorGroup) -> str:
+def fate(group: ErrorGroup) -> str:
     """Return what becomes of the tasks of a group."""
-    return "need" if found.states.get("error") else "retried" if found.retried else "ended"
+    return "need" if group.states.get("error") else "retried" if group.retried else "ended"
 
 
-def group_of(found: ErrorGroup, now: float, span: float) -> Group:
+def group_of(group: ErrorGroup, now: float, span: float) -> Group:
     """Return a group as the page shows it."""
-    becomes = fate(found)
-    error, undone = found.states.get("error", 0), found.states.get("undone", 0)
-    going = sum(found.states.get(state, 0) for state in ("pending", "processing", "undoing"))
+    becomes = fate(group)
+    error, undone_count = group.states.get("error", 0), group.states.get("undone", 0)
+    going = sum(group.states.get(state, 0) for state in ("pending", "processing", "undoing"))
     if becomes == "need":
-        count, what = error, "in error"
+        count, label = error, "in error"
     elif becomes == "retried":
-        count, what = found.retried, "trying again"
-    elif undone or going:
-        count, what = (undone, "undone") if undone else (going, "under way")
+        count, label = group.retried, "trying again"
+    elif undone_count or going:
+        count, label = (undone_count, "undone") if undone_count else (going, "under way")
     else:
-        count, what = found.states.get("processed", 0) or found.tasks, "processed since"
-    agent = found.agent.partition("/")[2] or found.agent
-    doing = {"do": "", "probe": "probe of ", "undo": "undo of "}[found.doing]
-    ends = [f"{n} {state}" for state, n in sorted(found.states.items()) if n]
-    words = f"{counted(found.tasks, 'task')}, {counted(found.attempts, 'attempt')} · now {', '.join(ends) or 'unknown'}"
-    forward = sum(found.states.get(s, 0) for s in ("pending", "processing"))
+        count, label = group.states.get("processed", 0) or group.tasks, "processed since"
+    agent = group.agent.partition("/")[2] or group.agent
+    doing = {"do": "", "probe": "probe of ", "undo": "undo of "}.get(group.doing, "")
+    ends = [f"{n} {state}" for state, n in sorted(group.states.items()) if n]
+    words = f"{counted(group.tasks, 'task')}, {counted(group.attempts, 'attempt')} · now {', '.join(ends) or 'unknown'}"
+    forward = sum(group.states.get(s, 0) for s in ("pending", "processing"))
     acts: list[tuple[str, int, str]] = []
-    most = len(found.ids)  # an act is about tasks that are named
+    limit = len(group.ids)  # an act is about tasks that are named
     if becomes == "need":
-        acts = [("undo", min(error, most), "error"), ("resubmit", min(error, most), "error")]
+        acts = [("undo", min(error, limit), "error"), ("resubmit", min(error, limit), "error")]
     elif forward:
-        acts = [("cancel", min(forward, most), "pending,processing")]
-    elif undone:
-        acts = [("resubmit", min(undone, most), "undone")]
+        acts = [("cancel", min(forward, limit), "pending,processing")]
+    elif undone_count:
+        acts = [("resubmit", min(undone_count, limit), "undone")]
     return Group(
-        name=found.name,
+        name=group.name,
         count=count,
-        what=f"task{'s' if count != 1 else ''} {what}",
-        parts=marked(found.message),
-        where=f"{agent} · {doing}{found.action}",
-        frame=found.frame,
+        what=f"task{'s' if count != 1 else ''} {label}",
+        parts=marked(group.message),
+        where=f"{agent} · {doing}{group.action}",
+        frame=group.frame,
         words=words,
-        first=found.first,
-        last=found.last,
-        bars=bars(found.times, now, span),
+        first=group.first,
+        last=group.last,
+        bars=bars(group.times, now, span),
         fate=becomes,
         acts=tuple(acts),
-        ids=",".join(ids.show(task) for task in found.ids),
-        sample=found.sample,
+        ids=",".join(ids.show(task) for task in group.ids),
+        sample=group.sample,
     )
 
 
@@ -125,19 +125,19 @@ def bars(times: Sequence[float], now: float, span: float) -> tuple[int, ...]:
     """
     bar = span / BARS
     now = -(-now // bar) * bar  # a bar begins and ends at the same moments whenever one looks
-    found = [0] * BARS
+    counts = [0] * BARS
     for at in times:
         place = int((at - (now - span)) / span * BARS)
         if 0 <= place < BARS:
-            found[place] += 1
-    return tuple(found)
+            counts[place] += 1
+    return tuple(counts)
 
 
-def verdict(need: Sequence[Group], retried: Sequence[Group], ended: Sequence[Group]) -> PageVerdict:
+def verdict(need: Sequence[Group], retries: Sequence[Group], endings: Sequence[Group]) -> PageVerdict:
     """Return the sentence that answers the page."""
     calm = (
-        f"{counted(len(ended), 'error')} ended without help: the tasks were undone, or continued."
-        if ended
+        f"{counted(len(endings), 'error')} ended without help: the tasks were undone, or continued."
+        if endings
         else ""
     )
     if need:
@@ -147,12 +147,12 @@ def verdict(need: Sequence[Group], retried: Sequence[Group], ended: Sequence[Gro
             if len(need) == 1
             else f"{len(need)} errors hold up tasks"
         )
-        if retried:
-            title += f"; {len(retried)} {'is' if len(retried) == 1 else 'are'} being retried"
+        if retries:
+            title += f"; {len(retries)} {'is' if len(retries) == 1 else 'are'} being retried"
         return PageVerdict("need", "error", title, calm)
-    if retried:
-        return PageVerdict("doubt", "again", f"{counted(len(retried), 'error')} being retried", calm)
-    if ended:
+    if retries:
+        return PageVerdict("doubt", "again", f"{counted(len(retries), 'error')} being retried", calm)
+    if endings:
         return PageVerdict("ok", "done", "No error needs you", calm)
     return PageVerdict("ok", "done", "No errors", "No attempt failed in this time.")
 
@@ -162,41 +162,43 @@ async def group(reads: Reads, query: Mapping[str, str]) -> dict[str, Any]:
 
     Raises ``Denied`` if no failure of the latest tasks is of this group.
     """
-    kept, now = await oversight.groups(reads), await reads.now()
-    found = next((each for each in kept.groups if each.name == query["name"]), None)
-    if found is None:
+    report, now = await oversight.groups(reads), await reads.now()
+    error_group = next((candidate for candidate in report.groups if candidate.name == query["name"]), None)
+    if error_group is None:
         raise Denied(
             404,
             "No such error",
             "None of the latest tasks failed like this; older ones are no longer grouped.",
         )
-    rows = await rows_of(reads, await reads.tasks(Filter(ids=found.ids, limit=len(found.ids))))
-    span = next((span for _, span in SPANS.values() if found.first >= now - span), SPANS["7d"][1])
+    rows = await rows_of(reads, await reads.tasks(Filter(ids=error_group.ids, limit=len(error_group.ids))))
+    span = next((span for _, span in SPANS.values() if error_group.first >= now - span), SPANS["7d"][1])
     return {
-        "group": group_of(found, now, span),
-        "lines": trace_lines(found.traceback or (found.sample if "\n" in found.sample else "")),
+        "group": group_of(error_group, now, span),
+        "lines": trace_lines(
+            error_group.traceback or (error_group.sample if "\n" in error_group.sample else "")
+        ),
         "rows": sorted(rows, key=lambda row: not row.need)[:TASKS],
-        "tasks": found.tasks,
+        "tasks": error_group.tasks,
         "now": now,
     }
 
 
 async def context(reads: Reads, query: Mapping[str, str]) -> dict[str, Any]:
     """Return what the page shows: ``since`` names the time, ``q`` a text to look for."""
-    asked = query.get("since", "1h")
-    since = asked if asked in SPANS else "1h"
+    choice = query.get("since", "1h")
+    since = choice if choice in SPANS else "1h"
     text, now, span = query.get("q", "").strip(), await reads.now(), SPANS[since][1]
-    kept = await oversight.groups(reads)
-    found = [group_of(group, now, span) for group in kept.groups[:SHOWN] if group.last >= now - span]
+    report = await oversight.groups(reads)
+    groups = [group_of(group, now, span) for group in report.groups[:SHOWN] if group.last >= now - span]
     if text:
-        said = text.lower()
-        found = [
+        needle = text.lower()
+        groups = [
             g
-            for g in found
-            if said in f"{g.where} {g.frame} {g.sample} {' '.join(part for _, part in g.parts)}".lower()
+            for g in groups
+            if needle in f"{g.where} {g.frame} {g.sample} {' '.join(part for _, part in g.parts)}".lower()
         ]
     by_fate = {
-        name: [group for group in found if group.fate == name] for name in ("need", "retried", "ended")
+        name: [group for group in groups if group.fate == name] for name in ("need", "retried", "ended")
     }
     return {
         "verdict": verdict(by_fate["need"], by_fate["retried"], by_fate["ended"]),
@@ -208,8 +210,8 @@ async def context(reads: Reads, query: Mapping[str, str]) -> dict[str, Any]:
             ("retried", "Being retried now", "", by_fate["retried"]),
             ("ended", "Ended without help", "nothing to do; good to know", by_fate["ended"]),
         ],
-        "found": len(found),
-        "read": kept.read,
-        "capped": kept.capped,
+        "found": len(groups),
+        "read": report.read,
+        "capped": report.capped,
         "now": now,
     }

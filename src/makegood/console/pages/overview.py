@@ -1,13 +1,13 @@
 """The overview: does anything need me, and is it making good as usual?"""
 
 from collections.abc import Mapping, Sequence
-from datetime import UTC, datetime
 from typing import Any, Final
 
 import msgspec
 from msgspec.structs import replace
 
 from makegood.base import ids
+from makegood.base.clock import date_text
 from makegood.base.counts import counted
 from makegood.console.pages import agents, oversight
 from makegood.console.pages.agents import AgentRow, agent_rows, waiting
@@ -102,55 +102,55 @@ def _nice_time(seconds: float) -> float:
 def by_minute(minutes: Sequence[MinuteFigures], now: float) -> list[MinuteFigures | None]:
     """Return the figures of each of the last sixty minutes, oldest first; None where nobody observed."""
     last = int(now // 60)
-    found = {int(minute.minute // 60): minute for minute in minutes}
-    return [found.get(last - MINUTES + 1 + n) for n in range(MINUTES)]
+    figures = {int(minute.minute // 60): minute for minute in minutes}
+    return [figures.get(last - MINUTES + 1 + n) for n in range(MINUTES)]
 
 
 def _ticks(now: float) -> tuple[tuple[str, float], ...]:
     at = [(n, now - (MINUTES - n) * 60) for n in (0, 15, 30, 45)]
-    return tuple((datetime.fromtimestamp(t, UTC).strftime("%H:%M"), 100.0 * n / MINUTES) for n, t in at)
+    return tuple((date_text(t, "%H:%M"), 100.0 * n / MINUTES) for n, t in at)
 
 
 def ended_chart(minutes: Sequence[MinuteFigures | None], now: float) -> HourChart:
     """Return the chart of tasks that ended in each minute."""
-    most = _nice(max((max(m.processed + m.undone, m.errors) for m in minutes if m), default=0))
+    top = _nice(max((max(m.processed + m.undone, m.errors) for m in minutes if m), default=0))
     bars = tuple(
         (
-            round(100.0 * n / MINUTES, 2), round(80.0 * m.processed / most, 2), round(80.0 * m.undone / most, 2),
-            round(80.0 * (m.processed + m.undone) / most, 2), max(2.0, round(80.0 * m.errors / most, 2)) if m.errors else 0.0,
+            round(100.0 * n / MINUTES, 2), round(80.0 * m.processed / top, 2), round(80.0 * m.undone / top, 2),
+            round(80.0 * (m.processed + m.undone) / top, 2), max(2.0, round(80.0 * m.errors / top, 2)) if m.errors else 0.0,
         )
         for n, m in enumerate(minutes)
         if m
     )  # fmt: skip
-    done, undone, errors = (
+    done_count, undone_count, errors = (
         sum(getattr(m, name) for m in minutes if m) for name in ("processed", "undone", "errors")
     )
-    label = f"Tasks that came to rest in each minute of the last hour: {done:,} processed, {undone:,} undone, {errors:,} in error"
-    return HourChart(f"{most:,.0f}", f"{most / 2:,g}", bars, ticks=_ticks(now), label=label)
+    label = f"Tasks that came to rest in each minute of the last hour: {done_count:,} processed, {undone_count:,} undone, {errors:,} in error"
+    return HourChart(f"{top:,.0f}", f"{top / 2:,g}", bars, ticks=_ticks(now), label=label)
 
 
 def latency_chart(minutes: Sequence[MinuteFigures | None], now: float) -> HourChart:
     """Return the chart of the time from submission to end."""
-    found = {
+    curves = {
         name: [(n, getattr(m, name)) for n, m in enumerate(minutes) if m and getattr(m, name) is not None]
         for name in ("p50", "p95")
     }
-    most = _nice_time(max((value for points in found.values() for _, value in points), default=0.0))
+    top = _nice_time(max((value for points in curves.values() for _, value in points), default=0.0))
     lines = tuple(
         (
             name,
             lasted(points[-1][1]),
             " ".join(
-                f"{100 * (n + 0.5) / MINUTES:.2f},{100 - 100 * value / most:.2f}"
+                f"{100 * (n + 0.5) / MINUTES:.2f},{100 - 100 * value / top:.2f}"
                 for n, value in (points if len(points) > 1 else points * 2)
             ),
         )
-        for name, points in found.items()
+        for name, points in curves.items()
         if points
     )
     return HourChart(
-        lasted(most),
-        lasted(most / 2),
+        lasted(top),
+        lasted(top / 2),
         lines=lines,
         ticks=_ticks(now),
         label="Time from submission to end in the last hour",
@@ -173,10 +173,10 @@ DECIDED: Final[Mapping[SupervisorDecisionKind, tuple[str, str, str, str]]] = {
 
 def decided(decision: SupervisorDecision) -> FeedEntry:
     """Return what the leading Supervisor did, in words."""
-    known = DECIDED.get(decision.kind)
-    icon, what, unit, why = known or ("cluster", f"{titled(decision.kind)}, {{}}:", "task", "")
+    wording = DECIDED.get(decision.kind)
+    icon, title, unit, reason = wording or ("cluster", f"{titled(decision.kind)}, {{}}:", "task", "")
     return FeedEntry(
-        icon, "idle", what.format(counted(decision.tasks, unit)), why, decision.at, decision.task
+        icon, "idle", title.format(counted(decision.tasks, unit)), reason, decision.at, decision.task
     )
 
 
@@ -187,7 +187,7 @@ def feed(
     decisions: Sequence[SupervisorDecision],
 ) -> list[FeedEntry]:
     """Return what makegood noticed and decided last, newest first."""
-    found = [
+    entries = [
         FeedEntry(
             "error" if alert.open else "bell",
             "need" if alert.open else "idle",
@@ -198,7 +198,7 @@ def feed(
         )
         for alert in alerts
     ]
-    found += [
+    entries += [
         FeedEntry(
             "done",
             "ok",
@@ -210,7 +210,7 @@ def feed(
         for a in alerts
         if a.ended is not None
     ]
-    found += [
+    entries += [
         FeedEntry(
             "shield",
             "ok",
@@ -221,7 +221,7 @@ def feed(
         )
         for refusal in refusals
     ]
-    found += [
+    entries += [
         FeedEntry(
             "flag",
             "idle",
@@ -231,15 +231,15 @@ def feed(
         )
         for term in terms
     ]
-    found += [decided(decision) for decision in decisions]
-    return sorted(found, key=lambda entry: -entry.at)[:FEED]
+    entries += [decided(decision) for decision in decisions]
+    return sorted(entries, key=lambda entry: -entry.at)[:FEED]
 
 
 async def named(reads: Reads, entries: Sequence[FeedEntry]) -> list[FeedEntry]:
     """Return entries with the names of their tasks; one that is gone keeps its id."""
-    wanted = tuple(sorted({entry.task for entry in entries if entry.task}))
-    found = await reads.tasks(Filter(ids=wanted, limit=FEED)) if wanted else ()
-    keys = {task.id: task.key for task in found}
+    task_ids = tuple(sorted({entry.task for entry in entries if entry.task}))
+    tasks = await reads.tasks(Filter(ids=task_ids, limit=FEED)) if task_ids else ()
+    keys = {task.id: task.key for task in tasks}
     return [
         replace(entry, name=keys.get(entry.task) or ids.show(entry.task)) if entry.task else entry
         for entry in entries
@@ -251,12 +251,12 @@ def verdict(
     tally: UnendedTally,
     rate: float | None,
     *,
-    led: bool,
+    has_leader: bool,
     rows: Sequence[AgentRow] = (),
 ) -> PageVerdict:
     """Return the sentence that answers the page. ``rows``: the agents."""
     pace = "" if rate is None else f", {rate:,.0f} a minute"
-    rest = f"Everything else is making good{pace}."
+    calm = f"Everything else is making good{pace}."
     if need:
         tasks = [item for item in need if item.task]
         rate_of = (
@@ -264,10 +264,10 @@ def verdict(
             if tasks
             else f"{counted(len(need), 'alert')} need{'s' if len(need) == 1 else ''} you"
         )
-        others = [item.title for item in need if not item.task]
-        more = f"{listed(others)}. {rest}" if tasks and others else rest
-        return PageVerdict("need", "error", rate_of, more)
-    if not led and tally.in_flight:
+        titles = [item.title for item in need if not item.task]
+        text = f"{listed(titles)}. {calm}" if tasks and titles else calm
+        return PageVerdict("need", "error", rate_of, text)
+    if not has_leader and tally.in_flight:
         return PageVerdict(
             "doubt",
             "flag",
@@ -278,8 +278,8 @@ def verdict(
     if services.tone in ("need", "doubt"):
         return services
     if tally.failing or tally.doubt:
-        more = f"{counted(tally.failing, 'task')} with a failed step {'is' if tally.failing == 1 else 'are'} being retried; nothing needs you{pace and ';'}{pace.removeprefix(',')}."
-        return PageVerdict("ok", "done", "All well", more)
+        text = f"{counted(tally.failing, 'task')} with a failed step {'is' if tally.failing == 1 else 'are'} being retried; nothing needs you{pace and ';'}{pace.removeprefix(',')}."
+        return PageVerdict("ok", "done", "All well", text)
     if not tally.in_flight:
         return PageVerdict(
             "ok", "done", "All well", f"Nothing is under way{pace and ';'}{pace.removeprefix(',')}."
@@ -302,22 +302,22 @@ def tiles(
     lately: tuple[Mapping[str, int], bool],
 ) -> list[Tile]:
     """Return the figures. ``lately``: tasks of the last hour by state, and whether there are more."""
-    known = [m for m in minutes[:-1] if m] or [m for m in minutes if m]
-    last = known[-1] if known else None
+    measures = [m for m in minutes[:-1] if m] or [m for m in minutes if m]
+    last = measures[-1] if measures else None
     states, more = lately
-    undone, done = states.get("undone", 0), states.get("processed", 0)
+    undone_count, done_count = states.get("undone", 0), states.get("processed", 0)
     shares = (
-        f"{capped(undone, more=more)}, {100 * undone / (undone + done):.1f}% of those submitted in the last hour"
-        if undone + done
+        f"{capped(undone_count, more=more)}, {100 * undone_count / (undone_count + done_count):.1f}% of those submitted in the last hour"
+        if undone_count + done_count
         else "no task of the last hour has ended"
     )
     agent, age = oldest
-    lost = any(row.agent == agent and row.need for row in rows)
+    is_orphan = any(row.agent == agent and row.need for row in rows)
     return [
         Tile("In flight", capped(tally.in_flight, more=tally.more), "", f"{tally.failing:,} failing, {tally.states.get('undoing', 0):,} undoing", "/tasks", "state:pending,processing,undoing"),
-        Tile("Processed", "–" if last is None else f"{last.processed:,}", "/min", f"{capped(done, more=more)} of those submitted in the last hour", "/tasks", "state:processed since:1h", _line(minutes, "processed")),
+        Tile("Processed", "–" if last is None else f"{last.processed:,}", "/min", f"{capped(done_count, more=more)} of those submitted in the last hour", "/tasks", "state:processed since:1h", _line(minutes, "processed")),
         Tile("Undone", "–" if last is None else f"{last.undone:,}", "/min", shares, "/tasks", "state:undone since:1h", _line(minutes, "undone")),
-        Tile("Oldest waiting request", lasted(age) if agent else "–", "", f"{agent}: no process takes it" if lost else agent or "no request waits", "/agents"),
+        Tile("Oldest waiting request", lasted(age) if agent else "–", "", f"{agent}: no process takes it" if is_orphan else agent or "no request waits", "/agents"),
         Tile("Heals within", f"≤ {lasted(within)}" if within else "–", "", "if a process dies now", "/cluster"),
     ]  # fmt: skip
 
@@ -333,18 +333,23 @@ async def context(reads: Reads, query: Mapping[str, str]) -> dict[str, Any]:  # 
     tally, view = await unended(reads), await leading(reads)
     minutes = by_minute(await oversight.minutes(reads), now)
     rows, lease = agent_rows(nodes, queues), lease_of(view)
-    led = lease is not None and lease.look != "gone"
+    has_leader = lease is not None and lease.look != "gone"
     agent, (_, age) = max(queues.items(), key=lambda queue: queue[1][1], default=("", (0, 0.0)))
     whole = [m for m in minutes[:-1] if m]
     rate = (whole[-1].processed + whole[-1].undone) if whole else None
     need.sort(key=lambda item: (item.acked is not None, not item.task))
-    unclaimed = [item for item in need if item.tone == "need"]
+    needs = [item for item in need if item.tone == "need"]
     return {
-        "verdict": verdict(unclaimed, tally, rate, led=led, rows=rows),
-        "need": need[:NEEDS] if unclaimed else [],
+        "verdict": verdict(needs, tally, rate, has_leader=has_leader, rows=rows),
+        "need": need[:NEEDS] if needs else [],
         "more": max(0, len(need) - NEEDS),
         "tiles": tiles(
-            tally, minutes, rows, (agent, age), heals(nodes, view) if led else 0.0, lately=await lately(reads)
+            tally,
+            minutes,
+            rows,
+            (agent, age),
+            heals(nodes, view) if has_leader else 0.0,
+            lately=await lately(reads),
         ),
         "ended": ended_chart(minutes, now),
         "latency": latency_chart(minutes, now),

@@ -53,33 +53,33 @@ async def looked(reads: Reads) -> list[Finding]:
     """Return what a look shows that costs the same beside any number of tasks."""
     nodes, queues, lease = await reads.nodes(), await waiting(reads), lease_of(await leading(reads))
     roles = [role for node in nodes if node.state == "alive" for role in node.info.roles]
-    told = ", ".join(f"{roles.count(role)} {role}" for role in dict.fromkeys(roles)) or "none"
+    role_text = ", ".join(f"{roles.count(role)} {role}" for role in dict.fromkeys(roles)) or "none"
     missing = "" if "scheduler" in roles else "`makegood scheduler`, or `makegood run MODULE:APP`"
-    found = [
+    findings = [
         Finding("schema", "ok", "as this makegood needs it; otherwise the store would not have opened"),
-        Finding("processes", "warning" if missing else "ok", f"running: {told}", missing),
+        Finding("processes", "warning" if missing else "ok", f"running: {role_text}", missing),
     ]
     if lease is not None and lease.look != "gone":
-        found.append(Finding("leader", "ok", f"{lease.holder} leads, term {lease.epoch}"))
+        findings.append(Finding("leader", "ok", f"{lease.holder} leads, term {lease.epoch}"))
     else:
-        found.append(Finding("leader", "warning", "nobody leads", "`makegood supervisor`"))
-    lost = [row for row in agent_rows(nodes, queues) if row.need and row.waiting]
-    found += [
+        findings.append(Finding("leader", "warning", "nobody leads", "`makegood supervisor`"))
+    orphans = [row for row in agent_rows(nodes, queues) if row.need and row.waiting]
+    findings += [
         Finding(
             "agents",
             "error",
             f"{counted(row.waiting, 'request')} for {row.agent} and no process, the oldest {row.oldest}",
         )
-        for row in lost
+        for row in orphans
     ]
     return (
-        found
-        if lost
-        else [*found, Finding("agents", "ok", "every agent with waiting requests has a process")]
+        findings
+        if orphans
+        else [*findings, Finding("agents", "ok", "every agent with waiting requests has a process")]
     )
 
 
-async def _page(reads: Reads, findings: Sequence[Finding], *, examined: bool) -> dict[str, Any]:
+async def _page(reads: Reads, findings: Sequence[Finding], *, with_examination: bool) -> dict[str, Any]:
     sizes = await reads.shared("sizes", reads.store.admin.sizes)
     order = sorted(findings, key=lambda finding: ORDER.index(finding.severity))
     return {
@@ -87,13 +87,13 @@ async def _page(reads: Reads, findings: Sequence[Finding], *, examined: bool) ->
         "identity": reads.store.identity,
         "findings": [(finding, *LOOKS[finding.severity]) for finding in order],
         "tables": [(table, tallied(tally), HOLDS.get(table, "")) for table, tally in sizes.items()],
-        "examined": examined,
+        "examined": with_examination,
     }
 
 
 async def context(reads: Reads, query: Mapping[str, str]) -> dict[str, Any]:  # noqa: ARG001 - every page's signature
     """Return what the page shows."""
-    return await _page(reads, await looked(reads), examined=False)
+    return await _page(reads, await looked(reads), with_examination=False)
 
 
 async def examined(reads: Reads) -> list[Finding]:
@@ -102,14 +102,14 @@ async def examined(reads: Reads) -> list[Finding]:
     began = await reads.now()
     orphans = await reads.shared("orphans", lambda: reads.store.admin.orphans(ORPHANS))
     if orphans:
-        more = " or more" if len(orphans) == ORPHANS else ""
-        what = f"{counted(len(orphans), 'task')}{more} under way that nothing advances"
-        return [*findings, Finding("orphans", "error", what, "`makegood doctor` names them")]
+        suffix = " or more" if len(orphans) == ORPHANS else ""
+        text = f"{counted(len(orphans), 'task')}{suffix} under way that nothing advances"
+        return [*findings, Finding("orphans", "error", text, "`makegood doctor` names them")]
     took = lasted(await reads.now() - began)
-    what = f"every task under way has a request, a timer or a live Scheduler (looked for {took})"
-    return [*findings, Finding("orphans", "ok", what)]
+    text = f"every task under way has a request, a timer or a live Scheduler (looked for {took})"
+    return [*findings, Finding("orphans", "ok", text)]
 
 
 async def doctor(reads: Reads, query: Mapping[str, str]) -> dict[str, Any]:  # noqa: ARG001 - every page's signature
     """Return what the page shows with an examination."""
-    return await _page(reads, await examined(reads), examined=True)
+    return await _page(reads, await examined(reads), with_examination=True)

@@ -1,7 +1,8 @@
 """One task: what happened, what is in place, what comes next and when, what you can do."""
 
 import re
-from collections.abc import Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
@@ -16,17 +17,29 @@ from makegood.console.day_time import day_time
 from makegood.console.gantt import TimeChart
 from makegood.console.in_place import InPlace, Undoing, in_place, should_not, undo_preview
 from makegood.console.ladder import LadderRow, LadderStep, ladder
+from makegood.console.long_ladder import ORDER, counted_states, folded, long_ladder
 from makegood.console.moves import HistoryRow, history_rows
 from makegood.console.offers import Offers, offers
 from makegood.console.rungs import rungs
 from makegood.console.timeline import TimeRow, timeline
 from makegood.console.verdict import TaskVerdict, verdict_of
+from makegood.console.visits import number_in
 from makegood.errors import TaskNotFoundError
 from makegood.model import notices
 from makegood.model.states import AT_REST
 from makegood.store.records import Identity
 from makegood.store.step_down import LEADER
-from makegood.store.views import AlertView, AuditView, EventView, NodeView, PastTerm, TaskDetail
+from makegood.store.views import (
+    AlertView,
+    AuditView,
+    EventView,
+    NodeView,
+    PastTerm,
+    StepPage,
+    TaskDetail,
+    TaskEvents,
+    TaskExcerpt,
+)
 
 SHOWS = ("all", "decisions", "acts")
 
@@ -34,11 +47,14 @@ SHOWS = ("all", "decisions", "acts")
 class TaskReads(Protocol):
     """What the page reads of the store."""
 
-    async def detail(self, task: int) -> TaskDetail | None:
-        """Return a task with its steps and its undecided commands."""
+    async def excerpt(self, task: int, page: StepPage | None = None) -> TaskExcerpt | None:
+        """Return what the page shows of a task, with its undecided commands."""
 
-    async def history(self, task: int) -> Sequence[EventView]:
-        """Return the history of a task."""
+    async def step_names(self, task: int, steps: Sequence[int]) -> dict[int, str]:
+        """Return the names of these steps."""
+
+    async def recent(self, task: int, before: int | None = None) -> TaskEvents:
+        """Return the newest events of a task, or those before the sequence ``before``."""
 
     async def audit(self, limit: int = 100, *, task: int | None = None) -> Sequence[AuditView]:
         """Return operators' acts, newest first."""
@@ -72,14 +88,28 @@ class Turn:
 class TaskSources:
     """What the page is made of: one look at the store."""
 
-    found: TaskDetail
+    part: TaskExcerpt
     events: Sequence[EventView]
+    """The newest ones."""
+    older: TaskEvents | None = None
+    """Those that the history shows, if they are not the newest."""
+    more: bool = False
+    """Whether there are events before the newest ones."""
+    names: Mapping[int, str] = field(default_factory=dict)
+    """Of the first and the last step of each block of a long task."""
+    asked: StepPage | None = None
+    """The page of steps that was asked for."""
     audits: Sequence[AuditView] = ()
     alerts: Sequence[AlertView] = ()
     nodes: Sequence[NodeView] = ()
     terms: Sequence[PastTerm] = ()
     identity: Identity | None = None
     now: float = 0.0
+
+    @property
+    def found(self) -> TaskDetail:
+        """Return the task."""
+        return self.part.detail
 
 
 @dataclass(slots=True, kw_only=True)
@@ -96,7 +126,7 @@ class TaskPage:
     """Of the ladder: forward or undo."""
     turn: Turn | None
     submission: int
-    submissions: list[int]
+    submissions: range
     began: float
     ended: float | None
     chart: TimeChart | None
@@ -117,6 +147,20 @@ class TaskPage:
     shows_skipped: bool = False
     opened: str = ""
     """The ``each`` whose items have rows of their own in the drawing of time."""
+    sizes: Mapping[str, int] = field(default_factory=dict)
+    """Bytes of what is too large for the page, by its name as a file."""
+    total: int = 0
+    """Steps of the task."""
+    states: list[tuple[str, int]] = field(default_factory=list)
+    """Of a task that is too long for one page: how many of its steps are in which state."""
+    asked_page: StepPage | None = None
+    """The page of steps that it shows; None for the overview, or all steps."""
+    next_page: int | None = None
+    """Where the next page of steps begins."""
+    older: int | None = None
+    """The history before this sequence is on a page of its own."""
+    before: int | None = None
+    """The history that is shown is the one before this sequence."""
 
     @property
     def path(self) -> str:
@@ -125,13 +169,16 @@ class TaskPage:
 
     def query(self, **changes: object) -> dict[str, object]:
         """Return the query of a link to this page that keeps what is shown, except for ``changes``."""
-        kept: dict[str, object] = {
+        parameters: dict[str, object] = {
             "submission": None if self.current else self.submission,
             "skipped": "1" if self.shows_skipped else None,
             "show": None if self.show == "all" else self.show,
             "open": self.opened or None,
+            "steps": self.asked_page.first if self.asked_page is not None else None,
+            "state": self.asked_page.state if self.asked_page is not None else None,
+            "before": self.before,
         }
-        return kept | changes
+        return parameters | changes
 
     @property
     def current(self) -> bool:
@@ -139,15 +186,26 @@ class TaskPage:
         return self.submission == self.submissions[-1]
 
 
-async def context(reads: TaskReads, query: Mapping[str, str]) -> dict[str, Any]:
-    """Return what the page shows. Raises ``TaskNotFoundError``."""
+async def context(reads: TaskReads, query: Mapping[str, str]) -> Callable[[], dict[str, Any]]:
+    """Read what the page shows; return what makes the page of it. Raises ``TaskNotFoundError``."""
     task = ids.parse(query["id"])
-    found = await reads.detail(task)
-    if found is None:
+    step_page = _asked_page(query)
+    part = await reads.excerpt(task, step_page)
+    if part is None:
         raise TaskNotFoundError(f"there is no task {ids.show(task)}", task_id=ids.show(task))
+    newest, before = await reads.recent(task), number_in(query.get("before", ""))
+    ends = (
+        sorted({idx for block in folded(part) for idx in (block.first, block.last)})
+        if step_page is None
+        else []
+    )
     sources = TaskSources(
-        found=found,
-        events=await reads.history(task),
+        part=part,
+        events=newest.events,
+        more=newest.more,
+        older=None if before is None else await reads.recent(task, before),
+        names=await reads.step_names(task, ends) if ends else {},
+        asked=step_page if part.page is not None else None,
         audits=await reads.audit(task=task),
         alerts=await reads.alerts(task=task),
         nodes=await reads.nodes(),
@@ -155,121 +213,167 @@ async def context(reads: TaskReads, query: Mapping[str, str]) -> dict[str, Any]:
         identity=getattr(getattr(reads, "store", None), "identity", None),
         now=await reads.now(),
     )
-    asked = query.get("submission", "")
-    wanted = int(asked) if asked.isascii() and asked.isdecimal() and len(asked) < 9 else None
     show = query.get("show", "all")
-    made = task_page(
-        sources,
-        submission=wanted,
-        skipped=query.get("skipped") == "1",
-        show=show if show in SHOWS else "all",
-        opened=query.get("open", ""),
-    )
-    return {"page": made, "left_look": looks.left, "right_look": looks.right, "rung_line": looks.line}
+
+    def page() -> dict[str, Any]:
+        model = task_page(
+            sources,
+            submission=_number(query.get("submission", "")),
+            shows_skipped=query.get("skipped") == "1",
+            show=show if show in SHOWS else "all",
+            open_each=query.get("open", ""),
+            before=before,
+        )
+        return {"page": model, "left_look": looks.left, "right_look": looks.right, "rung_line": looks.line}
+
+    return page
+
+
+def _number(text: str) -> int | None:
+    return int(text) if text.isascii() and text.isdecimal() and len(text) < 9 else None
+
+
+def _asked_page(query: Mapping[str, str]) -> StepPage | None:
+    """Return the page of steps that a query names: from a step on, of one state, or both."""
+    first, state = _number(query.get("steps", "")), query.get("state", "")
+    if first is None and state not in ORDER:
+        return None
+    return StepPage(first or 0, state if state in ORDER else None)
 
 
 def task_page(
     sources: TaskSources,
     *,
     submission: int | None = None,
-    skipped: bool = False,
+    shows_skipped: bool = False,
     show: str = "all",
-    opened: str = "",
+    open_each: str = "",
+    before: int | None = None,
 ) -> TaskPage:
-    """Return the page of a task. ``submission``: an older one, rebuilt from the history."""
-    current = sources.found.task.submission
-    wanted = submission if submission is not None and 1 <= submission <= current else current
-    found, events = sources.found, sources.events
-    if wanted != current:
-        found, events = earlier(sources.found, sources.events, wanted)
-    way = course(found, events, sources.now)
+    """Return the page of a task. ``submission``: an older one, rebuilt from the history; ``before``: the
+    sequence before which ``sources.older`` was read.
+    """
+    current = max(1, sources.found.task.submission)
+    shown_submission = submission if submission is not None and 1 <= submission <= current else current
+    part, detail, events = sources.part, sources.found, sources.events
+    if detail.tally is not None:
+        shown_submission = current  # it takes all steps to rebuild an older one
+    if shown_submission != current:
+        detail, events = earlier(sources.found, sources.events, shown_submission)
+    way = course(detail, events, sources.now)
     names = {view.id: view.info.name for view in sources.nodes}
-    steps = rungs(found, way, now=sources.now, nodes=names, skipped=skipped)
-    goal = "undo" if found.task.goal == "undo" or found.task.state in ("undoing", "undone") else "forward"
-    entries, steady = in_place(found), _steady(sources.now, way.began.get(wanted, found.task.created), way)
-    attended = any("scheduler" in view.info.roles and view.state == "alive" for view in sources.nodes)
+    steps = rungs(detail, way, now=sources.now, nodes=names, shows_skipped=shows_skipped)
+    goal = "undo" if detail.task.goal == "undo" or detail.task.state in ("undoing", "undone") else "forward"
+    entries = in_place(detail)
+    steady = _steady(sources.now, way.began.get(shown_submission, detail.task.created), way)
+    has_scheduler = any("scheduler" in view.info.roles and view.state == "alive" for view in sources.nodes)
+    history = sources.older or TaskEvents(sources.events, sources.more)
+    indices = part.page if part.page is not None else [step.idx for step in detail.steps]
     return TaskPage(
-        found=found,
+        found=detail,
         now=sources.now,
-        name=found.task.key or ids.show(found.task.id),
-        verdict=verdict_of(found, way, attended=attended),
-        rows=ladder(steps, goal=goal),
+        name=detail.task.key or ids.show(detail.task.id),
+        verdict=verdict_of(detail, way, has_scheduler=has_scheduler),
+        rows=ladder(steps, goal=goal)
+        if detail.tally is None
+        else long_ladder(part, steps, sources.names, back=goal == "undo"),
         goal=goal,
-        turn=_turn(found, way) if goal == "undo" else None,
-        submission=wanted,
-        submissions=list(range(1, current + 1)),
-        began=way.began.get(wanted, found.task.created),
-        ended=way.ended.get(wanted),
-        chart=timeline(found, way, _rows(steps), now=steady, nodes=names, submission=wanted, opened=opened),
-        took=_took(found, way, wanted, steady),
-        attempts=attempt_lines(found, way, sources.nodes, identity=sources.identity, submission=wanted),
-        asked=sum(a.submission == wanted and a.end != "planned" for a in way.attempts),
+        turn=_turn(detail, way) if goal == "undo" else None,
+        submission=shown_submission,
+        submissions=range(1 if detail.tally is None else current, current + 1),
+        began=way.began.get(shown_submission, detail.task.created),
+        ended=way.ended.get(shown_submission),
+        chart=timeline(detail, way, _rows(steps), now=steady, nodes=names, submission=shown_submission, open_each=open_each),
+        took=_took(detail, way, shown_submission, steady),
+        attempts=attempt_lines(
+            detail, way, sources.nodes, identity=sources.identity, submission=shown_submission, sizes=part.sizes,
+            page=() if detail.tally is None else indices,
+        ),
+        asked=sum(a.submission == shown_submission and a.end != "planned" for a in way.attempts),
         history=history_rows(
-            sources.events,
-            sources.audits,
+            history.events,
+            sources.audits if sources.older is None else (),
             nodes=names,
             terms=sources.terms,
-            steps={step.idx: step.name for step in found.steps},
+            steps={step.idx: step.name for step in detail.steps},
             show=show,
         ),
         show=show,
         in_place=entries,
         wrong=should_not(entries),
-        preview=undo_preview(found) if found.task.state not in ("undone", "error") else [],
-        offers=offers(found) if wanted == current else Offers(),
+        preview=undo_preview(detail) if detail.task.state not in ("undone", "error") else [],
+        offers=offers(detail) if shown_submission == current else Offers(),
         alerts=[alert for alert in sources.alerts if alert.open],
-        facts=_facts(found, names, way, sources.now),
-        skipped=sum(step.kind == "action" and step.state == "skipped" for step in found.steps),
-        shows_skipped=skipped,
-        opened=opened if any(step.anchor == opened for step in steps) else "",
-    )
+        facts=_facts(detail, names, way, sources.now),
+        skipped=sum(step.kind == "action" and step.state == "skipped" for step in detail.steps)
+        if detail.tally is None
+        else 0,
+        shows_skipped=shows_skipped,
+        opened=open_each if any(step.anchor == open_each for step in steps) else "",
+        sizes=part.sizes,
+        total=part.total,
+        states=_states(part),
+        asked_page=sources.asked,
+        next_page=part.next,
+        older=history.events[0].seq if history.more and history.events else None,
+        before=before if sources.older is not None else None,
+    )  # fmt: skip
+
+
+def _states(part: TaskExcerpt) -> list[tuple[str, int]]:
+    """Return how many steps of a long task are in which state."""
+    total: Counter[str] = Counter()
+    for block in part.blocks:
+        total.update(block.states)
+    return counted_states(total)
 
 
 def earlier(
-    found: TaskDetail, events: Sequence[EventView], submission: int
+    detail: TaskDetail, events: Sequence[EventView], submission: int
 ) -> tuple[TaskDetail, list[EventView]]:
     """Return a task as it was at the end of an older submission, with the history until then."""
-    kept: list[EventView] = []
-    begun = 1
+    past: list[EventView] = []
+    count = 1
     for event in events:
-        if any(
-            what == "task" and (was, state) == ("undone", "pending") for what, was, state, _ in event.moves
-        ):
-            begun += 1
-            if begun > submission:
+        if any(move.of_task and (move.before, move.after) == ("undone", "pending") for move in event.moves):
+            count += 1
+            if count > submission:
                 break
-        kept.append(event)
+        past.append(event)
     states: dict[str, Any] = {}
     errors: dict[str, str] = {}
     rounds: dict[str, int] = {}
-    cause = ""
-    for event in kept:
-        for what, _, state, why in event.moves:
-            states[what] = state
-            if what == "task" and state == "undoing":
-                cause = why
-            elif state == "undo_failed":
-                errors[what] = why
-            elif state == "waiting" and why.startswith("round "):
-                rounds[what] = int(why.split()[1])
-    name, _, text = cause.partition(": ")
-    errors.setdefault(name, text)
+    state, turn = "undone", None
+    for event in past:
+        for move in event.moves:
+            if move.of_task:
+                state = move.after
+                if state == "undoing" and move.reason != "claimed":
+                    turn = move
+                continue
+            states[move.name] = move.after
+            if move.after == "undo_failed":
+                errors[move.name] = move.why
+            elif move.reason == "new_round":
+                rounds[move.name] = rounds.get(move.name, 1) + 1
+    if turn is not None and turn.step:
+        errors.setdefault(turn.step, turn.detail)
     steps = [
         replace(
             step, state=states.get(step.name, "waiting"), round=rounds.get(step.name, 1), failures=0, doubt=False, doing=None,
             waiting=False, taken_by=None, due=None, error=errors.get(step.name), result=None, stood=False,
         )
-        for step in found.steps
+        for step in detail.steps
     ]  # fmt: skip
     task = replace(
-        found.task,
-        state=states.get("task", "undone"),
+        detail.task,
+        state=state,
         goal="undo",
         submission=submission,
-        cause=cause,
+        cause="" if turn is None else turn.why,
         result=None,
     )
-    return replace(found, task=task, steps=steps, asked=()), kept
+    return replace(detail, task=task, steps=steps, asked=()), past
 
 
 def _steady(now: float, began: float, way: Course) -> float:
@@ -294,28 +398,28 @@ def _rows(steps: Sequence[LadderStep]) -> list[TimeRow]:
     ]
 
 
-def _turn(found: TaskDetail, way: Course) -> Turn | None:
+def _turn(detail: TaskDetail, way: Course) -> Turn | None:
     event = way.turned
     if event is None:
         return None
-    failed = next((name for name, was, state, _ in event.moves if name != "task" and state == "failed"), "")
-    cause = found.task.cause
-    if failed:
-        text = cause.removeprefix(f"{failed}: ")
-        why = (
+    failed_step = next((move.name for move in event.moves if not move.of_task and move.after == "failed"), "")
+    cause = detail.task.cause
+    if failed_step:
+        text = next((move.detail for move in event.moves if move.of_task and move.step == failed_step), "")
+        reason = (
             f"“{text}” is a certain no, so makegood undoes what was done"
             if text
             else "makegood undoes what was done"
         )
-        return Turn(tone="fail", what=f"Turned: {failed} failed", at=event.at, why=why)
+        return Turn(tone="fail", what=f"Turned: {failed_step} failed", at=event.at, why=reason)
     return Turn(tone="", what="Turned", at=event.at, why=cause)
 
 
-def _took(found: TaskDetail, way: Course, submission: int, now: float) -> str:
-    begun = way.began.get(submission, found.task.created)
-    open_ = found.task.state not in AT_REST
-    end = now if open_ else way.ended.get(submission, found.task.ended or begun)
-    return f"{brief(max(0.0, end - begun))}{' so far' if open_ else ''}"
+def _took(detail: TaskDetail, way: Course, submission: int, now: float) -> str:
+    start = way.began.get(submission, detail.task.created)
+    open_ = detail.task.state not in AT_REST
+    end = now if open_ else way.ended.get(submission, detail.task.ended or start)
+    return f"{brief(max(0.0, end - start))}{' so far' if open_ else ''}"
 
 
 def _trace(parent: str | None) -> str:
@@ -324,21 +428,21 @@ def _trace(parent: str | None) -> str:
     >>> _trace("00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"), _trace("strange")
     ('0af7651916cd43dd8448eb211c80319c', '')
     """
-    found = re.match(r"[0-9a-f]{2}-([0-9a-f]{32})-", parent or "")
-    return found[1] if found else ""
+    match = re.match(r"[0-9a-f]{2}-([0-9a-f]{32})-", parent or "")
+    return match[1] if match else ""
 
 
-def _facts(found: TaskDetail, names: Mapping[int, str], way: Course, now: float) -> list[tuple[str, str]]:
-    task = found.task
-    ended = way.ended.get(task.submission, task.ended) if task.state in AT_REST else None
-    deadline = "" if task.complete_by is None or ended is not None else day_time(task.complete_by)
+def _facts(detail: TaskDetail, names: Mapping[int, str], way: Course, now: float) -> list[tuple[str, str]]:
+    task = detail.task
+    end = way.ended.get(task.submission, task.ended) if task.state in AT_REST else None
+    deadline = "" if task.complete_by is None or end is not None else day_time(task.complete_by)
     if deadline and task.complete_by is not None and task.complete_by < now:
         deadline = f"passed at {deadline}"
     holder = "" if task.locked_by is None else names.get(task.locked_by, f"node {task.locked_by}")
     facts = [
         ("workflow", f"{task.app}.{task.workflow}"),
         ("submitted", day_time(task.created)),
-        ("took", "" if ended is None else brief(max(0.0, ended - task.created))),
+        ("took", "" if end is None else brief(max(0.0, end - task.created))),
         ("failures", f"{task.failure_count:,}" if task.failure_count else ""),
         ("deadline", deadline),
         (
@@ -352,7 +456,7 @@ def _facts(found: TaskDetail, names: Mapping[int, str], way: Course, now: float)
         ("submission", str(task.submission) if task.submission > 1 else ""),
         ("priority", str(task.priority) if task.priority else ""),
         ("correlation", task.correlation_id or ""),
-        ("trace", _trace(found.trace)),
-        ("reply to", notices.shown(found.reply_to) if found.reply_to is not None else ""),
+        ("trace", _trace(detail.trace)),
+        ("reply to", notices.shown(detail.reply_to) if detail.reply_to is not None else ""),
     ]
     return [(name, value) for name, value in facts if value]

@@ -1,17 +1,17 @@
 """The list of tasks: which of them, where are they, what is each waiting for?"""
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any, Final
 
 import msgspec
-from msgspec.structs import replace
 
 from makegood.base import ids
 from makegood.console.day_time import day_time
 from makegood.console.pages.wording import Tab, capped, name_of, names_of, tallied
 from makegood.console.reads import Reads
 from makegood.errors import ConfigError, TaskNotFoundError
-from makegood.store.filters import parsed, wanted
+from makegood.store.filters import LONGEST, parsed, wanted
 from makegood.store.views import Filter, Found, StepBrief, Tally, TaskView, UnendedTally
 
 PAGE: Final = 50
@@ -61,8 +61,8 @@ class TaskRow(msgspec.Struct, frozen=True):
 
 def row(task: TaskView, steps: Sequence[StepBrief], names: Mapping[int, str], now: float) -> TaskRow:
     """Return the row of a task."""
-    look, said = _look(task, steps)
-    drawn = "".join(_PIPS[step.state] for step in steps if step.kind == "action" and step.state in _PIPS)
+    look, label = _look(task, steps)
+    pips = "".join(_PIPS[step.state] for step in steps if step.kind == "action" and step.state in _PIPS)
     left = task.complete_by - now if task.complete_by and task.state in _GOING else None
     return TaskRow(
         id=ids.show(task.id),
@@ -70,10 +70,10 @@ def row(task: TaskView, steps: Sequence[StepBrief], names: Mapping[int, str], no
         workflow=task.workflow,
         look=look,
         state=task.state,
-        said=said,
+        said=label,
         need=task.state == "error",
-        pips=drawn[:PIPS],
-        more=max(0, len(drawn) - PIPS),
+        pips=pips[:PIPS],
+        more=max(0, len(pips) - PIPS),
         step=_step(task, steps, names, now),
         created=task.created,
         left=left if left is not None and left > 0 else None,
@@ -85,8 +85,8 @@ def row(task: TaskView, steps: Sequence[StepBrief], names: Mapping[int, str], no
 def _look(task: TaskView, steps: Sequence[StepBrief]) -> tuple[str, str]:
     """Return the badge of a task, and what to say beside it."""
     if task.state == "error":
-        stuck = task.goal == "undo" or any(step.state == "undo_failed" for step in steps)
-        return "error", "undo incomplete" if stuck else "held"
+        incomplete = task.goal == "undo" or any(step.state == "undo_failed" for step in steps)
+        return "error", "undo incomplete" if incomplete else "held"
     if task.state not in ("pending", "processing"):
         return task.state, ""
     if failing := [step for step in steps if step.failures and step.state in _UNDER_WAY]:
@@ -113,13 +113,13 @@ def _step(task: TaskView, steps: Sequence[StepBrief], names: Mapping[int, str], 
             return f"undo of {step.name} failed: {step.error or 'no reason recorded'}"
     if task.state in ("error", "undone"):
         return task.cause
-    said = [text for step in steps if (text := _moving(step, names, now))]
-    return " · ".join(said[:2]) + (f" and {len(said) - 2} more" if len(said) > 2 else "")
+    texts = [text for step in steps if (text := _moving(step, names, now))]
+    return " · ".join(texts[:2]) + (f" and {len(texts) - 2} more" if len(texts) > 2 else "")
 
 
 def _moving(step: StepBrief, names: Mapping[int, str], now: float) -> str:
     """Return what a step under way does, "" for any other."""
-    at = f" at {names[taken]}" if (taken := step.taken_by or 0) in names else ""
+    at = f" at {names[node]}" if (node := step.taken_by or 0) in names else ""
     if step.doing == "timer":
         return f"{step.name}{' in doubt' if step.state == 'in_doubt' else ''}, again at {day_time(round(now + (step.due or 0.0)))}"
     if _unclaimed(step):
@@ -133,17 +133,17 @@ def _moving(step: StepBrief, names: Mapping[int, str], now: float) -> str:
     return f"{step.name}{at}" if step.state == "running" else ""
 
 
-def tabs(unended: UnendedTally, lately: Mapping[str, int], *, more: bool) -> list[Tab]:
+def tabs(tally: UnendedTally, lately: Mapping[str, int], *, more: bool) -> list[Tab]:
     """Return the filters that are often asked for, each with its count."""
-    cut = unended.more
+    cut = tally.more
     return [
         Tab("All", ""),
         Tab("Last hour", "since:1h", capped(sum(lately.values()), more=more)),
-        Tab("Need you", "state:error", capped(unended.states.get("error", 0), more=cut), need=True),
-        Tab("Failing", "failing:yes", capped(unended.failing, more=cut)),
-        Tab("In doubt", "doubt:yes state:pending,processing,undoing,error", capped(unended.doubt, more=cut)),
-        Tab("Undoing", "state:undoing", capped(unended.states.get("undoing", 0), more=cut)),
-        Tab("In flight", "state:pending,processing,undoing", capped(unended.in_flight, more=cut)),
+        Tab("Need you", "state:error", capped(tally.states.get("error", 0), more=cut), need=True),
+        Tab("Failing", "failing:yes", capped(tally.failing, more=cut)),
+        Tab("In doubt", "doubt:yes state:pending,processing,undoing,error", capped(tally.doubt, more=cut)),
+        Tab("Undoing", "state:undoing", capped(tally.states.get("undoing", 0), more=cut)),
+        Tab("In flight", "state:pending,processing,undoing", capped(tally.in_flight, more=cut)),
         Tab("Undone", "state:undone since:1h", capped(lately.get("undone", 0), more=more)),
     ]
 
@@ -156,30 +156,32 @@ def lawful(rows: Sequence[TaskRow]) -> list[tuple[str, str]]:
 
 def unfit(rows: Sequence[TaskRow]) -> str:
     """Return why acts are not offered for the states in view, "" if each is."""
-    offered = {kind for kind, _ in lawful(rows)}
+    kinds = {kind for kind, _ in lawful(rows)}
     return " ".join(
         f"{kind.capitalize()} is not offered: no task on this page is {' or '.join(fit)}."
         for kind, _, fit in _ACTS
-        if kind not in offered
+        if kind not in kinds
     )
 
 
 async def rows_of(reads: Reads, tasks: Sequence[TaskView]) -> list[TaskRow]:
     """Return the rows of tasks; three reads, whatever their number."""
-    found = tuple(task.id for task in tasks)
-    briefs = await reads.shared(("briefs", found), lambda: reads.store.tasks.briefs(found))
+    task_ids = tuple(task.id for task in tasks)
+    briefs = await reads.shared(("briefs", task_ids), lambda: reads.store.tasks.briefs(task_ids))
     names, now = names_of(await reads.nodes()), await reads.now()
     return [row(task, briefs.get(task.id, []), names, now) for task in tasks]
 
 
-def depth(asked: Filter) -> int:
+def depth(condition: Filter) -> int:
     """Return how many tasks a search looks at: fewer if it must read the steps of each."""
-    return LOOKED // 5 if asked.step or asked.agent or asked.error else LOOKED
+    return LOOKED // 5 if condition.step or condition.agent or condition.error else LOOKED
 
 
-async def search(reads: Reads, asked: Filter) -> Found:
+async def search(reads: Reads, condition: Filter) -> Found:
     """Return a page of tasks."""
-    return await reads.shared(("search", asked), lambda: reads.store.tasks.search(asked, depth(asked)))
+    return await reads.shared(
+        ("search", condition), lambda: reads.store.tasks.search(condition, depth(condition))
+    )
 
 
 async def unended(reads: Reads) -> UnendedTally:
@@ -201,29 +203,29 @@ async def only_one(reads: Reads, query: Mapping[str, str]) -> str:
     try:
         terms = parsed(text)
     except ConfigError:
-        terms = {"word": text}
+        terms = {"word": text} if len(text) <= LONGEST else {}
     if terms.keys() != {"word"} or query.get("before"):
         return ""
     try:
-        found = (await search(reads, Filter(word=terms["word"], limit=2))).tasks
+        tasks = (await search(reads, Filter(word=terms["word"], limit=2))).tasks
     except ConfigError:  # a text that no store contains
         return ""
-    return f"/tasks/{ids.show(found[0].id)}" if len(found) == 1 else ""
+    return f"/tasks/{ids.show(tasks[0].id)}" if len(tasks) == 1 else ""
 
 
 async def context(reads: Reads, query: Mapping[str, str]) -> dict[str, Any]:
     """Return what the page shows: ``q`` is the filter, ``before`` the id below which the page begins."""
-    text, refused = query.get("q", "").strip(), ""
-    found, tally = Found([]), Tally(0)
+    text, refusal = query.get("q", "").strip(), ""
+    result, tally = Found([]), Tally(0)
     try:
         before = ids.parse(query["before"]) if query.get("before") else None
-        asked = replace(wanted(text), limit=PAGE, before=before)
-        found = await search(reads, asked)
-        whole = replace(asked, before=None)
+        condition = replace(wanted(text), limit=PAGE, before=before)
+        result = await search(reads, condition)
+        whole = replace(condition, before=None)
         tally = await reads.shared(("tally", whole), lambda: reads.store.tasks.tally(whole, depth(whole)))
     except (ConfigError, TaskNotFoundError) as wrong:
-        refused = str(wrong)
-    tasks = found.tasks
+        refusal = str(wrong)
+    tasks = result.tasks
     if not text and not query.get("before"):  # those that need somebody come first
         need = (await search(reads, Filter(states=("error",), limit=10))).tasks
         tasks = [*need, *(task for task in tasks if task.state != "error")]
@@ -231,10 +233,10 @@ async def context(reads: Reads, query: Mapping[str, str]) -> dict[str, Any]:
     rows = await rows_of(reads, tasks)
     return {
         "q": text,
-        "refused": refused,
+        "refused": refusal,
         "rows": rows,
         "count": tallied(tally),
-        "older": None if found.older is None else ids.show(found.older),
+        "older": None if result.older is None else ids.show(result.older),
         "first": not query.get("before"),
         "tabs": tabs(await unended(reads), states, more=more),
         "acts": lawful(rows),

@@ -69,8 +69,12 @@ def titled(kind: str) -> str:
 
 
 def name_of(task: TaskView) -> str:
-    """Return what people call a task: its key, or else its id."""
-    return task.key or ids.show(task.id)
+    """Return what people call a task: its key, or else its id.
+
+    A key with spaces that a page would not show is quoted.
+    """
+    key = task.key or ids.show(task.id)
+    return key if key == key.strip() and "  " not in key else f"“{key}”"
 
 
 def names_of(nodes: Iterable[NodeView]) -> Mapping[int, str]:

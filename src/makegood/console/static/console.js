@@ -121,9 +121,15 @@
   document.addEventListener("focusout", () => { if (held.size) setTimeout(() => refresh([...held]).catch(() => {}), 50); });
   document.addEventListener("toggle", (event) => { if (event.newState === "closed" && held.size) refresh([...held]).catch(() => {}); }, true);
 
+  /* An opened dialog has the focus in its first field. The attribute is set only now: in a swapped fragment browsers complain of it. */
+  document.addEventListener("beforetoggle", (event) => {
+    const dialog = event.target, first = dialog.matches("[data-focus]") ? dialog : dialog.querySelector("[data-focus]");
+    if (first) first.toggleAttribute("autofocus", event.newState === "open");
+  }, true);
+
   /* ---- live ---- */
   const button = $("live"), page = body.dataset.page;
-  let stream = null, paused = remembered("makegood_paused") === "1", lostAt = 0, polling = 0, wanted = new Set(), going = false;
+  let stream = null, paused = remembered("makegood_paused") === "1", large = false, lostAt = 0, polling = 0, wanted = new Set(), going = false;
   const face = () => {
     if (!button) return;
     const lost = !paused && lostAt && Date.now() - lostAt > 3000;
@@ -134,7 +140,7 @@
     const at = new Date().toISOString().slice(11, 19);
     if (paused && !button.dataset.at) button.dataset.at = at;
     if (!paused) delete button.dataset.at;
-    button.querySelector(".live__word").textContent = paused ? `paused at ${button.dataset.at}` : lost ? `no answer since ${shown((Date.now() - lostAt) / 1000)}` : "live";
+    button.querySelector(".live__word").textContent = large ? "too large to be live: reload" : paused ? `paused at ${button.dataset.at}` : lost ? `no answer since ${shown((Date.now() - lostAt) / 1000)}` : "live";
   };
   const pull = async () => {
     if (going || !wanted.size) return;
@@ -147,10 +153,11 @@
   const close = () => { if (stream) stream.close(); stream = null; };
   const open = () => {
     close();
-    if (!page || paused || document.hidden) { face(); return; }
+    if (!page || paused || large || document.hidden) { face(); return; }
     stream = new EventSource(`${base}/events?page=${encodeURIComponent(page)}`);
     stream.onopen = () => { lostAt = 0; face(); refresh().catch(() => {}); };
     stream.onerror = () => { lostAt ||= Date.now(); face(); };
+    stream.addEventListener("large", () => { close(); large = true; lostAt = 0; face(); });
     stream.addEventListener("away", () => { lostAt ||= Date.now(); face(); });
     stream.addEventListener("changed", (event) => {
       lostAt = 0;
@@ -255,12 +262,12 @@
   };
   const act = (key) => {
     const line = here(), found = line?.querySelector(`[data-key="${key}"]`) || (line ? null : document.querySelector(`#acts [data-key="${key}"]`));
-    if (found) found.click();
+    if (found) { found.focus({ preventScroll: true }); found.click(); }  // closed, its dialog gives the focus back
     return Boolean(found);
   };
   document.addEventListener("keydown", (event) => {
     if (event.ctrlKey || event.metaKey || event.altKey || event.isComposing) return;
-    if (event.key === "Escape") { if (writing(document.activeElement)) document.activeElement.blur(); return; }
+    if (event.key === "Escape") { if (writing(document.activeElement) && !document.activeElement.closest("[popover]")) document.activeElement.blur(); return; }
     if (!$("nav") || writing(event.target) || document.querySelector("[popover]:popover-open") && event.key !== "?") return;
     const key = event.key;
     if (gone && Date.now() - gone < 1500 && places[key]) { gone = 0; event.preventDefault(); location.href = base + places[key]; return; }
@@ -275,8 +282,8 @@
     else if (key === ".") { const first = (here() || $("acts") || document).querySelector("[data-key], #acts .btn, .btn[popovertarget]"); if (first) { event.preventDefault(); first.focus(); } }
     else if (key === "p" && page) pause();
     else if (key === "t") theme();
-    else if (key === "?") $("keys")?.togglePopover?.();
-    else if ("ursa".includes(key) && key.length === 1) act(key);
+    else if (key === "?") { event.preventDefault(); $("keys")?.togglePopover?.(); }
+    else if ("ursa".includes(key) && key.length === 1 && act(key)) event.preventDefault();  // or the field gets the letter
   });
 
   zone(); tick(); marked();

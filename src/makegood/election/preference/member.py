@@ -78,14 +78,14 @@ class ElectionMember:
         last: str | None = None
         try:
             while self._living is not None:
-                changed = self._changed
+                change = self._changed
                 if self._living.done():
                     self._living.result()
                 if self._leader != last:
                     last = self._leader
                     yield last
                 else:
-                    await changed.wait()
+                    await change.wait()
         finally:
             if mine:
                 await self.stop()
@@ -162,8 +162,8 @@ class ElectionMember:
             self._wake()
 
     def _wake(self) -> None:
-        changed, self._changed = self._changed, asyncio.Event()
-        changed.set()
+        change, self._changed = self._changed, asyncio.Event()
+        change.set()
 
     def _ended(self, living: "asyncio.Task[None]") -> None:
         if not living.cancelled() and (failure := living.exception()) is not None:

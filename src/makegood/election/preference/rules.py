@@ -93,17 +93,17 @@ class Rules(ABC):
     def rank(self) -> int:
         """Return how many members should try before this one."""
 
-    def above(self, one: str, other: str) -> bool:
+    def above(self, member: str, rival: str) -> bool:
         """Whether one member's name is the higher of two."""
-        return bool(self._order(one) > self._order(other))
+        return bool(self._order(member) > self._order(rival))
 
     def number(self) -> int:
         """Return a number that was never used before, not even by this member in an earlier life."""
         return self._rng.getrandbits(53)
 
-    def to(self, whom: Iterable[str], message: Message) -> list[Letter]:
+    def to(self, recipients: Iterable[str], message: Message) -> list[Letter]:
         """Return a letter for each."""
-        return [(member, message) for member in whom]
+        return [(member, message) for member in recipients]
 
     def signs_of_life(self, now: float) -> list[Letter]:
         """Return the signs of life to all members, if they are due."""
@@ -145,18 +145,18 @@ class Announced(Rules):
         self.leader = self.me
         self._next_alive = now + self.timing.interval
 
-    def told(self, leader: str, now: float, *, elected: bool) -> list[Letter]:
-        """Handle an announcement that ``leader`` leads; ``elected``: it is the outcome of an election, not a
-        repetition.
+    def told(self, leader: str, now: float, *, by_election: bool) -> list[Letter]:
+        """Handle an announcement that ``leader`` leads; ``by_election``: it is the outcome of an election,
+        not a repetition.
 
         A lower name is not accepted: this member is higher, and alive. A name lower than the known leader's,
         if that was heard recently, is a delayed message, or a leader that will hear of the other one.
         """
-        known = self.leader
-        fresh = known not in (None, self.me) and now < self.silent_at()
+        current = self.leader
+        fresh = current not in (None, self.me) and now < self.silent_at()
         if not self.above(leader, self.me):
-            return [] if fresh or self.electing() or known == self.me else self.elect(now)
-        if elected or not fresh or known is None or not self.above(known, leader):
+            return [] if fresh or self.electing() or current == self.me else self.elect(now)
+        if by_election or not fresh or current is None or not self.above(current, leader):
             self.settled()
             self.leader, self._heard_at, self._next_alive = leader, now, NEVER
         return []

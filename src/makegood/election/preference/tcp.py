@@ -21,7 +21,7 @@ import socket
 from collections.abc import Coroutine, Mapping, Sequence
 from typing import Any, cast, get_args
 
-from makegood.base.accepted_connections import AT_A_TIME, Connections, queue_more
+from makegood.base.accepted_connections import Connections, SocketAcceptor, listening_on
 from makegood.base.durations import Duration, seconds
 from makegood.base.sparse_log import Sparing
 from makegood.election.preference.transport import Kind, Letter, Message
@@ -66,20 +66,20 @@ def encode(sender: str, message: Message) -> bytes:
 def decode(body: bytes) -> Letter:
     """Return the sender and the message of a frame's body. Raises ``FrameError`` for anything else."""
     try:
-        said: Any = json.loads(body)
+        fields: Any = json.loads(body)
     except (ValueError, RecursionError) as wrong:
         raise FrameError("it is not JSON") from wrong
-    if not isinstance(said, dict) or said.keys() != {"from", "kind", "about", "number", "hops"}:
+    if not isinstance(fields, dict) or fields.keys() != {"from", "kind", "about", "number", "hops"}:
         raise FrameError("it does not have the fields of a message")
-    sender, kind, about = said["from"], said["kind"], said["about"]
+    sender, kind, about = fields["from"], fields["kind"], fields["about"]
     if not isinstance(sender, str) or not isinstance(about, str):
         raise FrameError("a name is not a text")
     if not isinstance(kind, str) or kind not in _KINDS:
         raise FrameError("its kind is not known")
     for name in ("number", "hops"):
-        if type(said[name]) is not int or not 0 <= said[name] <= _LARGEST:
+        if type(fields[name]) is not int or not 0 <= fields[name] <= _LARGEST:
             raise FrameError(f"its {name} is not a number from 0 to 2**53")
-    return sender, Message(kind, about, said["number"], said["hops"])  # type: ignore[arg-type]  # one of `_KINDS`
+    return sender, Message(kind, about, fields["number"], fields["hops"])  # type: ignore[arg-type]  # one of `_KINDS`
 
 
 def address(text: str) -> tuple[str, int]:
@@ -109,11 +109,11 @@ class TcpTransport:
         if me not in members:
             raise ConfigError(f"{me!r} is not among the members: {', '.join(members)}")
         self._me = me
-        self._addresses = {name: address(where) for name, where in members.items()}
+        self._addresses = {name: address(place) for name, place in members.items()}
         self._listen = self._addresses[me] if listen is None else address(listen)
         self._timeout = seconds(timeout, name="timeout", least=0.001)
         self._inbox: asyncio.Queue[Letter] = asyncio.Queue(MOST_WAITING)
-        self._server: asyncio.Server | None = None
+        self._acceptor: SocketAcceptor | None = None
         self._unsent: dict[str, asyncio.Queue[bytes]] = {}
         self._tasks: set[asyncio.Task[Any]] = set()
         self._serving: set[asyncio.Task[Any]] = set()
@@ -136,18 +136,18 @@ class TcpTransport:
         host, port = self._listen
         self._inbox = asyncio.Queue(MOST_WAITING)
         try:
-            self._server = await asyncio.start_server(
-                self._accept, host, port, limit=LIMIT, backlog=AT_A_TIME
+            listening = await listening_on(host, port)
+            self._acceptor = SocketAcceptor(
+                f"the member {self._me!r} of an election", listening, self._incoming, self._stream
             )
-        except OSError as barred:
-            raise ConfigError(f"{self._me!r} cannot listen on {host}:{port}: {barred.strerror}") from barred
-        queue_more(self._server)
+        except OSError as fault:
+            raise ConfigError(f"{self._me!r} cannot listen on {host}:{port}: {fault.strerror}") from fault
 
     async def close(self) -> None:
         """Listen no more; break all connections."""
-        server, self._server = self._server, None
-        if server is not None:
-            server.close()
+        acceptor, self._acceptor = self._acceptor, None
+        if acceptor is not None:
+            await acceptor.close()
         self._incoming.abort()
         tasks = list(self._tasks)
         for task in tasks:
@@ -184,8 +184,8 @@ class TcpTransport:
                             writer = await self._connected(to)
                         writer.write(frame)
                         await writer.drain()
-                except (OSError, TimeoutError) as lost:
-                    log.debug("a message from %s to %s is lost: %s", self._me, to, str(lost) or "no answer")
+                except (OSError, TimeoutError) as fault:
+                    log.debug("a message from %s to %s is lost: %s", self._me, to, str(fault) or "no answer")
                     if writer is not None:
                         writer.transport.abort()
                         writer = None
@@ -220,10 +220,13 @@ class TcpTransport:
 
     # -- in ----------------------------------------------------------------------------------------
 
+    def _stream(self) -> asyncio.StreamReaderProtocol:
+        return asyncio.StreamReaderProtocol(asyncio.StreamReader(LIMIT), self._accept)
+
     async def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         task, transport = asyncio.current_task(), cast("asyncio.Transport", writer.transport)
         assert task is not None
-        if self._server is None:
+        if self._acceptor is None:
             transport.abort()
             return
         self._serving.add(task)
@@ -242,10 +245,10 @@ class TcpTransport:
             return
         except FrameError as wrong:
             self.refused += 1
-            more = self._sparing.due(asyncio.get_running_loop().time())
-            if more is not None:
-                who = writer.get_extra_info("peername")
-                log.warning("%s refuses a message from %s: %s%s", self._me, who, wrong, more)
+            suffix = self._sparing.due(asyncio.get_running_loop().time())
+            if suffix is not None:
+                peer = writer.get_extra_info("peername")
+                log.warning("%s refuses a message from %s: %s%s", self._me, peer, wrong, suffix)
         finally:
             self._serving.discard(task)
             self._incoming.leave(transport)

@@ -107,45 +107,45 @@ class AzureLeases(RemoteLeases):
     async def take(self, name: str, holder: str, nonce: str, ttl: float) -> Grant | None:
         """Acquire, read, write the epoch."""
         blob = self._blob(name)
-        sent = self._clock.monotonic()
+        sent_at = self._clock.monotonic()
         if name not in self._empty and not await self._made(blob):
-            sent = self._clock.monotonic()
+            sent_at = self._clock.monotonic()
         self._empty.add(name)
         key = _lease_id(nonce)
         try:
             await BlobLeaseClient(blob, lease_id=key).acquire(lease_duration=math.ceil(ttl))
-        except failed.HttpResponseError as refused:
-            if _is_held(refused):
+        except failed.HttpResponseError as fault:
+            if _is_held(fault):
                 return None
             self._empty.discard(name)
             raise
-        found = await blob.get_blob_properties()
-        record = self._record(found)
+        properties = await blob.get_blob_properties()
+        record = self._record(properties)
         if record is None or record.nonce != nonce:
             record = Record.taken(record, Grant(name, holder, nonce, 0, ttl), self._clock.wall())
             try:
-                await self._write(blob, record, found.etag, key)
+                await self._write(blob, record, properties.etag, key)
             except (failed.ResourceModifiedError, failed.ResourceNotFoundError):
                 return None  # The lease was broken meanwhile, and taken.
         elif (record.holder, record.ttl) != (holder, ttl):
             record = replace(record, holder=holder, ttl=ttl)
-            await self._write(blob, record, found.etag, key)
-        self._sent.granted(nonce, ttl, sent)
+            await self._write(blob, record, properties.etag, key)
+        self._sent.granted(nonce, ttl, sent_at)
         return Grant(name, holder, nonce, record.epoch, ttl)
 
     async def extend(self, grant: Grant) -> bool:
         """Renew the lease, if our own clock says that it still runs."""
         if not self._sent.holds(grant.nonce):
             return False
-        sent = self._clock.monotonic()
+        sent_at = self._clock.monotonic()
         try:
             await BlobLeaseClient(self._blob(grant.name), lease_id=_lease_id(grant.nonce)).renew()
-        except failed.HttpResponseError as refused:
-            if not _is_lost(refused):
+        except failed.HttpResponseError as fault:
+            if not _is_lost(fault):
                 raise
             self._sent.over(grant.nonce)
             return False
-        self._sent.granted(grant.nonce, grant.ttl, sent)
+        self._sent.granted(grant.nonce, grant.ttl, sent_at)
         return True
 
     async def free(self, grant: Grant) -> None:
@@ -153,13 +153,13 @@ class AzureLeases(RemoteLeases):
         self._sent.over(grant.nonce)
         blob, key = self._blob(grant.name), _lease_id(grant.nonce)
         try:
-            found = await blob.get_blob_properties()
-            record = self._record(found)
+            properties = await blob.get_blob_properties()
+            record = self._record(properties)
             if record is not None and record.nonce == grant.nonce:
-                await self._write(blob, record.freed(self._clock.wall()), found.etag, key)
+                await self._write(blob, record.freed(self._clock.wall()), properties.etag, key)
             await BlobLeaseClient(blob, lease_id=key).release()
-        except failed.HttpResponseError as refused:
-            if not _is_lost(refused) and not isinstance(refused, failed.ResourceModifiedError):
+        except failed.HttpResponseError as fault:
+            if not _is_lost(fault) and not isinstance(fault, failed.ResourceModifiedError):
                 raise
 
     async def look(self, name: str) -> LeaseView | None:
@@ -167,14 +167,14 @@ class AzureLeases(RemoteLeases):
         ttl.
         """
         try:
-            found = await self._blob(name).get_blob_properties()
+            properties = await self._blob(name).get_blob_properties()
         except failed.ResourceNotFoundError:
             return None
-        record = self._record(found)
+        record = self._record(properties)
         if record is None:
             return None
         left = 0.0
-        if found.lease.state in ("leased", "breaking"):
+        if properties.lease.state in ("leased", "breaking"):
             own = self._sent.left(record.nonce)
             left = record.ttl if own is None else own
         return LeaseView(name, record.holder, record.epoch, record.ttl, record.since, left)
@@ -199,8 +199,8 @@ class AzureLeases(RemoteLeases):
         async def broken() -> float:
             try:
                 return float(await BlobLeaseClient(self._blob(name)).break_lease(lease_break_period=wait))
-            except failed.HttpResponseError as refused:
-                if not _is_lost(refused):
+            except failed.HttpResponseError as fault:
+                if not _is_lost(fault):
                     raise
                 return 0.0
 
@@ -217,11 +217,11 @@ class AzureLeases(RemoteLeases):
 
     def meaning(self, fault: Exception) -> MakegoodError | None:
         """Separate faults that can never work from those that may pass."""
-        why = str(fault).partition("\n")[0]
-        barred = isinstance(fault, failed.HttpResponseError) and fault.status_code in (400, 401, 403)
-        if barred or isinstance(fault, failed.ClientAuthenticationError):
-            return self.wrong(why)
-        return self.unavailable(why) if isinstance(fault, failed.AzureError | OSError) else None
+        text = str(fault).partition("\n")[0]
+        is_final = isinstance(fault, failed.HttpResponseError) and fault.status_code in (400, 401, 403)
+        if is_final or isinstance(fault, failed.ClientAuthenticationError):
+            return self.wrong(text)
+        return self.unavailable(text) if isinstance(fault, failed.AzureError | OSError) else None
 
     def _blob(self, name: str) -> BlobClient:
         if any(part in ("", ".", "..") for part in name.split("/")) or name.endswith("."):
@@ -246,37 +246,43 @@ class AzureLeases(RemoteLeases):
                 await blob.upload_blob(b"", overwrite=False)
             except failed.ResourceExistsError:
                 return True  # Another process created it at the same moment.
-            except failed.HttpResponseError as leased:
-                if not _is_held(leased) and leased.status_code != 412:
+            except failed.HttpResponseError as fault:
+                if not _is_held(fault) and fault.status_code != 412:
                     raise
             return False
         return True
 
-    def _record(self, found: BlobProperties) -> Record | None:
+    def _record(self, properties: BlobProperties) -> Record | None:
         """Return the record in the metadata; None: nothing yet. Raises ``ConfigError`` for a blob with
         another use.
         """
-        if found.size:
+        if properties.size:
             raise self.wrong(
-                f"the blob {found.name} has content, so it serves something else: give the election another name"
+                f"the blob {properties.name} has content, so it serves something else: give the election another name"
             )
-        told = (found.metadata or {}).get("makegood")
-        if told is None:
+        metadata = (properties.metadata or {}).get("makegood")
+        if metadata is None:
             return None
         try:
-            return Record.decoded(zlib.decompress(b64decode(told, validate=True)))
-        except (ValueError, NotBase64Error, zlib.error) as other:
-            raise self.wrong(f"the metadata of the blob {found.name} are not a lease's ({other})") from other
+            return Record.decoded(zlib.decompress(b64decode(metadata, validate=True)))
+        except (ValueError, NotBase64Error, zlib.error) as fault:
+            raise self.wrong(
+                f"the metadata of the blob {properties.name} are not a lease's ({fault})"
+            ) from fault
 
     async def _write(self, blob: BlobClient, record: Record, etag: str, lease: str) -> None:
         """Write the metadata under the lease, if nothing changed since they were read."""
-        told = b64encode(zlib.compress(record.encoded()))
-        while len(told) > _METADATA and record.past:
+        data = b64encode(zlib.compress(record.encoded()))
+        while len(data) > _METADATA and record.past:
             record = replace(record, past=record.past[:-1])
-            told = b64encode(zlib.compress(record.encoded()))
-        seen = {"makegood": told.decode(), "epoch": str(record.epoch), "holder": quote(record.holder or "")}
-        same = MatchConditions.IfNotModified
-        await blob.set_blob_metadata(seen, lease=lease, etag=etag, match_condition=same)
+            data = b64encode(zlib.compress(record.encoded()))
+        metadata = {
+            "makegood": data.decode(),
+            "epoch": str(record.epoch),
+            "holder": quote(record.holder or ""),
+        }
+        condition = MatchConditions.IfNotModified
+        await blob.set_blob_metadata(metadata, lease=lease, etag=etag, match_condition=condition)
 
 
 def _lease_id(nonce: str) -> str:

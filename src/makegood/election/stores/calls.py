@@ -12,6 +12,7 @@ from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any, TypeVar
 
 from makegood.base.clock import Clock
+from makegood.base.contexts import home_context
 from makegood.base.durations import Duration, seconds
 from makegood.election.protocol import Grant, LeaseView, PastTerm
 from makegood.election.stores.base import Closing, lasting
@@ -21,16 +22,17 @@ T = TypeVar("T")
 
 
 class RemoteLeases(Closing, ABC):
-    """A lease store on a server. ``where`` names it in messages, without secrets; ``timeout``: how long a
+    """A lease store on a server. ``place`` names it in messages, without secrets; ``timeout``: how long a
     call may take.
 
     A store implements ``take``, ``extend``, ``free``, ``look``, ``remember``, ``disconnect`` and ``meaning``.
     ``meaning`` maps exceptions that they raise to errors of makegood.
     """
 
-    def __init__(self, where: str, *, timeout: Duration = 5) -> None:
-        self._where = where
+    def __init__(self, place: str, *, timeout: Duration = 5) -> None:
+        self._where = place
         self._timeout = seconds(timeout, name="timeout", least=0.01)
+        self._context = home_context()  # a connection made by a call outlives its caller
         self._going: set[asyncio.Task[Any]] = set()
         self._leaving: set[asyncio.Task[Any]] = set()
         self._taking: dict[str, asyncio.Task[Any]] = {}
@@ -41,7 +43,7 @@ class RemoteLeases(Closing, ABC):
         self.check(name, ttl)
         going = self._begin(lambda: self.take(name, holder, nonce, ttl))
         self._taking[nonce] = going
-        going.add_done_callback(lambda done: self._taken(nonce, done))
+        going.add_done_callback(lambda call: self._taken(nonce, call))
         return await asyncio.shield(going)
 
     async def renew(self, grant: Grant) -> bool:
@@ -113,13 +115,13 @@ class RemoteLeases(Closing, ABC):
 
     # -- errors of ours ----------------------------------------------------------------------------
 
-    def unavailable(self, why: object) -> StoreUnavailableError:
+    def unavailable(self, reason: object) -> StoreUnavailableError:
         """Return an error for an unknown outcome: try again."""
-        return StoreUnavailableError(f"{self._where}: {str(why) or type(why).__name__}")
+        return StoreUnavailableError(f"{self._where}: {str(reason) or type(reason).__name__}")
 
-    def wrong(self, why: object) -> ConfigError:
+    def wrong(self, reason: object) -> ConfigError:
         """Return an error for a setup that can never work."""
-        return ConfigError(f"{self._where}: {str(why) or type(why).__name__}")
+        return ConfigError(f"{self._where}: {str(reason) or type(reason).__name__}")
 
     # -- calls -------------------------------------------------------------------------------------
 
@@ -131,13 +133,13 @@ class RemoteLeases(Closing, ABC):
         return self._kept_track(self._within(call), self._going)
 
     def _kept_track(self, work: Coroutine[Any, Any, T], among: set[asyncio.Task[Any]]) -> "asyncio.Task[T]":
-        task = asyncio.get_running_loop().create_task(work)
+        task = asyncio.get_running_loop().create_task(work, context=self._context.copy())
         among.add(task)
 
-        def ended(done: "asyncio.Task[Any]") -> None:
-            among.discard(done)
-            if not done.cancelled():
-                done.exception()  # Its caller may be gone.
+        def ended(call: "asyncio.Task[Any]") -> None:
+            among.discard(call)
+            if not call.cancelled():
+                call.exception()  # Its caller may be gone.
 
         task.add_done_callback(ended)
         return task
@@ -156,12 +158,12 @@ class RemoteLeases(Closing, ABC):
         except MakegoodError:
             raise
         except Exception as fault:
-            meant = self.meaning(fault)
-            if meant is None:
+            error = self.meaning(fault)
+            if error is None:
                 raise
-            if isinstance(meant, StoreUnavailableError):
+            if isinstance(error, StoreUnavailableError):
                 self.broken()
-            raise meant from fault
+            raise error from fault
 
 
 class GrantDeadlines:
@@ -176,11 +178,11 @@ class GrantDeadlines:
         self._clock = clock
         self._until: dict[str, float] = {}
 
-    def granted(self, nonce: str, ttl: float, sent: float) -> None:
-        """Note a yes to a request that went out at ``sent``."""
+    def granted(self, nonce: str, ttl: float, sent_at: float) -> None:
+        """Note a yes to a request that went out at ``sent_at``."""
         now = self._clock.monotonic()
-        self._until = {had: until for had, until in self._until.items() if until > now}
-        self._until[nonce] = sent + ttl
+        self._until = {other_nonce: until for other_nonce, until in self._until.items() if until > now}
+        self._until[nonce] = sent_at + ttl
 
     def holds(self, nonce: str) -> bool:
         """Whether the grant has time left."""

@@ -24,6 +24,9 @@ _DRIFT = 0.01
 _PATIENCE = (1 + _DRIFT) / (1 - _DRIFT)
 _TRIES = 4
 
+_MISSING = "missing"
+"""The version of a record that this process saw, and that is not there any more."""
+
 Version: TypeAlias = Any
 """Identifies one state of a record: a revision, an etag. Only compared."""
 
@@ -46,23 +49,30 @@ class Record:
 
     @classmethod
     def taken(
-        cls, before: "Record | None", wanted: Grant, wall: float, *, ended: float = 0.0, kept: int = KEPT
+        cls,
+        before: "Record | None",
+        grant: Grant,
+        wall: float,
+        *,
+        end_offset: float = 0.0,
+        limit: int = KEPT,
+        least: int = 1,
     ) -> "Record":
-        """Return the record once ``wanted`` has it: ``before`` if that is its own already (the same
-        nonce), else a new term. The lease of the last one ran out ``ended`` seconds from ``wall``; ``kept``
-        terms are remembered.
+        """Return the record once ``grant`` has it: ``before`` if that is its own already (the same
+        nonce), else a new term. The lease of the last one ran out ``end_offset`` seconds from ``wall``;
+        ``limit`` terms are remembered. ``least``: the lowest epoch that a new term may have.
         """
-        if before is not None and before.nonce == wanted.nonce:
-            return replace(before, holder=wanted.holder, ttl=wanted.ttl, beat=before.beat + 1)
-        epoch = 1 if before is None else before.epoch + 1
-        term = PastTerm(epoch, wanted.holder, wall, None, released=False)
-        past = [] if before is None else closed(before.past, wall + ended, released=False)
+        if before is not None and before.nonce == grant.nonce:
+            return replace(before, holder=grant.holder, ttl=grant.ttl, beat=before.beat + 1)
+        epoch = max(least, 1 if before is None else before.epoch + 1)
+        term = PastTerm(epoch, grant.holder, wall, None, released=False)
+        past = [] if before is None else closed(before.past, wall + end_offset, by_release=False)
         beat = 0 if before is None else before.beat + 1
-        return cls(wanted.holder, wanted.nonce, epoch, wanted.ttl, beat, wall, [term, *past[: kept - 1]])
+        return cls(grant.holder, grant.nonce, epoch, grant.ttl, beat, wall, [term, *past[: limit - 1]])
 
     def freed(self, wall: float) -> "Record":
         """Return the record without a holder."""
-        return replace(self, holder=None, nonce="", past=closed(self.past, wall, released=True))
+        return replace(self, holder=None, nonce="", past=closed(self.past, wall, by_release=True))
 
     def encoded(self) -> bytes:
         """Return it as JSON."""
@@ -76,22 +86,23 @@ class Record:
     def decoded(cls, data: bytes) -> "Record":
         """Read it. Raises ``ValueError`` for anything else."""
         try:
-            told = json.loads(data)
-            told["past"] = [PastTerm(*row) for row in told["past"]]
-            return cls(**told)
-        except (TypeError, KeyError, UnicodeDecodeError) as other:
-            raise ValueError(f"not a lease: {other}") from other
+            fields = json.loads(data)
+            fields["past"] = [PastTerm(*row) for row in fields["past"]]
+            return cls(**fields)
+        except (TypeError, KeyError, UnicodeDecodeError) as fault:
+            raise ValueError(f"not a lease: {fault}") from fault
 
 
 class ObservedLeases(RemoteLeases):
     """A lease store on a place with ``get`` and ``put``. ``clock`` judges expiry."""
 
-    def __init__(self, where: str, *, clock: Clock, timeout: Duration = 5) -> None:
-        super().__init__(where, timeout=timeout)
+    def __init__(self, place: str, *, clock: Clock, timeout: Duration = 5) -> None:
+        super().__init__(place, timeout=timeout)
         self._clock = clock
         self._sent = GrantDeadlines(clock)
         self._mine: dict[str, tuple[Record, Version]] = {}
         self._seen: dict[str, tuple[Version, float]] = {}
+        self._highest: dict[str, int] = {}
 
     @abstractmethod
     async def get(self, name: str) -> tuple[Record, Version] | None:
@@ -104,16 +115,23 @@ class ObservedLeases(RemoteLeases):
         Return the new version; None: it was changed meanwhile.
         """
 
+    async def floor(self, name: str) -> int | None:  # noqa: ARG002 - for the stores that can
+        """Return a number that no epoch of ``name`` ever exceeded, although its record is missing; None: the
+        place keeps nothing that says.
+        """
+        return None
+
     async def take(self, name: str, holder: str, nonce: str, ttl: float) -> Grant | None:
         """Write our name into a record that is free, or ours."""
         for _ in range(_TRIES):
-            sent = self._clock.monotonic()
-            found = await self.get(name)
-            wanted = self._wanted(name, found, Grant(name, holder, nonce, 0, ttl))
-            if wanted is None:
+            sent_at = self._clock.monotonic()
+            entry = await self.get(name)
+            floor = 0 if entry else await self.floor(name)
+            draft = self._wanted(name, entry, Grant(name, holder, nonce, 0, ttl), floor)
+            if draft is None:
                 return None
-            grant = Grant(name, holder, nonce, wanted.epoch, ttl)
-            if await self._written(wanted, grant, found and found[1], sent):
+            grant = Grant(name, holder, nonce, draft.epoch, ttl)
+            if await self._written(draft, grant, entry and entry[1], sent_at):
                 return grant
         return None  # Others were quicker each time.
 
@@ -122,83 +140,91 @@ class ObservedLeases(RemoteLeases):
         for _ in range(_TRIES):
             if not self._sent.holds(grant.nonce) or grant.nonce not in self._mine:
                 return False
-            sent = self._clock.monotonic()
+            sent_at = self._clock.monotonic()
             record, version = self._mine[grant.nonce]
-            if await self._written(replace(record, beat=record.beat + 1), grant, version, sent):
+            if await self._written(replace(record, beat=record.beat + 1), grant, version, sent_at):
                 return True
-            found = await self.get(grant.name)  # A renewal of ours without an answer may have changed it.
-            if found is None or (found[0].nonce, found[0].epoch) != (grant.nonce, grant.epoch):
+            entry = await self.get(grant.name)  # A renewal of ours without an answer may have changed it.
+            if entry is None or (entry[0].nonce, entry[0].epoch) != (grant.nonce, grant.epoch):
                 self._forget(grant.nonce)
                 return False
-            self._mine[grant.nonce] = found
+            self._mine[grant.nonce] = entry
         raise self.unavailable("the record keeps changing")
 
     async def free(self, grant: Grant) -> None:
         """Clear the holder of a record that is ours."""
         self._forget(grant.nonce)
         for _ in range(_TRIES):
-            found = await self.get(grant.name)
-            if found is None or found[0].nonce != grant.nonce:
+            entry = await self.get(grant.name)
+            if entry is None or entry[0].nonce != grant.nonce:
                 return
-            record, version = found
+            record, version = entry
             if await self.put(grant.name, record.freed(self._clock.wall()), version) is not None:
                 return
         raise self.unavailable("the record keeps changing")
 
     async def look(self, name: str) -> LeaseView | None:
         """Read the record, and count from when this state was first seen."""
-        found = await self.get(name)
-        if found is None:
+        entry = await self.get(name)
+        if entry is None:
             return None
-        record, version = found
+        record, version = entry
         left = self._left(name, record, version)
         return LeaseView(name, record.holder, record.epoch, record.ttl, record.since, min(left, record.ttl))
 
     async def remember(self, name: str, limit: int) -> list[PastTerm]:
         """Read the terms in the record."""
-        found = await self.get(name)
-        return [] if found is None else found[0].past[:limit]
+        entry = await self.get(name)
+        return [] if entry is None else entry[0].past[:limit]
 
-    def _wanted(self, name: str, found: tuple[Record, Version] | None, wanted: Grant) -> Record | None:
-        """Return the record as the taker would have it; None if somebody else holds it."""
+    def _wanted(
+        self, name: str, entry: tuple[Record, Version] | None, grant: Grant, floor: int | None
+    ) -> Record | None:
+        """Return the record as the taker would have it; None if somebody else holds it, or may still believe
+        so: whoever held a record that was deleted.
+        """
         wall = self._clock.wall()
-        if found is None and name in self._seen:
+        least = max(floor or 0, self._highest.get(name, 0)) + 1
+        if entry is None and floor is None and name in self._seen:
             raise self.wrong(
                 f"the record of {name!r} was deleted, and its epoch with it: give the election another name, or put the record back"
             )
-        if found is None:
-            return Record.taken(None, wanted, wall)
-        record, version = found
+        if entry is None:
+            fresh = Record.taken(None, grant, wall, least=least)
+            return None if name in self._seen and self._left(name, fresh, _MISSING) > 0 else fresh
+        record, version = entry
         left = self._left(name, record, version)
-        if record.nonce != wanted.nonce and record.holder is not None and left > 0:
+        self._highest[name] = max(self._highest.get(name, 0), record.epoch)
+        if record.nonce != grant.nonce and record.holder is not None and left > 0:
             return None
-        return Record.taken(record, wanted, wall, ended=min(left, 0.0))
+        return Record.taken(record, grant, wall, end_offset=min(left, 0.0), least=least)
 
-    async def _written(self, record: Record, grant: Grant, expect: Version | None, sent: float) -> bool:
+    async def _written(self, record: Record, grant: Grant, expect: Version | None, sent_at: float) -> bool:
         version = await self.put(grant.name, record, expect)
         if version is None:
             return False
-        self._mine = {nonce: had for nonce, had in self._mine.items() if self._sent.holds(nonce)}
+        self._mine = {nonce: entry for nonce, entry in self._mine.items() if self._sent.holds(nonce)}
         self._mine[grant.nonce] = record, version
+        self._highest[grant.name] = record.epoch
         self._seen[grant.name] = version, self._clock.monotonic()
-        self._sent.granted(grant.nonce, grant.ttl, sent)
+        self._sent.granted(grant.nonce, grant.ttl, sent_at)
         return True
 
     def _left(self, name: str, record: Record, version: Version) -> float:
         """Return how long to wait until the record is free, if it does not change again."""
         now = self._clock.monotonic()
-        seen = self._seen.get(name)
-        if seen is None or seen[0] != version:
-            seen = self._seen[name] = version, now
-        return seen[1] + record.ttl * _PATIENCE - now
+        sighting = self._seen.get(name)
+        if sighting is None or sighting[0] != version:
+            sighting = self._seen[name] = version, now
+        return sighting[1] + record.ttl * _PATIENCE - now
 
     def _forget(self, nonce: str) -> None:
         self._sent.over(nonce)
         self._mine.pop(nonce, None)
 
 
-def closed(past: list[PastTerm], ended: float, *, released: bool) -> list[PastTerm]:
+def closed(past: list[PastTerm], ended_at: float, *, by_release: bool) -> list[PastTerm]:
     """Return the terms, newest first, with the latest ended, if it was not."""
     if not past or past[0].ended is not None:
         return past
-    return [replace(past[0], ended=ended, released=released), *past[1:]]
+    return [replace(past[0], ended=ended_at, released=by_release), *past[1:]]

@@ -46,6 +46,8 @@ class _Kept:
     """The nonce in the held key; "": there is none."""
     lease: str
     """The etcd lease of the held key; "0": there is none."""
+    revision: int
+    """The cluster's, which rises with each write."""
 
 
 class EtcdLeases(HttpLeases):
@@ -64,8 +66,8 @@ class EtcdLeases(HttpLeases):
         login: tuple[str, str] | None = None,
         timeout: Duration = 5,
     ) -> None:
-        shown = ",".join(masked(server).partition("://")[2] for server in servers)
-        super().__init__(f"the leases in etcd at {shown}, under {prefix}", timeout=timeout)
+        places = ",".join(masked(server).partition("://")[2] for server in servers)
+        super().__init__(f"the leases in etcd at {places}, under {prefix}", timeout=timeout)
         self._clock = clock
         self._prefix = prefix
         self._login = login
@@ -75,53 +77,58 @@ class EtcdLeases(HttpLeases):
     async def take(self, name: str, holder: str, nonce: str, ttl: float) -> Grant | None:
         """Write both keys if nobody holds the lease."""
         for _ in range(_TRIES):
-            kept = await self._kept(name)
-            if kept.nonce and (kept.nonce != nonce or kept.record is None):
+            keys = await self._kept(name)
+            if keys.nonce and (keys.nonce != nonce or keys.record is None):
                 return None
-            if kept.nonce and kept.record is not None:
-                if await self._alive(kept.lease):
-                    return Grant(name, holder, nonce, kept.record.epoch, ttl)
+            if keys.nonce and keys.record is not None:
+                if await self._alive(keys.lease):
+                    return Grant(name, holder, nonce, keys.record.epoch, ttl)
                 continue  # It ran out at this very moment.
-            record = Record.taken(kept.record, Grant(name, holder, nonce, 0, ttl), self._clock.wall())
+            # Each epoch was written by a transaction of its own, so none exceeds the cluster's revision.
+            least = keys.revision + 1 if keys.record is None else 1
+            record = Record.taken(
+                keys.record, Grant(name, holder, nonce, 0, ttl), self._clock.wall(), least=least
+            )
             lease = str((await self._ask("lease/grant", {"TTL": math.ceil(ttl)}))["ID"])
-            held = self._put(name, "held", nonce.encode(), lease)
-            if await self._changed(name, kept, [held, self._put(name, "record", record.encoded())]):
+            holder_put = self._put(name, "held", nonce.encode(), lease)
+            if await self._changed(name, keys, [holder_put, self._put(name, "record", record.encoded())]):
                 return Grant(name, holder, nonce, record.epoch, ttl)
             await self._ask("lease/revoke", {"ID": lease})
         return None  # Others were quicker each time.
 
     async def extend(self, grant: Grant) -> bool:
         """Keep the etcd lease alive, if the key on it is ours."""
-        kept = await self._kept(grant.name)
-        if kept.nonce != grant.nonce or kept.record is None or kept.record.epoch != grant.epoch:
+        keys = await self._kept(grant.name)
+        if keys.nonce != grant.nonce or keys.record is None or keys.record.epoch != grant.epoch:
             return False
-        return await self._alive(kept.lease)
+        return await self._alive(keys.lease)
 
     async def free(self, grant: Grant) -> None:
         """Delete the held key, and clear the holder in the record."""
         for _ in range(_TRIES):
-            kept = await self._kept(grant.name)
-            record = kept.record
+            keys = await self._kept(grant.name)
+            record = keys.record
             if record is None or record.nonce != grant.nonce:
                 return
             free = self._put(grant.name, "record", record.freed(self._clock.wall()).encoded())
             drop = {"requestDeleteRange": {"key": self._key(grant.name, "held")}}
-            if await self._changed(grant.name, kept, [drop, free]):
-                if kept.lease != "0":
-                    await self._ask("lease/revoke", {"ID": kept.lease})
+            if await self._changed(grant.name, keys, [drop, free]):
+                if keys.lease != "0":
+                    await self._ask("lease/revoke", {"ID": keys.lease})
                 return
         raise self.unavailable("the record keeps changing")
 
     async def look(self, name: str) -> LeaseView | None:
         """Read both keys, and how long the lease has to live."""
-        kept = await self._kept(name)
-        if kept.record is None:
+        keys = await self._kept(name)
+        if keys.record is None:
             return None
         left = 0.0
-        if kept.lease != "0":
-            told = int((await self._ask("lease/timetolive", {"ID": kept.lease})).get("TTL", -1))
-            left = min(told + 1.0, kept.record.ttl)  # Whole seconds, rounded down: it may have one more.
-        record = kept.record
+        if keys.lease != "0":
+            seconds_left = int((await self._ask("lease/timetolive", {"ID": keys.lease})).get("TTL", -1))
+            # Whole seconds, rounded down: it may have one more.
+            left = min(seconds_left + 1.0, keys.record.ttl)
+        record = keys.record
         return LeaseView(name, record.holder, record.epoch, record.ttl, record.since, left)
 
     async def remember(self, name: str, limit: int) -> list[PastTerm]:
@@ -136,62 +143,69 @@ class EtcdLeases(HttpLeases):
 
     # -- the gateway -------------------------------------------------------------------------------
 
-    def _key(self, name: str, what: str) -> str:
-        return b64encode(f"{self._prefix}/{name}/{what}".encode()).decode()
+    def _key(self, name: str, part: str) -> str:
+        return b64encode(f"{self._prefix}/{name}/{part}".encode()).decode()
 
-    def _put(self, name: str, what: str, value: bytes, lease: str = "0") -> dict[str, Any]:
-        put = {"key": self._key(name, what), "value": b64encode(value).decode(), "lease": lease}
+    def _put(self, name: str, part: str, value: bytes, lease: str = "0") -> dict[str, Any]:
+        put = {"key": self._key(name, part), "value": b64encode(value).decode(), "lease": lease}
         return {"requestPut": put}
 
     async def _kept(self, name: str) -> _Kept:
         """Read both keys at one moment, as the majority of the cluster has them."""
-        ranges = [{"requestRange": {"key": self._key(name, what)}} for what in ("record", "held")]
-        answers = (await self._ask("kv/txn", {"success": ranges}))["responses"]
-        record, held = (answer["response_range"].get("kvs", [{}])[0] for answer in answers)
-        nonce = b64decode(held.get("value", "")).decode()
+        ranges = [{"requestRange": {"key": self._key(name, part)}} for part in ("record", "held")]
+        reply = await self._ask("kv/txn", {"success": ranges})
+        answers = reply["responses"]
+        record_row, holder_row = (answer["response_range"].get("kvs", [{}])[0] for answer in answers)
+        nonce = b64decode(holder_row.get("value", "")).decode()
         try:
-            found = Record.decoded(b64decode(record["value"])) if record else None
-        except ValueError as other:
-            raise self.wrong(f"the key {name}/record is used for something else ({other})") from other
-        return _Kept(found, str(record.get("mod_revision", "0")), nonce, str(held.get("lease", "0")))
+            record = Record.decoded(b64decode(record_row["value"])) if record_row else None
+        except ValueError as fault:
+            raise self.wrong(f"the key {name}/record is used for something else ({fault})") from fault
+        return _Kept(
+            record,
+            str(record_row.get("mod_revision", "0")),
+            nonce,
+            str(holder_row.get("lease", "0")),
+            int(reply["header"]["revision"]),
+        )
 
-    async def _changed(self, name: str, kept: _Kept, puts: list[dict[str, Any]]) -> bool:
+    async def _changed(self, name: str, keys: _Kept, puts: list[dict[str, Any]]) -> bool:
         """Write if nothing changed since both keys were read."""
-        held: dict[str, Any] = {"key": self._key(name, "held"), "result": "EQUAL"}
-        if kept.nonce:
-            held |= {"target": "VALUE", "value": b64encode(kept.nonce.encode()).decode()}
+        condition: dict[str, Any] = {"key": self._key(name, "held"), "result": "EQUAL"}
+        if keys.nonce:
+            condition |= {"target": "VALUE", "value": b64encode(keys.nonce.encode()).decode()}
         else:
-            held |= {"target": "CREATE", "create_revision": "0"}
-        record = {"key": self._key(name, "record"), "result": "EQUAL", "target": "MOD", "mod_revision": kept.version}  # fmt: skip
-        told = await self._ask("kv/txn", {"compare": [held, record], "success": puts})
-        return bool(told.get("succeeded"))
+            condition |= {"target": "CREATE", "create_revision": "0"}
+        record = {"key": self._key(name, "record"), "result": "EQUAL", "target": "MOD", "mod_revision": keys.version}  # fmt: skip
+        reply = await self._ask("kv/txn", {"compare": [condition, record], "success": puts})
+        return bool(reply.get("succeeded"))
 
     async def _alive(self, lease: str) -> bool:
         """Restart the time of an etcd lease; False: it has run out."""
-        told = await self._ask("lease/keepalive", {"ID": lease})
-        return int(told.get("result", {}).get("TTL", 0)) > 0
+        reply = await self._ask("lease/keepalive", {"ID": lease})
+        return int(reply.get("result", {}).get("TTL", 0)) > 0
 
-    async def _ask(self, what: str, body: dict[str, Any]) -> dict[str, Any]:
+    async def _ask(self, path: str, body: dict[str, Any]) -> dict[str, Any]:
         if self._login is not None and not self._token:
             user = {"name": self._login[0], "password": self._login[1]}
             self._token = (await self._asked("auth/authenticate", user, {}))["token"]
-        return await self._asked(what, body, {"authorization": self._token} if self._token else {})
+        return await self._asked(path, body, {"authorization": self._token} if self._token else {})
 
-    async def _asked(self, what: str, body: dict[str, Any], headers: dict[str, str]) -> dict[str, Any]:
-        status, told = await self._http.ask("POST", f"/v3/{what}", body, headers)
-        fault = told.get("error") if status == 200 else told  # A stream's fault has status 200.
+    async def _asked(self, path: str, body: dict[str, Any], headers: dict[str, str]) -> dict[str, Any]:
+        status, reply = await self._http.ask("POST", f"/v3/{path}", body, headers)
+        fault = reply.get("error") if status == 200 else reply  # A stream's fault has status 200.
         if not fault:
-            answer: dict[str, Any] = told
+            answer: dict[str, Any] = reply
             return answer
         code = int(fault.get("code") or fault.get("grpc_code") or 0)
-        why = str(fault.get("message") or f"status {status}")
-        if code == _NOT_FOUND and what.startswith("lease/"):
+        reason = str(fault.get("message") or f"status {status}")
+        if code == _NOT_FOUND and path.startswith("lease/"):
             return {}
         if code == 16 and self._token:
-            raise self.unavailable(why)  # The token expired: `broken` forgets it.
+            raise self.unavailable(reason)  # The token expired: `broken` forgets it.
         if code in _NEVER:
-            raise self.wrong(why)
-        raise self.unavailable(why)
+            raise self.wrong(reason)
+        raise self.unavailable(reason)
 
 
 def from_url(url: str, *, clock: Clock, timeout: float) -> EtcdLeases:

@@ -46,8 +46,8 @@ class Http:
             self._client = httpx2.AsyncClient(timeout=self._timeout, verify=self._verify, trust_env=False)
         server = self._servers[self._turn % len(self._servers)]
         content = None if body is None else json.dumps(body).encode()
-        told = {"content-type": "application/json", **(headers or {})}
-        answer = await self._client.request(method, server + path, content=content, headers=told)
+        all_headers = {"content-type": "application/json", **(headers or {})}
+        answer = await self._client.request(method, server + path, content=content, headers=all_headers)
         lines = answer.text.strip().splitlines()
         last = answer.text if len(lines) < 2 else lines[-1]
         try:

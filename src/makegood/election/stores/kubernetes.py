@@ -49,8 +49,8 @@ class KubernetesLeases(HttpLeases, ObservedLeases):
         authority: Path | None = None,
         timeout: Duration = 5,
     ) -> None:
-        where = f"the leases in Kubernetes at {masked(server).partition('://')[2]}, namespace {namespace}"
-        super().__init__(where, clock=clock, timeout=timeout)
+        place = f"the leases in Kubernetes at {masked(server).partition('://')[2]}, namespace {namespace}"
+        super().__init__(place, clock=clock, timeout=timeout)
         self._token = token
         self._path = f"/apis/coordination.k8s.io/v1/namespaces/{namespace}/leases"
         self._namespace = namespace
@@ -63,20 +63,20 @@ class KubernetesLeases(HttpLeases, ObservedLeases):
 
     async def get(self, name: str) -> tuple[Record, Version] | None:
         """Read the object; its version is opaque."""
-        status, told = await self._ask("GET", f"{self._path}/{_object(name)}")
+        status, reply = await self._ask("GET", f"{self._path}/{_object(name)}")
         if status == _NOT_FOUND:
-            if told.get("reason") == "NotFound":
+            if reply.get("reason") == "NotFound":
                 return None
-            raise self.wrong(f"status 404, {told.get('message') or 'there is no such API'}")
-        meta = told["metadata"]
-        kept = (meta.get("annotations") or {}).get(ANNOTATION, "")
+            raise self.wrong(f"status 404, {reply.get('message') or 'there is no such API'}")
+        meta = reply["metadata"]
+        note = (meta.get("annotations") or {}).get(ANNOTATION, "")
         try:
-            record = Record.decoded(kept.encode())
-        except ValueError as other:
+            record = Record.decoded(note.encode())
+        except ValueError as fault:
             raise self.wrong(
-                f"the Lease {meta['name']} serves something else (its annotation {ANNOTATION}: {other}): give the election another name, or "
+                f"the Lease {meta['name']} serves something else (its annotation {ANNOTATION}: {fault}): give the election another name, or "
                 "delete it"
-            ) from other
+            ) from fault
         self._found[name] = meta
         return record, meta["resourceVersion"]
 
@@ -95,13 +95,13 @@ class KubernetesLeases(HttpLeases, ObservedLeases):
         }  # fmt: skip
         new = expect is None
         path = self._path if new else f"{self._path}/{_object(name)}"
-        status, told = await self._ask("POST" if new else "PUT", path, body)
+        status, reply = await self._ask("POST" if new else "PUT", path, body)
         if status == _NOT_FOUND and expect is None:
-            raise self.wrong(told.get("message") or "there is no such namespace")
+            raise self.wrong(reply.get("message") or "there is no such namespace")
         if status in (_CONFLICT, _NOT_FOUND):
             return None
-        self._found[name] = told["metadata"]
-        return told["metadata"]["resourceVersion"]
+        self._found[name] = reply["metadata"]
+        return reply["metadata"]["resourceVersion"]
 
     def _spec(self, record: Record) -> dict[str, Any]:
         """Return what people see; the last holder of a free lease is in the annotation."""
@@ -117,13 +117,13 @@ class KubernetesLeases(HttpLeases, ObservedLeases):
                 headers["authorization"] = f"Bearer {self._token.read_text().strip()}"
             except OSError as unread:
                 raise self.wrong(f"{self._token}: {unread}") from unread
-        status, told = await self._http.ask(method, path, body, headers)
+        status, reply = await self._http.ask(method, path, body, headers)
         if status in (200, 201, _NOT_FOUND, _CONFLICT):
-            return status, told
-        why = f"status {status}, {told.get('message') or 'without a reason'}"
+            return status, reply
+        reason = f"status {status}, {reply.get('message') or 'without a reason'}"
         if status in (400, 403, 405, 415, 422):  # Not 401: a token may be rotated at this moment.
-            raise self.wrong(why)
-        raise self.unavailable(why)
+            raise self.wrong(reason)
+        raise self.unavailable(reason)
 
 
 def _micro_time(wall: float) -> str:

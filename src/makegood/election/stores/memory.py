@@ -23,42 +23,46 @@ class MemoryLeases(Closing):
     async def acquire(self, name: str, holder: str, nonce: str, ttl: float) -> Grant | None:
         """Take a lease that is free, expired or ours already (the same nonce)."""
         lasting(ttl)
-        held, left = self._records.get(name), self._left(name)
-        if held is not None and held.nonce != nonce and held.holder is not None and left > 0:
+        before, left = self._records.get(name), self._left(name)
+        if before is not None and before.nonce != nonce and before.holder is not None and left > 0:
             return None
-        wanted = Grant(name, holder, nonce, 0, ttl)
-        record = Record.taken(held, wanted, self._clock.wall(), ended=left, kept=KEPT)
+        grant = Grant(name, holder, nonce, 0, ttl)
+        record = Record.taken(before, grant, self._clock.wall(), end_offset=left, limit=KEPT)
         self._records[name], self._expires[name] = record, self._clock.monotonic() + ttl
         return Grant(name, holder, nonce, record.epoch, ttl)
 
     async def renew(self, grant: Grant) -> bool:
         """Extend a lease that is still held; False if the term is over."""
-        held = self._held(grant)
-        if held is None or self._left(grant.name) <= 0:
+        record = self._held(grant)
+        if record is None or self._left(grant.name) <= 0:
             return False
-        self._expires[grant.name] = self._clock.monotonic() + held.ttl
+        self._expires[grant.name] = self._clock.monotonic() + record.ttl
         return True
 
     async def release(self, grant: Grant) -> None:
         """Free a lease that is still this grant's."""
-        if (held := self._held(grant)) is not None:
-            self._records[grant.name] = held.freed(self._clock.wall())
+        if (record := self._held(grant)) is not None:
+            self._records[grant.name] = record.freed(self._clock.wall())
 
     async def read(self, name: str) -> LeaseView | None:
         """Return who holds a lease."""
-        held = self._records.get(name)
-        if held is None:
+        record = self._records.get(name)
+        if record is None:
             return None
-        return LeaseView(name, held.holder, held.epoch, held.ttl, held.since, self._left(name))
+        return LeaseView(name, record.holder, record.epoch, record.ttl, record.since, self._left(name))
 
     async def past_terms(self, name: str, limit: int = 100) -> list[PastTerm]:
         """Return the latest terms, newest first."""
-        held = self._records.get(name)
-        return [] if held is None else held.past[:limit]
+        record = self._records.get(name)
+        return [] if record is None else record.past[:limit]
 
     def _held(self, grant: Grant) -> Record | None:
-        held = self._records.get(grant.name)
-        return held if held is not None and held.holder is not None and held.nonce == grant.nonce else None
+        record = self._records.get(grant.name)
+        return (
+            record
+            if record is not None and record.holder is not None and record.nonce == grant.nonce
+            else None
+        )
 
     def _left(self, name: str) -> float:
         now = self._clock.monotonic()

@@ -2,9 +2,15 @@
 revision.
 
 The first take creates a missing bucket, on disk, without an age limit; one with an age limit, or in memory,
-would forget epochs. A deleted key is refused: its epoch is lost, and must not start again. Keys with a time
-to live are not used: they need a server of 2.11, and leave no epoch; each observer judges expiry instead
-(``compare_and_set``).
+would forget epochs. A deleted key is refused as long as the bucket has its mark. Where a name has no key,
+because housekeeping has removed the mark, or because somebody has deleted the whole bucket with its stream
+and the next take made a new one, its epoch is above a floor: the milliseconds from 2024 to the creation of
+the bucket, and the bucket's last revision, which NATS keeps whatever is deleted. No epoch of the bucket ever
+exceeded its floor by more than the takes since, and the floor of a later bucket is above all of those, unless
+the earlier one was written more than a thousand times a second for all its life.
+
+Keys with a time to live are not used: they need a server of 2.11, and leave no epoch; each observer judges
+expiry instead (``compare_and_set``).
 
 **Best effort across crashes of the machine**: by default NATS writes to the disk in the background
 (``sync_interval``, two minutes), so a power cut may take an epoch back. Replicate the bucket, or set
@@ -13,6 +19,8 @@ to live are not used: they need a server of 2.11, and leave no epoch; each obser
 
 import asyncio
 import contextlib
+import logging
+from datetime import datetime
 from typing import Any
 from urllib.parse import parse_qs, quote, urlsplit
 
@@ -27,9 +35,13 @@ from makegood.base.urls import ENCODE, masked
 from makegood.election.stores.compare_and_set import ObservedLeases, Record, Version
 from makegood.errors import ConfigError, MakegoodError
 
+log = logging.getLogger("makegood.election")
+
 BUCKET = "makegood_election"
 
 _CLOSE = 1.0
+_EPOCH_2024 = 1_704_067_200.0
+_REPLACED = "the bucket was deleted or replaced while this process had it open, and the epochs with it: restore its stream, or restart all candidates"
 _DELETED = ("DEL", "PURGE")
 _BARRED = (failed.AuthorizationError, refused.InvalidBucketNameError, refused.BadBucketError)
 _NOT_THERE = (refused.ServiceUnavailableError, refused.NoStreamResponseError, failed.NoRespondersError)
@@ -52,40 +64,51 @@ class NatsLeases(ObservedLeases):
         creds: str | None = None,
         timeout: Duration = 5,
     ) -> None:
-        shown = ",".join(masked(server).rpartition("@")[2].rpartition("/")[2] for server in servers)
-        super().__init__(f"the leases in NATS at {shown}, bucket {bucket}", clock=clock, timeout=timeout)
+        places = ",".join(masked(server).rpartition("@")[2].rpartition("/")[2] for server in servers)
+        super().__init__(f"the leases in NATS at {places}, bucket {bucket}", clock=clock, timeout=timeout)
         self._servers = servers
         self._bucket = bucket
         self._replicas = replicas
         self._options: dict[str, Any] = {} if creds is None else {"user_credentials": creds}
         self._client: NATS | None = None
         self._kept: Any = None
+        self._created: datetime | None = None
         self._turn = asyncio.Lock()
 
     async def get(self, name: str) -> tuple[Record, Version] | None:
         """Read a key and its revision; without a bucket there was never one."""
-        kept = await self._connected(make=False)
-        if kept is None:
+        bucket = await self._connected(make=False)
+        if bucket is None:
             return None
         key = _key(name)
         try:
-            entry = await kept.get(key)
+            entry = await bucket.get(key)
         except refused.KeyNotFoundError as missing:
             if missing.op in _DELETED:
                 raise self.wrong(
-                    f"the key {key} was deleted, and its epoch is lost with it: give the election another name, or put the key back"
+                    f"the key {key} was deleted, perhaps while its lease was held: once nobody leads, remove its mark (`nats kv compact {self._bucket}`), and "
+                    "the epoch continues above all earlier ones; or give the election another name"
                 ) from missing
             return None
         try:
             return Record.decoded(entry.value), entry.revision
-        except ValueError as other:
-            raise self.wrong(f"the key {key} is used for something else ({other})") from other
+        except ValueError as fault:
+            raise self.wrong(f"the key {key} is used for something else ({fault})") from fault
+
+    async def floor(self, name: str) -> int | None:  # noqa: ARG002 - one for all
+        """Return what no deletion takes back, neither of the key nor of the bucket: each epoch was written
+        under a revision of its own.
+        """
+        await self._connected(make=True)
+        info = await self._examined(self._client)
+        since: float = info.created.timestamp() - _EPOCH_2024
+        return round(since * 1000) + int(info.state.last_seq)
 
     async def put(self, name: str, record: Record, expect: Version | None) -> Version | None:
         """Write a key whose revision is known; 0: it never existed."""
-        kept = await self._connected(make=True)
+        bucket = await self._connected(make=True)
         try:
-            return await kept.update(_key(name), record.encoded(), last=expect or 0)
+            return await bucket.update(_key(name), record.encoded(), last=expect or 0)
         except refused.KeyWrongLastSequenceError:
             return None
 
@@ -135,27 +158,38 @@ class NatsLeases(ObservedLeases):
         """Return the bucket once it is known to keep its data; None: there is none."""
         stream = client.jetstream(timeout=self._timeout)
         try:
-            kept = await stream.key_value(self._bucket)
+            bucket = await stream.key_value(self._bucket)
         except refused.BucketNotFoundError:
+            if self._created is not None:
+                raise self.wrong(_REPLACED) from None
             if not make:
                 return None
             config = api.KeyValueConfig(
                 self._bucket, history=1, storage=api.StorageType.FILE, replicas=self._replicas
             )
             try:
-                return await stream.create_key_value(config)
+                bucket = await stream.create_key_value(config)
+                log.info("created %s", self._where)
             except refused.BadRequestError:  # Another process created it at the same moment.
-                kept = await stream.key_value(self._bucket)
-        told = (await stream.stream_info(f"KV_{self._bucket}")).config
-        if told.max_age:
+                bucket = await stream.key_value(self._bucket)
+        bucket_config = (await self._examined(client)).config
+        if bucket_config.max_age:
             raise self.wrong(
-                f"the bucket forgets keys after {told.max_age:g} s, and epochs with them: use one without a ttl"
+                f"the bucket forgets keys after {bucket_config.max_age:g} s, and epochs with them: use one without a ttl"
             )
-        if told.storage == api.StorageType.MEMORY:
+        if bucket_config.storage == api.StorageType.MEMORY:
             raise self.wrong(
                 "the bucket is kept in memory, and epochs must survive a restart: use one with file storage"
             )
-        return kept
+        return bucket
+
+    async def _examined(self, client: Any) -> Any:
+        """Return what the server says of the bucket, once it is known to be the one that was opened first."""
+        info = await client.jetstream(timeout=self._timeout).stream_info(f"KV_{self._bucket}")
+        self._created = self._created or info.created
+        if info.created != self._created:
+            raise self.wrong(_REPLACED)
+        return info
 
 
 async def _closed(client: NATS) -> None:
@@ -180,14 +214,14 @@ def from_url(url: str, *, clock: Clock, timeout: float) -> NatsLeases:
     Everything except the host is optional. Raises ``ConfigError`` for another form.
     """
     parts = urlsplit(url)
-    asked = parse_qs(parts.query, keep_blank_values=True)
+    options = parse_qs(parts.query, keep_blank_values=True)
     bucket = parts.path.strip("/") or BUCKET
-    number = asked.pop("replicas", ["1"])[0]
-    creds = asked.pop("creds", [None])[0]
+    number = options.pop("replicas", ["1"])[0]
+    creds = options.pop("creds", [None])[0]
     login = parts.netloc.rpartition("@")[0]
     if "," in login and not all("@" in place for place in f"{login}@".split(",")):
         raise ConfigError(f"the URL of the leases has a comma before its @: {ENCODE}, and , is %2C")
-    if not parts.netloc or "/" in bucket or asked or not number.isdecimal():
+    if not parts.netloc or "/" in bucket or options or not number.isdecimal():
         raise ConfigError(
             f"{masked(url)!r}: write nats://host:4222/bucket, with ?replicas= and ?creds= if need be"
         )

@@ -9,62 +9,53 @@ chrony and ntpd do.
 Every call is one statement on one connection, opened when it is needed. A call without an answer is never
 cancelled at the server: that takes a second connection, which a black hole swallows as well. The connection
 is dropped.
+
+A call is answered once its commit is on the synchronous standby, if there is one. If somebody cancels that
+wait at the server, the call waits for a later commit, otherwise a promoted standby would give the same epoch
+to another candidate.
 """
 
 import asyncio
 import contextlib
+import logging
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias, TypeVar
 
 import asyncpg
 from asyncpg import exceptions as pg
-from asyncpg.connect_utils import SessionAttribute
 
 from makegood.base.clock import Clock
+from makegood.base.contexts import home_context
 from makegood.base.durations import Duration, seconds
-from makegood.base.postgres_errors import OWN_PATH, refused, server_of
+from makegood.base.postgres_commits import CommitWatch
+from makegood.base.postgres_errors import UnreachedError, refused
+from makegood.base.postgres_hosts import PostgresHosts
+from makegood.base.postgres_session import CONDUCT, TIMEOUTS, VALUES, set_up
+from makegood.base.postgres_target import target_of
+from makegood.base.stored_values import record_of
 from makegood.base.text import session_name
 from makegood.election.protocol import Fence, Grant, LeaseView, PastTerm
 from makegood.election.stores.base import Closing, lasting
-from makegood.election.stores.postgres_sql import statements
+from makegood.election.stores.postgres_sql import SCHEMA, TABLES, statements
 from makegood.errors import ConfigError, StoreUnavailableError
+
+log = logging.getLogger("makegood.election")
 
 T = TypeVar("T")
 Connection: TypeAlias = "asyncpg.Connection[asyncpg.Record]"
 
-SCHEMA = "makegood_election"
 _SQL = statements(f"{SCHEMA}.lease", f"{SCHEMA}.term")
 _FENCE = _SQL.fence.replace("$1", ":name").replace("$2", ":nonce").replace("$3", ":epoch")
 _KNOWN = f"select pg_catalog.to_regclass('{SCHEMA}.term') is not null"
-_LOCK = 6_081_967
-"""The number of an advisory lock: two processes that create the tables at the same time would collide."""
-
-_TABLES = f"""
-select pg_catalog.pg_advisory_xact_lock({_LOCK});
-create schema if not exists {SCHEMA};
-create table if not exists {SCHEMA}.lease (
-    name text primary key,
-    holder text,
-    nonce text not null,
-    epoch bigint not null,
-    ttl double precision not null,
-    expires_at double precision not null,
-    taken_at double precision not null
-) with (fillfactor = 50);
-create table if not exists {SCHEMA}.term (
-    name text not null,
-    epoch bigint not null,
-    holder text not null,
-    began_at double precision not null,
-    ended_at double precision,
-    released boolean not null,
-    primary key (name, epoch)
-);
+# With synchronous_commit = local a grant would not wait for the standby, and its epoch would be lost with the
+# primary.
+_SESSION = """
+select set_config('application_name', coalesce(nullif(current_setting('application_name'), ''), $1), false),
+    set_config('synchronous_commit',
+        case when current_setting('synchronous_commit') in ('off', 'local') then 'on' else current_setting('synchronous_commit') end, false)
 """
-_DURABLE = (
-    "select set_config('synchronous_commit', 'on', false) where current_setting('synchronous_commit') = 'off'"
-)
+_OWN_SETTINGS = frozenset(name.lower() for name in ("search_path", *TIMEOUTS, *CONDUCT, *VALUES))
 _WRONG = (pg.InvalidCatalogNameError, pg.InsufficientPrivilegeError, pg.UndefinedObjectError)
 _GONE = (OSError, asyncpg.PostgresConnectionError, asyncpg.InterfaceError, pg.InternalClientError)
 
@@ -74,6 +65,8 @@ class _Line:
     """A connection, for one call at a time."""
 
     connection: "Connection | None" = None
+    watch: CommitWatch | None = None
+    """Of that connection."""
     made: bool = False
     turn: asyncio.Lock = field(default_factory=asyncio.Lock)
 
@@ -91,10 +84,13 @@ class PostgresLeases(Closing):
         self._url = url
         self._timeout = seconds(timeout, name="timeout", least=0.01)
         self._line = _Line()
+        self._context = home_context()  # a connection made by a call outlives its caller
         self._taking: dict[str, asyncio.Task[Any]] = {}
         self._leaving: dict[asyncio.Task[None], tuple[_Line, asyncio.Task[Any]]] = {}
         self._reached = False
-        self._server = server_of(url, "the URL of the leases")
+        self._target = target_of(url, "the URL of the leases", own=_OWN_SETTINGS)
+        self._hosts = PostgresHosts(self._target)
+        self._server = self._target.where
         self._where = f"the leases in {self._server}"
 
     async def acquire(self, name: str, holder: str, nonce: str, ttl: float) -> Grant | None:
@@ -137,7 +133,9 @@ class PostgresLeases(Closing):
         row = await self._do(look, make=False)
         if row is None:
             return None
-        return LeaseView(name, row["holder"], row["epoch"], row["ttl"], row["taken_at"], row["remaining"])
+        return record_of(
+            LeaseView, (name, row["holder"], row["epoch"], row["ttl"], row["taken_at"], row["remaining"])
+        )
 
     async def past_terms(self, name: str, limit: int = 100) -> list[PastTerm]:
         """Return the latest terms, newest first."""
@@ -148,7 +146,7 @@ class PostgresLeases(Closing):
             return []
 
         rows = await self._do(look, make=False)
-        return [PastTerm(*row) for row in rows]
+        return [record_of(PastTerm, row) for row in rows]
 
     def fence(self, grant: Grant) -> Fence:
         """Return the statement that checks the grant in a transaction on the same database."""
@@ -174,10 +172,12 @@ class PostgresLeases(Closing):
         to its end, since ``release`` waits for it.
         """
         line = self._line
-        going = asyncio.get_running_loop().create_task(self._call(line, work, make=make))
+        going = asyncio.get_running_loop().create_task(
+            self._call(line, work, make=make), context=self._context.copy()
+        )
         if nonce:
             self._taking[nonce] = going
-            going.add_done_callback(lambda done: self._taken(nonce, done))
+            going.add_done_callback(lambda call: self._taken(nonce, call))
         try:
             async with asyncio.timeout(self._timeout):
                 return await asyncio.shield(going)
@@ -208,58 +208,62 @@ class PostgresLeases(Closing):
         async with line.turn:
             line.drop()
 
-    def _taken(self, nonce: str, done: "asyncio.Task[Any]") -> None:
-        if self._taking.get(nonce) is done:
+    def _taken(self, nonce: str, call: "asyncio.Task[Any]") -> None:
+        if self._taking.get(nonce) is call:
             del self._taking[nonce]
 
     async def _call(self, line: _Line, work: Callable[[Connection], Awaitable[T]], *, make: bool) -> T:
         async with line.turn:
             try:
-                connection = await self._dialled(line)
+                connection, watch = await self._dialled(line)
                 if make and not line.made:
                     if not await connection.fetchval(_KNOWN):
-                        await connection.execute(_TABLES)
+                        await connection.execute(TABLES)
+                        log.info("created the tables of %s, schema %s", self._where, SCHEMA)
                     line.made = True
-                return await work(connection)
-            except _GONE as lost:
+                answer = await work(connection)
+                await watch.settle()
+                return answer
+            except _GONE as loss:
                 line.drop()
-                raise StoreUnavailableError(f"{self._where}: {str(lost) or type(lost).__name__}") from lost
-            except pg.InvalidAuthorizationSpecificationError as barred:
-                raise ConfigError(f"{self._where}: {barred}") from None
+                raise StoreUnavailableError(f"{self._where}: {str(loss) or type(loss).__name__}") from loss
+            except pg.InvalidAuthorizationSpecificationError as denial:
+                raise ConfigError(f"{self._where}: {denial}") from None
             except _WRONG as wrong:
                 raise ConfigError(f"{self._where}: {wrong}") from wrong
             except asyncpg.PostgresError as fault:
                 line.drop()
                 raise StoreUnavailableError(f"{self._where}: {fault}") from fault
 
-    async def _dialled(self, line: _Line) -> Connection:
-        if line.connection is not None and not line.connection.is_closed():
-            return line.connection
-        settings = {
-            "application_name": session_name("election"),
+    async def _dialled(self, line: _Line) -> tuple[Connection, CommitWatch]:
+        if line.connection is not None and line.watch is not None and not line.connection.is_closed():
+            return line.connection, line.watch
+        limits = {
             "lock_timeout": f"{max(1, round(self._timeout * 500))}ms",
             "statement_timeout": f"{round(self._timeout * 1000)}ms",
         }
+        settings = {**CONDUCT, **VALUES, **TIMEOUTS, **limits}
+
+        async def ready(connection: Connection) -> Connection:
+            await set_up(connection, settings)
+            await connection.execute(_SESSION, session_name("election"))
+            return connection
+
         try:
-            made = await asyncpg.connect(
-                self._url,
-                timeout=self._timeout,
+            session = await self._hosts.connect(
+                asyncpg.connect,
+                limit=min(self._timeout, self._target.patience(self._timeout)),
+                ready=ready,
                 statement_cache_size=0,  # Prepared statements do not survive a pooler.
-                target_session_attrs=SessionAttribute.read_write,
-                server_settings=settings,
             )
-        except (ValueError, OverflowError, *_GONE, asyncpg.PostgresError) as fault:
+        except (ValueError, OverflowError, UnreachedError) as fault:
             raise refused(
                 fault, f"the leases: {self._server}", url=self._url, reached=self._reached
             ) from None  # A cause might show the URL.
         self._reached = True
-        try:
-            await made.execute(f"{OWN_PATH}; {_DURABLE}")
-        except BaseException:
-            made.terminate()
-            raise
-        line.connection, line.made = made, False
-        return made
+        watch = CommitWatch(session, log, self._where)
+        line.connection, line.watch, line.made = session, watch, False
+        return session, watch
 
 
 async def _ended(line: _Line, going: "asyncio.Task[Any]") -> None:

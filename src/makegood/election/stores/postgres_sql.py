@@ -1,6 +1,7 @@
 """The statements of a lease in PostgreSQL, for the election's own tables and for those of the state store.
 
-A row per name is never deleted, so that an epoch never repeats; a row per term is for people. They use
+makegood never deletes the row of a name, so that no epoch repeats. The rows of its terms are for people; if
+somebody deletes the row of the name, its next epoch is above those of its terms. They use
 ``clock_timestamp()`` and not ``now()``: time is read after the locks were acquired.
 
 They also run on a caller's connection (``guard``), or behind a proxy that gives each statement another
@@ -10,6 +11,34 @@ search path is never used. The last 1000 terms of a lease are remembered.
 
 import re
 from dataclasses import dataclass
+
+SCHEMA = "makegood_election"
+_LOCK = 6_081_967
+"""The number of an advisory lock: two processes that create the tables at the same time would collide."""
+
+TABLES = f"""
+select pg_catalog.pg_advisory_xact_lock({_LOCK});
+create schema if not exists {SCHEMA};
+create table if not exists {SCHEMA}.lease (
+    name text primary key,
+    holder text,
+    nonce text not null,
+    epoch bigint not null,
+    ttl double precision not null,
+    expires_at double precision not null,
+    taken_at double precision not null
+) with (fillfactor = 50);
+create table if not exists {SCHEMA}.term (
+    name text not null,
+    epoch bigint not null,
+    holder text not null,
+    began_at double precision not null,
+    ended_at double precision,
+    released boolean not null,
+    primary key (name, epoch)
+);
+"""
+"""The tables of elections that are not the store's own."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +72,9 @@ _ACQUIRE = """
 with before as (select expires_at from LEASE where name EQ $1),
 taken as (
     insert into LEASE as l (name, holder, nonce, epoch, ttl, expires_at, taken_at)
-    values ($1, $2, $3, 1, $4, NOW ADD $4, NOW)
+    values (
+        $1, $2, $3, coalesce((select pg_catalog.max(epoch) from TERM where name EQ $1), 0) ADD 1, $4, NOW ADD $4, NOW
+    )
     on conflict (name) do update set
         epoch = case when l.nonce EQ $3 then l.epoch else l.epoch ADD 1 end,
         taken_at = case when l.nonce EQ $3 then l.taken_at else NOW end,

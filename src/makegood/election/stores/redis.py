@@ -47,6 +47,9 @@ end
 # Arguments: holder, nonce, ttl as the holder gave it, ttl in ms, how many terms to keep.
 _ACQUIRE = """
 local nonce, epoch, expires = unpack(redis.call('HMGET', KEYS[1], 'nonce', 'epoch', 'expires'))
+if not epoch then
+    epoch = string.match(redis.call('LINDEX', KEYS[2], 0) or '', '^(%d+)|')  -- the record was deleted or evicted
+end
 epoch = tonumber(epoch or 0)
 if nonce ~= ARGV[2] then
     if nonce and nonce ~= '' then
@@ -104,8 +107,8 @@ class RedisLeases(RemoteLeases):
             raise ConfigError(
                 f"{masked(url)!r} names no Redis ({scrubbed(str(bad), url)}): write redis://user:password@host:6379/0"
             ) from None
-        told = self._redis.connection_pool.connection_kwargs
-        place = f"{told.get('host', 'localhost')}:{told.get('port', 6379)}"
+        options = self._redis.connection_pool.connection_kwargs
+        place = f"{options.get('host', 'localhost')}:{options.get('port', 6379)}"
         self._where = f"the leases in Redis at {place}"
         self._scripts = {
             verb: self._redis.register_script(_NOW + text)
@@ -127,10 +130,10 @@ class RedisLeases(RemoteLeases):
 
     async def look(self, name: str) -> LeaseView | None:
         """Read the record and the server's clock at one moment."""
-        found = await self._run("read", name)
-        if found is None:
+        reply = await self._run("read", name)
+        if reply is None:
             return None
-        holder, nonce, epoch, ttl, since, left = found
+        holder, nonce, epoch, ttl, since, left = reply
         return LeaseView(
             name, holder if nonce else None, int(epoch), float(ttl), int(since) / 1000, int(left) / 1000
         )
@@ -169,16 +172,16 @@ class RedisLeases(RemoteLeases):
         if self._checked:
             return
         try:
-            told = await self._redis.info()
+            info = await self._redis.info()
         except failed.NoPermissionError:
-            told = {}  # Not permitted to read them.
-        policy = str(told.get("maxmemory_policy", ""))
+            info = {}  # Not permitted to read them.
+        policy = str(info.get("maxmemory_policy", ""))
         if policy.startswith("allkeys"):
             raise self.wrong(
                 f"its maxmemory-policy {policy} may evict the lease, and then two would lead: use noeviction or volatile-*, "
                 "or another Redis"
             )
-        if not told.get("aof_enabled", 1):
+        if not info.get("aof_enabled", 1):
             log.warning(
                 "%s: appendonly is off, so a restart may forget who leads and in which epoch", self._where
             )
@@ -196,9 +199,9 @@ def _keys(name: str) -> list[str]:
 
 
 def _term(line: str) -> PastTerm:
-    epoch, began, ended, released, holder = line.split("|", 4)
+    epoch, began, end, release_flag, holder = line.split("|", 4)
     return PastTerm(
-        int(epoch), holder, int(began) / 1000, int(ended) / 1000 if ended else None, released == "1"
+        int(epoch), holder, int(began) / 1000, int(end) / 1000 if end else None, release_flag == "1"
     )
 
 

@@ -17,12 +17,15 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TypeVar
 
+from makegood.base import sqlite_log
 from makegood.base.clock import Clock, SystemClock
 from makegood.base.daemon_threads import DaemonThreads
 from makegood.base.durations import Duration, seconds
-from makegood.base.file_paths import entered, file_of, unreachable
+from makegood.base.file_paths import entered, exists, file_of, unreachable
 from makegood.base.private_files import make as make_file
+from makegood.base.sqlite_log import WriteAheadLog
 from makegood.base.sqlite_readonly import Glance, denied, glanced, may_write, refusal
+from makegood.base.stored_values import record_of
 from makegood.election.protocol import Fence, Grant, LeaseView, PastTerm
 from makegood.election.stores.base import Closing, lasting
 from makegood.errors import ConfigError, StoreUnavailableError
@@ -35,6 +38,10 @@ KEPT = 1000
 """Terms remembered per lease."""
 
 _SWITCH_TRIES, _SWITCH_PAUSE = 1000, 0.005
+_LOCK_PAUSE = 0.001
+"""Seconds between two tries for the lock: beside a busy process it is free only for moments."""
+_MERGE_WAIT = 0.04
+"""Seconds to wait for the lock that keeps others from extending a long log during its merge."""
 
 # ``expires`` is on the boot's clock; the other times are seconds since 1970, for people.
 _SCHEMA = """
@@ -58,7 +65,9 @@ create table if not exists makegood_election_term (
     primary key (name, epoch)
 ) without rowid;
 """
+_KNOWN = "select 1 from sqlite_master where name = 'makegood_election_lease'"
 _FIND = "select holder, nonce, epoch, ttl, boot, expires, since from makegood_election_lease where name = ?"
+_FIRST = "select coalesce(max(epoch), 0) + 1 from makegood_election_term where name = ?"
 _TAKE = """
 insert into makegood_election_lease (name, holder, nonce, epoch, ttl, boot, expires, since)
 values (:name, :holder, :nonce, :epoch, :ttl, :boot, :expires, :since)
@@ -95,6 +104,7 @@ class SQLiteLeases(Closing):
         self._timeout = seconds(timeout, name="timeout", least=0.01)
         self._threads = DaemonThreads(1, "election")
         self._open: sqlite3.Connection | None = None
+        self._log = WriteAheadLog(self._path, self._open_merger, self._clock.monotonic)
         self._made = False
         self._number: tuple[int, int] | None = None
 
@@ -124,7 +134,7 @@ class SQLiteLeases(Closing):
         rows = await self._do(
             lambda connection: connection.execute(_PAST, (name, limit)).fetchall(), make=False
         )
-        return [PastTerm(e, holder, began, ended, bool(back)) for e, holder, began, ended, back in rows or ()]
+        return [record_of(PastTerm, row) for row in rows or ()]
 
     def fence(self, grant: Grant) -> Fence:
         """Return the statement that checks the grant in a transaction on the same file."""
@@ -142,50 +152,50 @@ class SQLiteLeases(Closing):
 
     # -- in the thread, which is the only one that uses the connection -----------------------------
 
-    def _acquire(self, connection: sqlite3.Connection, wanted: Grant) -> Grant | None:
+    def _acquire(self, connection: sqlite3.Connection, grant: Grant) -> Grant | None:
         self._verify()
-        name, boot = wanted.name, self._clock.boot_id()
-        with _writing(connection):
+        name, boot = grant.name, self._clock.boot_id()
+        with _writing(connection, self._timeout):
             now, wall = self._clock.monotonic(), self._clock.wall()
-            found = connection.execute(_FIND, (name,)).fetchone()
-            epoch, since = 1, wall
-            if found is not None:
-                holder, nonce, epoch, _ttl, then, expires, since = found
-                if nonce != wanted.nonce:
-                    if holder is not None and then == boot and expires > now:
+            row = connection.execute(_FIND, (name,)).fetchone()
+            epoch, since = connection.execute(_FIRST, (name,)).fetchone()[0], wall
+            if row is not None:
+                holder, nonce, epoch, _ttl, boot_before, expires, since = row
+                if nonce != grant.nonce:
+                    if holder is not None and boot_before == boot and expires > now:
                         return None
-                    ended = wall - (now - expires) if then == boot else since
-                    connection.execute(_END, (ended, 0, name))
+                    ended_at = wall - (now - expires) if boot_before == boot else since
+                    connection.execute(_END, (ended_at, 0, name))
                     epoch, since = epoch + 1, wall
-            if found is None or found[1] != wanted.nonce:
-                connection.execute(_BEGIN, (name, epoch, wanted.holder, wall))
+            if row is None or row[1] != grant.nonce:
+                connection.execute(_BEGIN, (name, epoch, grant.holder, wall))
                 connection.execute(_TRIM, (name, epoch - KEPT))
-            row = {
-                "name": name, "holder": wanted.holder, "nonce": wanted.nonce, "epoch": epoch, "ttl": wanted.ttl,
-                "boot": boot, "expires": now + wanted.ttl, "since": since,
+            values = {
+                "name": name, "holder": grant.holder, "nonce": grant.nonce, "epoch": epoch, "ttl": grant.ttl,
+                "boot": boot, "expires": now + grant.ttl, "since": since,
             }  # fmt: skip
-            connection.execute(_TAKE, row)
-        return Grant(name, wanted.holder, wanted.nonce, epoch, wanted.ttl)
+            connection.execute(_TAKE, values)
+        return Grant(name, grant.holder, grant.nonce, epoch, grant.ttl)
 
     def _renew(self, connection: sqlite3.Connection, grant: Grant) -> bool:
         if self._number != _number(self._path):
             log.error("%s was removed or replaced: who opens it now does not see this lease", self._path)
             return False
-        with _writing(connection):
+        with _writing(connection, self._timeout):
             return connection.execute(_RENEW, self._values(grant)).rowcount == 1
 
     def _release(self, connection: sqlite3.Connection, grant: Grant) -> None:
-        with _writing(connection):
+        with _writing(connection, self._timeout):
             if connection.execute(_RELEASE, (grant.name, grant.nonce)).rowcount == 1:
                 connection.execute(_END, (self._clock.wall(), 1, grant.name))
 
     def _read(self, connection: sqlite3.Connection, name: str) -> LeaseView | None:
-        found = connection.execute(_FIND, (name,)).fetchone()
-        if found is None:
+        row = connection.execute(_FIND, (name,)).fetchone()
+        if row is None:
             return None
-        holder, _nonce, epoch, ttl, boot, expires, since = found
+        holder, _nonce, epoch, ttl, boot, expires, since = row
         remaining = expires - self._clock.monotonic() if boot == self._clock.boot_id() else -1.0
-        return LeaseView(name, holder, epoch, ttl, since, remaining)
+        return record_of(LeaseView, (name, holder, epoch, ttl, since, remaining))
 
     def _connected(self, *, make: bool) -> sqlite3.Connection:
         if self._open is None:
@@ -194,17 +204,17 @@ class SQLiteLeases(Closing):
                     f"{self._path}: the folder {self._path.parent} does not exist; create it, or name another file"
                 )
             make_file(self._path)
-            made = sqlite3.connect(
-                self._path, timeout=self._timeout, isolation_level=None, check_same_thread=False
-            )
-            self._open, self._made, number = made, False, _number(self._path)
+            connection = sqlite_log.connect(self._path.absolute().as_uri(), timeout=self._timeout)
+            self._open, self._made, number = connection, False, _number(self._path)
             self._number = self._number or number
         if make and not self._made:
             self._verify()
             self._ahead(self._open)
-            self._open.execute("pragma synchronous = full")
-            self._open.execute("pragma fullfsync = on")  # macOS: fsync alone does not reach the disk
+            _durable(self._open)
+            new = not self._open.execute(_KNOWN).fetchone()
             self._open.executescript(_SCHEMA)
+            if new:
+                log.info("created the tables of the leases in %s", self._path.absolute())
             self._made = True
         return self._open
 
@@ -217,15 +227,13 @@ class SQLiteLeases(Closing):
 
         def look(glance: Glance | None) -> T:
             uri = self._path.absolute().as_uri() if glance is None else glance.uri()
-            with contextlib.closing(
-                sqlite3.connect(uri, uri=True, timeout=self._timeout, isolation_level=None)
-            ) as connection:
+            with contextlib.closing(sqlite_log.connect(uri, timeout=self._timeout)) as connection:
                 return work(connection)
 
         return glanced(self._path, look)
 
     def _missing(self) -> bool:
-        return self._path.absolute().parent.is_dir() and not self._path.exists()
+        return self._path.absolute().parent.is_dir() and not exists(self._path)
 
     def _verify(self) -> None:
         """Check that the name still has the file that was opened first: another file knows nothing of our
@@ -253,7 +261,24 @@ class SQLiteLeases(Closing):
                 return
         raise sqlite3.OperationalError("the write-ahead log could not be switched on")
 
+    def _open_merger(self) -> sqlite3.Connection:
+        merger = sqlite_log.connect(self._path.absolute().as_uri(), timeout=self._timeout)
+        try:
+            self._verify()  # a checkpoint is guarded only in the file that the other connection has open
+            _durable(merger)
+        except BaseException:
+            merger.close()
+            raise
+        return merger
+
+    def _lock(self) -> sqlite3.Connection:
+        """Begin a write transaction without a long wait: somebody waits for the answer."""
+        connection = self._connected(make=True)
+        _begin(connection, _MERGE_WAIT)
+        return connection
+
     def _shut(self) -> None:
+        self._log.close()
         connection, self._open = self._open, None
         if connection is not None:
             connection.close()
@@ -267,9 +292,13 @@ class SQLiteLeases(Closing):
                     entered(self._path)
                     if not make and self._missing():
                         return None
-                    if self._path.is_file() and not may_write(self._path):
+                    if exists(self._path) and not may_write(self._path):
                         return self._glance(work, make=make)
-                return work(self._connected(make=make))
+                connection = self._connected(make=make)
+                answer = work(connection)
+                if make:
+                    self._log.merge_if_long(connection, self._lock)
+                return answer
             except sqlite3.Error as fault:
                 if not make and "no such table" in str(fault):
                     return None
@@ -279,8 +308,8 @@ class SQLiteLeases(Closing):
                 raise StoreUnavailableError(
                     f"the leases in {self._path}: {refusal(self._path, str(fault))}"
                 ) from fault
-            except OSError as barred:
-                raise unreachable(f"the leases in {self._path}", barred) from barred
+            except OSError as denial:
+                raise unreachable(f"the leases in {self._path}", denial) from denial
 
         return await self._in_thread(call)
 
@@ -300,16 +329,41 @@ def _number(path: Path) -> tuple[int, int] | None:
     none.
     """
     try:
-        found = path.stat()
+        stat = path.stat()
     except FileNotFoundError:
         return None
-    return found.st_dev, found.st_ino
+    return stat.st_dev, stat.st_ino
+
+
+def _durable(connection: sqlite3.Connection) -> None:
+    """Let commits and merges reach the disk; on macOS fsync alone does not."""
+    for setting in ("synchronous = full", "fullfsync = on", "checkpoint_fullfsync = on"):
+        connection.execute(f"pragma {setting}")
+
+
+def _begin(connection: sqlite3.Connection, wait: float) -> None:
+    """Begin a transaction that no other write can interleave with; try for so many seconds."""
+    (before,) = connection.execute("pragma busy_timeout").fetchone()
+    connection.execute("pragma busy_timeout = 0")
+    try:
+        for _ in range(int(wait / _LOCK_PAUSE)):
+            try:
+                connection.execute("begin immediate")
+            except sqlite3.OperationalError as busy:
+                if getattr(busy, "sqlite_errorcode", 0) & 0xFF != sqlite3.SQLITE_BUSY:
+                    raise
+                time.sleep(_LOCK_PAUSE)
+            else:
+                return
+        connection.execute("begin immediate")
+    finally:
+        connection.execute(f"pragma busy_timeout = {before}")
 
 
 @contextlib.contextmanager
-def _writing(connection: sqlite3.Connection) -> Iterator[None]:
+def _writing(connection: sqlite3.Connection, wait: float) -> Iterator[None]:
     """A transaction that no other write can interleave with."""
-    connection.execute("begin immediate")
+    _begin(connection, wait)
     try:
         yield
         connection.execute("commit")

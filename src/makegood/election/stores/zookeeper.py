@@ -64,13 +64,22 @@ class ZooKeeperLeases(ObservedLeases):
         with contextlib.suppress(failed.NoNodeError):
             await _answer(client.sync_async(path))
         try:
-            data, told = await _answer(client.get_async(path))
+            data, stat = await _answer(client.get_async(path))
         except failed.NoNodeError:
             return None
         try:
-            return Record.decoded(data), told.version
-        except ValueError as other:
-            raise self.wrong(f"the node {path} is used for something else ({other})") from other
+            return Record.decoded(data), stat.version
+        except ValueError as fault:
+            raise self.wrong(f"the node {path} is used for something else ({fault})") from fault
+
+    async def floor(self, name: str) -> int | None:  # noqa: ARG002 - one for all
+        """Return 0 if no node of the folder was ever deleted, else the number of the transaction that last
+        created or deleted one: each epoch was written by a transaction of its own.
+        """
+        stat = await _answer((await self._connected()).exists_async(self._folder))
+        if stat is None:
+            return None
+        return int(stat.pzxid) if stat.cversion > stat.numChildren else 0
 
     async def put(self, name: str, record: Record, expect: Version | None) -> Version | None:
         """Create a node, or change one whose version is known."""
@@ -95,8 +104,8 @@ class ZooKeeperLeases(ObservedLeases):
         """Separate faults that can never work from those that may pass."""
         if isinstance(fault, failed.NoAuthError | failed.AuthFailedError | failed.InvalidACLError):
             return self.wrong(f"{type(fault).__name__}: this user may not touch the node")
-        known = failed.KazooException | KazooTimeoutError | OSError
-        return self.unavailable(fault) if isinstance(fault, known) else None
+        kinds = failed.KazooException | KazooTimeoutError | OSError
+        return self.unavailable(fault) if isinstance(fault, kinds) else None
 
     def broken(self) -> None:
         """Reconnect at the next call."""
@@ -131,25 +140,25 @@ def _stop(client: Any) -> None:
     client.close()
 
 
-async def _answer(asked: Any) -> Any:
+async def _answer(request: Any) -> Any:
     """Wait for what kazoo's threads are doing."""
     loop = asyncio.get_running_loop()
-    told: asyncio.Future[Any] = loop.create_future()
+    future: asyncio.Future[Any] = loop.create_future()
 
-    def settled(done: Any) -> None:
-        if told.done():
+    def settled(result: Any) -> None:
+        if future.done():
             return
-        if done.exception is not None:
-            told.set_exception(done.exception)
+        if result.exception is not None:
+            future.set_exception(result.exception)
         else:
-            told.set_result(done.value)
+            future.set_result(result.value)
 
-    def in_thread(done: Any) -> None:
+    def in_thread(result: Any) -> None:
         with contextlib.suppress(RuntimeError):  # The loop is closed: nothing waits any more.
-            loop.call_soon_threadsafe(settled, done)
+            loop.call_soon_threadsafe(settled, result)
 
-    asked.rawlink(in_thread)
-    return await told
+    request.rawlink(in_thread)
+    return await future
 
 
 def from_url(url: str, *, clock: Clock, timeout: float) -> ZooKeeperLeases:

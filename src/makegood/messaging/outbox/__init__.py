@@ -13,7 +13,7 @@ from importlib import import_module
 from makegood.base.extras import optional
 from makegood.base.file_paths import file_of
 from makegood.base.private_files import secret_in
-from makegood.base.urls import parts_of, scheme_of
+from makegood.base.urls import meant, parts_of, scheme_of
 from makegood.errors import ConfigError
 from makegood.messaging.outbox.protocol import Entry, Outbox, TakenEntries
 
@@ -44,9 +44,9 @@ _POSTGRES = _TABLE.format(
 def _scheme(url: str) -> str:
     scheme = scheme_of(url)
     if scheme not in ("sqlite", "postgresql", "postgres"):
-        named = f"the scheme {scheme!r}" if scheme else "this text"
+        subject = f"the scheme {scheme!r}" if scheme else "this text"
         raise ConfigError(
-            f"{named} names no outbox: an outbox is in sqlite:///file.db or postgresql://user@host/database"
+            f"{subject} names no outbox: an outbox is in sqlite:///file.db or postgresql://user@host/database{meant(scheme)}"
         )
     if scheme != "sqlite":
         parts_of(url, "the outbox's URL")
@@ -71,8 +71,12 @@ def open_outbox(url: str) -> Outbox:
     """
     url = secret_in(url, "the outbox")
     if _scheme(url) == "sqlite":
-        found: Outbox = import_module("makegood.messaging.outbox.sqlite").SQLiteOutbox(file_of(url))
-        return found
-    needed = "an outbox in postgresql:// needs asyncpg: `pip install asyncpg`, or makegood's extra [postgres]"
-    made: Outbox = optional("makegood.messaging.outbox.postgres", "asyncpg", needed).PostgresOutbox(url)
-    return made
+        outbox: Outbox = import_module("makegood.messaging.outbox.sqlite").SQLiteOutbox(file_of(url))
+        return outbox
+    message = (
+        "an outbox in postgresql:// needs asyncpg: `pip install asyncpg`, or makegood's extra [postgres]"
+    )
+    server_outbox: Outbox = optional("makegood.messaging.outbox.postgres", "asyncpg", message).PostgresOutbox(
+        url
+    )
+    return server_outbox

@@ -14,7 +14,9 @@ import asyncpg
 import msgspec
 from asyncpg import exceptions as pg
 
-from makegood.base.postgres_errors import refused, server_of
+from makegood.base.postgres_errors import UnreachedError, refused
+from makegood.base.postgres_hosts import PostgresHosts
+from makegood.base.postgres_target import target_of
 from makegood.base.text import session_name
 from makegood.errors import ConfigError, MakegoodError, StoreUnavailableError
 from makegood.messaging.outbox.protocol import MISSING, MOST_BYTES, Entry
@@ -79,10 +81,10 @@ class _Taking:
     entries: Sequence[Entry]
     more: bool
 
-    async def settle(self, done: Sequence[int], refused: Sequence[tuple[int, str]]) -> None:
+    async def settle(self, seqs: Sequence[int], refusals: Sequence[tuple[int, str]]) -> None:
         """Delete and set aside, in the transaction that holds the entries."""
-        aside = [{"seq": seq, "why": why} for seq, why in refused]
-        await self.connection.execute(_SETTLE.replace("@outbox", self.table), _text(list(done)), _text(aside))
+        aside = [{"seq": seq, "why": why} for seq, why in refusals]
+        await self.connection.execute(_SETTLE.replace("@outbox", self.table), _text(list(seqs)), _text(aside))
 
 
 class PostgresOutbox:
@@ -93,7 +95,9 @@ class PostgresOutbox:
         self._connection: Connection | None = None
         self._table = ""
         self._reached = False
-        self._server = server_of(url, "the outbox's URL")
+        self._target = target_of(url, "the outbox's URL")
+        self._hosts = PostgresHosts(self._target)
+        self._server = self._target.where
         self.where = f"the outbox in {self._server}"
 
     async def open(self) -> None:
@@ -120,14 +124,16 @@ class PostgresOutbox:
                 sql = _FOUND.replace("@outbox", self._table)
                 rows = await connection.fetch(sql, _text(list(without)), limit, MOST_BYTES)
             entries = [Entry(*row[:6]) for row in map(tuple, rows)]
-            met = rows[0]["met"] if rows else 0
-            yield _Taking(connection, self._table, entries, more=met == limit or met > len(entries))
+            scan_count = rows[0]["met"] if rows else 0
+            yield _Taking(
+                connection, self._table, entries, more=scan_count == limit or scan_count > len(entries)
+            )
             async with asyncio.timeout(_LIMIT):
                 await transaction.commit()
         except BaseException as fault:
             self._drop()  # what was not committed is there again
-            if (told := self._told(fault)) is not None:
-                raise told from fault
+            if (error := self._told(fault)) is not None:
+                raise error from fault
             raise
 
     def _told(self, fault: BaseException) -> MakegoodError | None:
@@ -143,32 +149,40 @@ class PostgresOutbox:
     async def _dialled(self) -> Connection:
         if self._connection is None or self._connection.is_closed():
             try:
-                self._connection = await asyncpg.connect(
-                    self._url,
-                    timeout=_LIMIT,
+                connection = await self._hosts.connect(
+                    asyncpg.connect,
+                    limit=self._target.patience(_LIMIT),
+                    ready=_answering,
+                    private=False,  # nothing is set on it, so it may go through a proxy that shares sessions
+                    session=session_name("relay"),
                     command_timeout=_LIMIT,
-                    statement_cache_size=0,  # it may go through a proxy
-                    server_settings={"application_name": session_name("relay")},
+                    statement_cache_size=0,
                 )
-            except (ValueError, OverflowError, *_GONE, *_WRONG) as fault:
+            except (ValueError, OverflowError, UnreachedError) as fault:
                 raise refused(
                     fault, f"the outbox: {self._server}", url=self._url, reached=self._reached
                 ) from None  # a cause might show the URL
-            self._reached = True
+            self._reached, self._connection = True, connection
         return self._connection
 
     async def _found(self, connection: Connection) -> str:
         """Return the table's name with its schema, found through the role's own search path."""
-        found: str | None = await connection.fetchval(_WHERE)
-        if found is None:
+        table: str | None = await connection.fetchval(_WHERE)
+        if table is None:
             raise ConfigError(MISSING.format(where=self.where))
-        return found
+        return table
 
     def _drop(self) -> None:
         connection, self._connection = self._connection, None
         self._table = ""
         if connection is not None:
             connection.terminate()
+
+
+async def _answering(connection: Connection) -> Connection:
+    """See that the server behind a connection answers."""
+    await connection.execute("select 1")
+    return connection
 
 
 def _text(value: object) -> str:

@@ -33,10 +33,9 @@ class TakenEntries(Protocol):
     more: bool
     """There may be others behind them."""
 
-    async def settle(self, done: Sequence[int], refused: Sequence[tuple[int, str]]) -> None:
-        """Delete the entries ``done``, and set aside those that can never be relayed, each with the reason.
-
-        Both name entries by ``seq``.
+    async def settle(self, seqs: Sequence[int], refusals: Sequence[tuple[int, str]]) -> None:
+        """Delete the entries ``seqs``, and set aside the ``refusals``: each an entry that can never be
+        relayed, by its ``seq``, with the reason.
         """
 
 

@@ -15,7 +15,8 @@ from typing import TypeVar
 
 import msgspec
 
-from makegood.base.file_paths import entered
+from makegood.base import sqlite_log
+from makegood.base.file_paths import entered, exists
 from makegood.base.sqlite_readonly import denied, may_write, refusal
 from makegood.errors import ConfigError, StoreUnavailableError
 from makegood.messaging.outbox.protocol import MISSING, MOST_BYTES, Entry
@@ -39,13 +40,13 @@ class _Taking:
     entries: Sequence[Entry]
     more: bool
 
-    async def settle(self, done: Sequence[int], refused: Sequence[tuple[int, str]]) -> None:
+    async def settle(self, seqs: Sequence[int], refusals: Sequence[tuple[int, str]]) -> None:
         """Delete and set aside, in one transaction."""
 
         def write(connection: sqlite3.Connection) -> None:
             connection.execute("begin immediate")
-            connection.executemany(_DELETE, [(seq,) for seq in done])
-            connection.executemany(_ASIDE, [(why, seq) for seq, why in refused])
+            connection.executemany(_DELETE, [(seq,) for seq in seqs])
+            connection.executemany(_ASIDE, [(why, seq) for seq, why in refusals])
             connection.execute("commit")
 
         await self.outbox.do(write)
@@ -73,20 +74,20 @@ class SQLiteOutbox:
     @asynccontextmanager
     async def take(self, limit: int, without: Sequence[str]) -> AsyncIterator[_Taking]:
         """Give the oldest entries."""
-        excluded = msgspec.json.encode(list(without)).decode()
+        exclusions = msgspec.json.encode(list(without)).decode()
         entries: list[Entry] = []
 
         def read(connection: sqlite3.Connection) -> bool:
             size = 0
-            for *row, octets in connection.execute(_FOUND, (excluded, limit)):
+            for *row, octets in connection.execute(_FOUND, (exclusions, limit)):
                 entries.append(Entry(*row))
                 size += octets or 0
                 if size >= MOST_BYTES:
                     return True
             return len(entries) == limit
 
-        more = await self.do(read)
-        yield _Taking(self, entries, more)
+        has_more = await self.do(read)
+        yield _Taking(self, entries, has_more)
 
     async def do(self, work: Callable[[sqlite3.Connection], T]) -> T:
         """Do ``work`` on a connection of its own, in a thread."""
@@ -94,16 +95,15 @@ class SQLiteOutbox:
 
     def _do(self, work: Callable[[sqlite3.Connection], T]) -> T:
         entered(self._path)
-        if not self._path.exists():
+        if not exists(self._path):
             raise ConfigError(f"{self.where}: there is no such file")
         # Entries could not be removed, and SQLite would leave a log that is not the application's.
         if not may_write(self._path):
             raise StoreUnavailableError(f"{self.where} cannot be used now: {denied(self._path)}")
         try:
             uri = f"{self._path.absolute().as_uri()}?mode=rw"
-            with contextlib.closing(
-                sqlite3.connect(uri, uri=True, timeout=_PATIENCE, isolation_level=None)
-            ) as connection:
+            # It leaves checkpoints to the application: one of ours would not be guarded.
+            with contextlib.closing(sqlite_log.connect(uri, timeout=_PATIENCE)) as connection:
                 connection.text_factory = _legible
                 return work(connection)
         except sqlite3.Error as fault:

@@ -1,17 +1,21 @@
 """Migrations: numbered SQL files per dialect, applied by each store under a lock of its own.
 
-``sqlite/0001_initial.sql`` and so on, without gaps. Expand first, contract in a later release: a migration
+``sqlite/0001_tables.sql`` and so on, without gaps. Expand first, contract in a later release: a migration
 must not break the version that is running. A file is never changed once it was released, and there is no way
 down.
 """
 
+import logging
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
 from importlib.resources import files
 from typing import Literal
 
 from makegood.errors import SchemaMismatchError, StoreError
+
+log = logging.getLogger("makegood.store")
 
 Dialect = Literal["sqlite", "postgres"]
 
@@ -45,19 +49,19 @@ class Migration:
 
 def migrations(dialect: Dialect) -> list[Migration]:
     """Return all migrations of a dialect in order; raises ``StoreError`` when the installation lacks one."""
-    found: list[Migration] = []
+    result: list[Migration] = []
     for file in files(__name__).joinpath(dialect).iterdir():
         if match := _NAME.fullmatch(file.name):
             name = file.name.removesuffix(".sql")
-            found.append(Migration(int(match[1]), name, file.read_text(encoding="utf-8")))
-    found.sort(key=lambda migration: migration.version)
-    numbers = [migration.version for migration in found]
-    if not found or numbers != list(range(1, len(found) + 1)):
+            result.append(Migration(int(match[1]), name, file.read_text(encoding="utf-8")))
+    result.sort(key=lambda migration: migration.version)
+    numbers = [migration.version for migration in result]
+    if not result or numbers != list(range(1, len(result) + 1)):
         raise StoreError(
             f"the migrations of {dialect} in this installation are {numbers}: they must run from 1 without gaps; "
             "install makegood again"
         )
-    return found
+    return result
 
 
 @cache
@@ -84,50 +88,74 @@ def script(dialect: Dialect, version: int = 0) -> str:
     """
     stamp = STAMPS[dialect]
     parts: list[str] = []
-    for each in plan(dialect, version):
-        stamped = stamp.replace(":version", str(each.version)).replace(":name", each.name)
-        parts.append("\n".join((f"-- {each.name}", BEGIN[dialect], each.sql.strip(), stamped, "commit;")))
+    for migration in plan(dialect, version):
+        stamp_sql = stamp.replace(":version", str(migration.version)).replace(":name", migration.name)
+        parts.append(
+            "\n".join((f"-- {migration.name}", BEGIN[dialect], migration.sql.strip(), stamp_sql, "commit;"))
+        )
     return "\n\n".join(parts) + ("\n" if parts else "")
 
 
-def known(version: int | None, where: str, tables: str) -> int:
-    """Return the version that a store's table of versions gives; None: the table is there and has no row.
+def report(steps: Sequence[Migration], version: int, place: str) -> None:
+    """Log which place a process has just created tables in, or changed them.
 
-    ``tables``: how makegood's tables are called there. Raises ``SchemaMismatchError`` for None: what the
-    store holds cannot be told, and a migration on top of it would fail.
+    ``steps``: the migrations. ``version``: the store's before them (0: it was empty).
     """
-    if version is None:
+    if steps:
+        verb = "created makegood's tables in" if version == 0 else "changed makegood's tables in"
+        log.info("%s %s: %s", verb, place, ", ".join(migration.name for migration in steps))
+
+
+def stands(dialect: Dialect, versions: Sequence[tuple[int, str]], place: str, tables: str) -> int:
+    """Return the version of a store that has makegood's tables.
+
+    ``versions``: its table of versions, as (version, name). ``place`` names the store, ``tables`` its tables
+    in messages. Raises ``SchemaMismatchError`` if there is no row, and for a store from before 0.1.0, whose
+    numbers mean other tables: no migration leads from there.
+    """
+    names = dict(versions)
+    if not names:
         raise SchemaMismatchError(
-            f"{where}: its table of schema versions has no row, so nobody knows what the store holds: restore a "
+            f"{place}: its table of schema versions has no row, so nobody knows what the store holds: restore a "
             f"backup, or, if nothing in it is wanted, drop {tables} and run `makegood store migrate`"
         )
-    return version
+    first = migrations(dialect)[0]
+    if names.get(first.version) != first.name:
+        raise SchemaMismatchError(f"{place} {BEFORE_0_1}")
+    return max(names)
 
 
-def findings(dialect: Dialect, version: int, where: str) -> list[str]:
+BEFORE_0_1 = (
+    "was made by a makegood from before 0.1.0, and no migration leads from there: let its tasks end, with "
+    "makegood at commit ea80f7d; then create a new store, in another file or database, with `makegood store migrate`"
+)
+"""What is wrong with a store from before 0.1.0, and what to do."""
+
+
+def findings(dialect: Dialect, version: int, place: str) -> list[str]:
     """Return what ``makegood store check`` says of a store's version; nothing if it is the needed one."""
     if version == needed(dialect):
         return []
     wants = f"this makegood works with {needed(dialect)}: see `makegood store migrate`"
-    return [f"{where}: schema version {version}, {wants}"]
+    return [f"{place}: schema version {version}, {wants}"]
 
 
-def verify(dialect: Dialect, version: int, where: str) -> None:
+def verify(dialect: Dialect, version: int, place: str) -> None:
     """Refuse a store whose schema this code does not understand.
 
-    ``version`` is the store's (0: empty), ``where`` names it in the message. Raises ``SchemaMismatchError``.
+    ``version`` is the store's (0: empty), ``place`` names it in the message. Raises ``SchemaMismatchError``.
     """
-    wanted = needed(dialect)
-    if version == wanted:
+    target = needed(dialect)
+    if version == target:
         return
-    if version > wanted:
+    if version > target:
         raise SchemaMismatchError(
-            f"{where} has schema version {version}, this makegood understands up to {wanted}: install the newer "
+            f"{place} has schema version {version}, this makegood understands up to {target}: install the newer "
             "makegood here as well; there is no way down"
         )
     state = (
         "holds no tables of makegood"
         if version == 0
-        else f"has schema version {version}, this makegood needs {wanted}"
+        else f"has schema version {version}, this makegood needs {target}"
     )
-    raise SchemaMismatchError(f"{where} {state}: run `makegood store migrate` once")
+    raise SchemaMismatchError(f"{place} {state}: run `makegood store migrate` once")

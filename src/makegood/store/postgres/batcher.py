@@ -38,7 +38,8 @@ class Together(Generic[I, O]):
         """Return the answers to ``items``."""
         if not items:
             return []
-        future: asyncio.Future[list[O]] = asyncio.get_running_loop().create_future()
+        self._tasks.home.check()
+        future: asyncio.Future[list[O]] = self._tasks.home.loop.create_future()
         self._calls.append((items, future))
         if not self._busy:
             self._busy = True
@@ -50,9 +51,9 @@ class Together(Generic[I, O]):
             while self._calls:
                 calls = [self._calls.popleft()]
                 weight = self._weigh(calls[0][0])
-                while self._calls and (more := self._weigh(self._calls[0][0])) + weight <= self._most:
+                while self._calls and (next_weight := self._weigh(self._calls[0][0])) + weight <= self._most:
                     calls.append(self._calls.popleft())
-                    weight += more
+                    weight += next_weight
                 await self._answer(calls)
         finally:
             self._busy = False
@@ -60,7 +61,7 @@ class Together(Generic[I, O]):
             self._calls.clear()
 
     async def _answer(self, calls: Sequence[tuple[Sequence[I], "asyncio.Future[list[O]]"]]) -> None:
-        items = calls[0][0] if len(calls) == 1 else [item for some, _ in calls for item in some]
+        items = calls[0][0] if len(calls) == 1 else [item for call_items, _ in calls for item in call_items]
         try:
             answers = await self._flush(items)
         except PayloadError as guilty:
@@ -76,10 +77,10 @@ class Together(Generic[I, O]):
             raise
         else:
             start = 0
-            for some, future in calls:
+            for call_items, future in calls:
                 if not future.done():
-                    future.set_result(answers[start : start + len(some)])
-                start += len(some)
+                    future.set_result(answers[start : start + len(call_items)])
+                start += len(call_items)
 
 
 def _fail(calls: Iterable[tuple[object, "asyncio.Future[list[O]]"]], fault: Exception) -> None:

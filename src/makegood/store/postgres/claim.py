@@ -15,6 +15,7 @@ from makegood.store.task_rows import Raw
 
 PRIORITIES = list(range(9, -1, -1))
 
+# Nothing is given to a process that was declared dead: it would be freed once more, and counted.
 PENDING = f"""
 select {COLUMNS} from unnest($1::int[], $2::bigint[]) as p (priority, floor)
     cross join lateral (
@@ -22,7 +23,7 @@ select {COLUMNS} from unnest($1::int[], $2::bigint[]) as p (priority, floor)
         where t.state = 'pending' and t.locked_by is null and t.priority = p.priority and t.ready_seq > p.floor
         order by t.ready_seq limit $3 for no key update skip locked
     ) t
-limit $3
+where not exists (select from makegood.node n where n.id = $4::bigint and n.dead) limit $3
 """  # noqa: S608 - our own columns
 PENDING_AGED = f"""
 select {COLUMNS}, extract(epoch from clock_timestamp())::float8 - t.ready_seq / 1e6::float8 as waited
@@ -31,6 +32,7 @@ from unnest($1::int[], $2::bigint[]) as p (priority, floor) cross join lateral (
         where t.state = 'pending' and t.locked_by is null and t.priority = p.priority and t.ready_seq > p.floor
         order by t.ready_seq limit $3 for no key update skip locked
     ) t
+where not exists (select from makegood.node n where n.id = $5::bigint and n.dead)
 order by t.ready_seq - p.priority * $4::float8 limit $3
 """  # noqa: S608 - our own columns
 _AT_REST = f"""
@@ -58,31 +60,31 @@ class Claimed:
     """By priority, the ready_seq of the last task found."""
 
 
-async def find(tx: WriteTransaction, claim: Claim, floors: Floors, ageing: Ageing) -> Claimed:
-    """Lock and return the tasks that ``claim`` gets, with their epoch already raised."""
+async def find(tx: WriteTransaction, claim: Claim, floors: Floors, ageing: Ageing, node: int) -> Claimed:
+    """Lock and return the tasks that ``claim`` gets for ``node``, with their epoch already raised."""
     rest: list[Row] = []
     if claim.at_rest:
         rest = await tx.rows(_AT_REST, list(claim.at_rest))
-    pending = await _pending(tx, max(0, claim.limit) + 1, floors, ageing)
-    taken = _alone(pending[: max(0, claim.limit)], others=bool(rest))
-    found = Claimed(more=len(taken) < len(pending))
+    pending = await _pending(tx, max(0, claim.limit) + 1, floors, ageing, node)
+    candidates = _alone(pending[: max(0, claim.limit)], others=bool(rest))
+    claims = Claimed(more=len(candidates) < len(pending))
     raws: list[Raw] = []
-    for row in (*rest, *taken):
-        timed = row["complete_by"] is not None
+    for row in (*rest, *candidates):
+        has_deadline = row["complete_by"] is not None
         fresh = row["state"] == "pending" and row["goal"] == "forward"
-        begins = not timed and row["within"] is not None and fresh
-        found.begins[row["id"]] = begins
-        raws.append(Raw(row, row["epoch"] + 1, timed or begins))
+        begins = not has_deadline and row["within"] is not None and fresh
+        claims.begins[row["id"]] = begins
+        raws.append(Raw(row, row["epoch"] + 1, has_deadline or begins))
     if raws:
-        got = await read(tx.connection, tx.plans, raws, claim.room)
-        found.tasks, found.unreadable = got.tasks, got.unreadable
-        found.left = bool(got.left)
-        found.more = found.more or found.left
-        left = set(got.left)
-        taken = [row for row in taken if row["id"] not in left]
-    for row in taken:
-        found.passed[row["priority"]] = row["ready_seq"]
-    return found
+        result = await read(tx.connection, tx.plans, raws, claim.room)
+        claims.tasks, claims.unreadable = result.tasks, result.unreadable
+        claims.left = bool(result.left)
+        claims.more = claims.more or claims.left
+        left = set(result.left)
+        candidates = [row for row in candidates if row["id"] not in left]
+    for row in candidates:
+        claims.passed[row["priority"]] = row["ready_seq"]
+    return claims
 
 
 def _alone(pending: Sequence[Row], *, others: bool) -> Sequence[Row]:
@@ -95,26 +97,28 @@ def _alone(pending: Sequence[Row], *, others: bool) -> Sequence[Row]:
     return pending[:doubtful]
 
 
-async def _pending(tx: WriteTransaction, limit: int, floors: Floors, ageing: Ageing) -> list[Row]:
+async def _pending(tx: WriteTransaction, limit: int, floors: Floors, ageing: Ageing, node: int) -> list[Row]:
     now = floors.clock.monotonic()
     step = ageing.step if ageing.due("pending", now) else None
 
     async def look(bottom: bool) -> list[Row]:  # noqa: FBT001 - as ``looked`` calls it
         begin = [-1 if bottom else int(floors.floor(("pending", priority))) for priority in PRIORITIES]
-        return await (_best(tx, limit, begin) if step is None else _aged(tx, limit, begin, step * 1e6))
+        return await (
+            _best(tx, limit, begin, node) if step is None else _aged(tx, limit, begin, step * 1e6, node)
+        )
 
-    found = await floors.looked("pending", look)
-    oldest = None if step is None else max((row["waited"] for row in found), default=0.0)
-    ageing.found("pending", full=len(found) >= limit, oldest=oldest, now=now)
-    return found
+    rows = await floors.looked("pending", look)
+    oldest = None if step is None else max((row["waited"] for row in rows), default=0.0)
+    ageing.found("pending", full=len(rows) >= limit, oldest=oldest, now=now)
+    return rows
 
 
-async def _aged(tx: WriteTransaction, limit: int, begin: list[int], step: float) -> list[Row]:
+async def _aged(tx: WriteTransaction, limit: int, begin: list[int], step: float, node: int) -> list[Row]:
     """Return pending tasks in order of priority with age included."""
-    return await tx.rows(PENDING_AGED, PRIORITIES, begin, limit, step)
+    return await tx.rows(PENDING_AGED, PRIORITIES, begin, limit, step, node)
 
 
-async def _best(tx: WriteTransaction, limit: int, begin: list[int]) -> list[Row]:
-    found = await tx.rows(PENDING, PRIORITIES, begin, limit)
-    found.sort(key=lambda row: (-row["priority"], row["ready_seq"]))
-    return found
+async def _best(tx: WriteTransaction, limit: int, begin: list[int], node: int) -> list[Row]:
+    rows = await tx.rows(PENDING, PRIORITIES, begin, limit, node)
+    rows.sort(key=lambda row: (-row["priority"], row["ready_seq"]))
+    return rows

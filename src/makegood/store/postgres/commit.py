@@ -5,7 +5,9 @@ a second statement finds the losers and a third writes the rest. With a claim th
 transaction: find and lock the tasks, read them, decide, write everything with the same one statement, COMMIT.
 
 If the database refuses a value, the whole batch is repeated with savepoints, and bisection finds the task.
-That task is put to error, since the same Decision would be refused forever.
+That task is put to error, since the same Decision would be refused forever. If somebody else's transaction
+holds a row of the batch for long, the same bisection finds whose row it is: that task's Decision is lost for
+now, and the others are written.
 """
 
 import logging
@@ -20,13 +22,18 @@ from makegood.store import notice_operations
 from makegood.store import put_to_error as shared
 from makegood.store.postgres import claim, notices
 from makegood.store.postgres.decision_rows import Writing
-from makegood.store.postgres.errors import MISSING, is_data, is_lost
+from makegood.store.postgres.errors import LOCKED, MISSING, is_data, is_lost
 from makegood.store.postgres.scan_floors import Floors
 from makegood.store.postgres.transaction import WriteTransaction, within
 from makegood.store.priority_ageing import Ageing
 from makegood.store.records import Batch, Committed
 
 log = logging.getLogger("makegood.store")
+
+_IMPATIENT = "set local lock_timeout = '100ms'"
+BLOCKED_FOR = 10.0
+"""Seconds for which batches are written with savepoints, and short waits, after one that met a locked row."""
+_TRACES: Sequence[Sequence[shared.Trace]] = (("alert", "event"), ("alert",), ("event",), ())
 
 
 @dataclass(slots=True)
@@ -42,7 +49,7 @@ class Commit:
     Such a node claims nothing more: what it remembers of tasks may differ from the store.
     """
     careful: bool = False
-    """Whether to use savepoints, because a value was refused."""
+    """Whether to use savepoints, because a value was refused or a row is locked."""
     done: Committed = field(default_factory=Committed)
     written: Writing | None = None
     passed: dict[int, int] = field(default_factory=dict)
@@ -55,7 +62,7 @@ class Commit:
                 return await self._at_once(tx)
             return await within(tx, self._explicit)
         except Exception as fault:
-            if not is_data(fault) or self.careful:
+            if self.careful or not (is_data(fault) or isinstance(fault, LOCKED)):
                 raise
         self.careful = True
         tx.sent = False
@@ -80,45 +87,47 @@ class Commit:
             writing.collect(decisions)
             tx.sent = True
             try:
-                written = await writing.write(tx, mark=True, looks=looks)
+                outcome = await writing.write(tx, mark=True, looks=looks)
             except MISSING:
                 if looks:  # judged at this very moment
                     raise
                 looks, tx.sent = True, False
                 continue
-            if not written.lost:
-                self.done.withdrawn = written.withdrawn
+            if not outcome.lost:
+                self.done.withdrawn = outcome.withdrawn
                 break
             tx.sent = False
-            self.done.lost |= written.lost
-            decisions = [d for d in decisions if d.task.id not in written.lost]
+            self.done.lost |= outcome.lost
+            decisions = [d for d in decisions if d.task.id not in outcome.lost]
         return self.done
 
     async def _explicit(self, tx: WriteTransaction) -> Committed:
-        batch, done = self.batch, self.done
+        batch, outcome = self.batch, self.done
         self.written = None
-        decided: dict[int, tuple[HeldTask, Decision]] = {}
+        if self.careful:
+            await tx.connection.execute(_IMPATIENT)
+        claim_decisions: dict[int, tuple[HeldTask, Decision]] = {}
         begins: dict[int, bool] = {}
         if batch.claim is not None and not self.outlived():
-            claims = await claim.find(tx, batch.claim, self.floors, self.ageing)
-            done.more, done.left, self.passed = claims.more, claims.left, claims.passed
+            claims = await claim.find(tx, batch.claim, self.floors, self.ageing, batch.node)
+            outcome.more, outcome.left, self.passed = claims.more, claims.left, claims.passed
             for task, reason in claims.unreadable:
                 await put_to_error(tx, batch.node, task, reason)
-                done.guilty.append((task, reason))
+                outcome.guilty.append((task, reason))
             if claims.tasks:
-                decided = batch.decided(claims.tasks)
-                begins = {task: claims.begins[task] for task in decided}
+                claim_decisions = batch.decided(claims.tasks)
+                begins = {task: claims.begins[task] for task in claim_decisions}
             for task, reason in batch.unfit.items():
                 await put_to_error(tx, batch.node, task, reason)
-                done.guilty.append((task, reason))
+                outcome.guilty.append((task, reason))
         # A node that can claim a task does not hold it: its earlier Decision, under an older epoch, is lost.
-        stale = {d.task.id for d in batch.decisions if d.task.id in decided}
+        stale = {d.task.id for d in batch.decisions if d.task.id in claim_decisions}
         decisions = [d for d in batch.decisions if d.task.id not in stale]
-        decisions += [decision for _, decision in decided.values()]
+        decisions += [decision for _, decision in claim_decisions.values()]
         await self._apply(tx, decisions, begins)
-        tx.idle = not decisions and not done.guilty
-        done.settle(decided, stale)
-        return done
+        tx.idle = not decisions and not outcome.guilty
+        outcome.settle(claim_decisions, stale)
+        return outcome
 
     async def _apply(
         self, tx: WriteTransaction, decisions: Sequence[Decision], begins: dict[int, bool]
@@ -131,23 +140,23 @@ class Commit:
                 writing = Writing(self.batch.node, begins)
                 writing.collect(decisions)
                 last = not self.careful and not self.done.guilty
-                written = await writing.write(tx, mark=last)
+                outcome = await writing.write(tx, mark=last)
             except MISSING:
                 if not self.careful:
                     raise
                 await tx.connection.execute("ROLLBACK TO SAVEPOINT apart")  # judged at this very moment
                 continue
             except Exception as fault:
-                if not self.careful or not is_data(fault):
+                if not self.careful or not (is_data(fault) or isinstance(fault, LOCKED)):
                     raise
                 await tx.connection.execute("ROLLBACK TO SAVEPOINT apart")
                 await self._part(tx, decisions, begins, fault)
                 return
-            if not written.lost:
-                self.done.withdrawn += written.withdrawn
+            if not outcome.lost:
+                self.done.withdrawn += outcome.withdrawn
                 return
-            self.done.lost |= written.lost
-            decisions = [d for d in decisions if d.task.id not in written.lost]
+            self.done.lost |= outcome.lost
+            decisions = [d for d in decisions if d.task.id not in outcome.lost]
 
     async def _part(
         self, tx: WriteTransaction, decisions: Sequence[Decision], begins: dict[int, bool], fault: Exception
@@ -158,6 +167,11 @@ class Commit:
             await self._apply(tx, decisions[middle:], begins)
             return
         (decision,) = decisions
+        if isinstance(fault, LOCKED):
+            log.warning("task %s: another transaction holds a row of it: %s", show(decision.task.id), fault)
+            self.done.lost.add(decision.task.id)
+            self.done.blocked.add(decision.task.id)
+            return
         reason = f"the database refuses a value of its Decision: {type(fault).__name__}: {fault}"
         if decision.task.id not in begins and not await _holds(tx, self.batch.node, decision):
             self.done.lost.add(decision.task.id)
@@ -167,8 +181,8 @@ class Commit:
 
 
 async def _holds(tx: WriteTransaction, node: int, decision: Decision) -> bool:
-    held = "select 1 from makegood.task where id = $1 and locked_by = $2 and epoch = $3 for no key update"
-    return await tx.row(held, decision.task.id, node, decision.before.epoch) is not None
+    query = "select 1 from makegood.task where id = $1 and locked_by = $2 and epoch = $3 for no key update"
+    return await tx.row(query, decision.task.id, node, decision.before.epoch) is not None
 
 
 async def put_to_error(
@@ -182,7 +196,7 @@ async def put_to_error(
 ) -> None:
     """Put a task that cannot be decided to error; see ``put_to_error``."""
     reason = kept(reason)
-    if not await shared.put_to_error(tx, node, task, reason, seqs, held=held):
+    if not await _put(tx, node, task, reason, seqs, held=held):
         tx.idle = True
         return
     await tx.connection.execute("SAVEPOINT telling")
@@ -195,3 +209,23 @@ async def put_to_error(
             raise
         await tx.connection.execute("ROLLBACK TO SAVEPOINT telling")
         log.warning("task %s is put to error, and its submitter is not notified: %s", show(task), fault)
+
+
+async def _put(
+    tx: WriteTransaction, node: int | None, task: int, reason: str, seqs: Sequence[int] | None, *, held: bool
+) -> bool:
+    """Put a task to error with an alert and an event, or without what the database refuses of these: the
+    other tasks of the batch do not wait for that.
+    """
+    for traces in _TRACES:
+        await tx.connection.execute("SAVEPOINT tracing")
+        try:
+            return await shared.put_to_error(tx, node, task, reason, seqs, held=held, traces=traces)
+        except Exception as fault:
+            if not is_data(fault) or not traces:
+                raise
+            await tx.connection.execute("ROLLBACK TO SAVEPOINT tracing")
+            log.warning(
+                "task %s cannot be put to error with its %s: %s", show(task), " and ".join(traces), fault
+            )
+    raise AssertionError("the last try is without traces")

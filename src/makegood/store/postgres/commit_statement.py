@@ -56,6 +56,7 @@ CONSUMED: Columns = (("task", "bigint"), ("place", "bigint"))
 
 KINDS: Columns = (
     ("kind", "text"), ("agent", "text"), ("action", "text"), ("priority", "int"), ("isolate", "boolean"), ("within", "float8"),
+    ("taken_at", "float8"),
 )  # fmt: skip
 """The columns that many requests share; rows refer to a combination by number, from 1.
 
@@ -87,9 +88,9 @@ _PLACE = (_TASK, ("place", "bigint"))
 _IDX, _ATTEMPT = "(x.place >> 32)::int", "(x.place & 4294967295)::int"
 
 _REQUEST = """
-insert into makegood.request (task, idx, attempt, kind, agent, action, priority, isolate, starved, sent_at, taken_by, within,
-    complete_by, answered, body)
-select x.task, @idx, @attempt, @kind[x.what], @agent[x.what], @action[x.what], @priority[x.what], @isolate[x.what], false, at.now,
+insert into makegood.request (task, idx, attempt, kind, agent, action, priority, isolate, starved, sent_at, taken_at, taken_by,
+    within, complete_by, answered, body)
+select x.task, @idx, @attempt, @kind[x.what], @agent[x.what], @action[x.what], @priority[x.what], @isolate[x.what], false, at.now, @taken_at[x.what],
 """
 
 EQ, PLUS, CAT = "operator(pg_catalog.=)", "operator(pg_catalog.+)", "operator(pg_catalog.||)"
@@ -141,11 +142,12 @@ from at cross join @rows where at.ok and (s.task, s.idx) between (x.task, @idx) 
     "step": Part(
         (
             *_KEY, ("state", "text"), ("attempt", "int"), ("result", "bytea"), ("round", "int"), ("asked", "int"),
-            ("deaths", "int"), ("flags", "int"), ("late", "bytea"), ("error", "text"), ("reset", "boolean"), ("more", "int"),
+            ("deaths", "int"), ("flags", "int"), ("late", "bytea"), ("error", "text"), ("first_sent", "float8"), ("reset", "boolean"),
+            ("more", "int"),
         ),
         """
 update makegood.step s set state = x.state, attempt = x.attempt, result = x.result, round = x.round, asked = x.asked,
-    deaths = x.deaths, flags = x.flags, late = x.late, error = x.error,
+    deaths = x.deaths, flags = x.flags, late = x.late, error = x.error, first_sent = x.first_sent,
     failure_count = case when x.reset then 0 else s.failure_count end + x.more
 from at cross join @rows where at.ok and (s.task, s.idx) between (x.task, x.idx) and (x.task, x.idx)
 """,
@@ -321,8 +323,8 @@ delete from makegood.inbox i using at cross join @rows where at.ok and i.seq bet
 
 def _anew(part: Part, *columns: tuple[str, str]) -> Part:
     """Return a part that also writes columns that rarely change."""
-    more = "".join(f"{name} = x.{name}, " for name, _ in columns)
-    return Part((*part.columns, *columns), part.text.replace(" set ", f" set {more}", 1))
+    assignments = "".join(f"{name} = x.{name}, " for name, _ in columns)
+    return Part((*part.columns, *columns), part.text.replace(" set ", f" set {assignments}", 1))
 
 
 _STATIC, _TOLD = ("static", "bytea"), (("told", "text"), ("notified", "int"))
@@ -473,21 +475,21 @@ def statement(names: tuple[str, ...], *, looks: bool) -> str:
     first += parameters(HELD)
     text = text.replace("@consumed", unnested(CONSUMED, first))
     first += parameters(CONSUMED)
-    shared: dict[str, str] = {}
+    arrays: dict[str, str] = {}
     if "handed" in names or "sent" in names:
-        shared = {f"@{name}[": f"(${n}::{kind}[])[" for n, (name, kind) in enumerate(KINDS, first)}
+        arrays = {f"@{name}[": f"(${n}::{kind}[])[" for n, (name, kind) in enumerate(KINDS, first)}
         first += len(KINDS)
     if "event" in names or "ended" in names:
-        shared["@moves["] = f"(${first}::bytea[])["
+        arrays["@moves["] = f"(${first}::bytea[])["
         first += 1
     for name in names:
         part = PARTS[name]
         text += f"p_{name} as ({part.text.replace('@rows', unnested(part.columns, first))}),\n"
         first += parameters(part.columns)
-    for mark, array in shared.items():
+    for mark, array in arrays.items():
         text = text.replace(mark, array)
-    withdrawn = "(select array_agg(n) from p_withdraw)" if "withdraw" in names else "null::bigint[]"
-    text += _TAIL.replace("@withdrawn", withdrawn)
+    withdrawals = "(select array_agg(n) from p_withdraw)" if "withdraw" in names else "null::bigint[]"
+    text += _TAIL.replace("@withdrawn", withdrawals)
     text = text.replace("@all_there", _ALL_THERE if looks else "").replace(
         "@missing", _MISSING if looks else "null"
     )

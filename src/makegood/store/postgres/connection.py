@@ -7,16 +7,20 @@ transaction of its own.
 
 import asyncio
 import logging
-import ssl
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import TypeAlias, TypeVar
+from types import MappingProxyType
+from typing import Any, TypeAlias
 
 import asyncpg
 from asyncpg import exceptions as pg
 
-from makegood.base.postgres_errors import OWN_PATH, first_line, refused, server_of
+from makegood.base.postgres_commits import CommitWatch
+from makegood.base.postgres_errors import UnreachedError, first_line, refused
+from makegood.base.postgres_hosts import PostgresHosts, bounded, dropped
+from makegood.base.postgres_session import CONDUCT, PLANNER, TIMEOUTS, VALUES, set_up
+from makegood.base.postgres_target import target_of
 from makegood.base.text import session_name
 from makegood.errors import ConfigError, StoreUnavailableError
 from makegood.store.postgres import generation
@@ -24,8 +28,6 @@ from makegood.store.postgres.errors import is_lost
 from makegood.store.records import Identity
 
 log = logging.getLogger("makegood.store")
-
-T = TypeVar("T")
 
 Connection: TypeAlias = "asyncpg.Connection[asyncpg.Record]"
 Driver: TypeAlias = Callable[..., Awaitable[Connection]]
@@ -36,28 +38,20 @@ _CONNECT = 10.0
 _ANEW = 120.0
 """Seconds that beginning a new generation may take: it changes every task under way."""
 
-# A statement is planned once, perhaps while the tables are empty, and the plan must suit full tables. So
-# these settings force nested loops that find every row by an index. (See the rules on query plans in
-# ``commit_statement``.)
+OWN_SETTINGS: Mapping[str, str] = MappingProxyType({**TIMEOUTS, **CONDUCT, **VALUES, **PLANNER})
+_FIXED = frozenset(name.lower() for name in ("search_path", *OWN_SETTINGS))
+"""Settings of the server that the store sets, whatever a URL says."""
+
 _SESSION = """
-select pg_backend_pid() as pid, (select backend_start from pg_stat_activity where pid = pg_backend_pid()) as began, current_setting('server_version_num')::int / 10000 as major,
+select pg_backend_pid() as pid, (select backend_start from pg_stat_activity where pid = pg_backend_pid()) as began,
+    current_setting('server_version_num')::int / 10000 as major,
     current_setting('transaction_read_only') = 'on' as read_only,
     (select oid::bigint from pg_database where datname = current_database()) as database,
-    set_config('plan_cache_mode', 'force_generic_plan', false),
-    set_config('enable_seqscan', 'off', false),
-    set_config('enable_bitmapscan', 'off', false),
-    set_config('enable_hashjoin', 'off', false),
-    set_config('enable_mergejoin', 'off', false),
-    set_config('jit', 'off', false),
     set_config('application_name', coalesce(nullif(current_setting('application_name'), ''), $1), false),
-    set_config('lock_timeout', '2s', false),
-    set_config('statement_timeout', '0', false),
-    set_config('idle_in_transaction_session_timeout', '10s', false),
-    set_config('client_min_messages', 'warning', false),
-    set_config('default_transaction_isolation', 'read committed', false),
     set_config('synchronous_commit',
         case current_setting('synchronous_commit') when 'off' then 'on' else current_setting('synchronous_commit') end, false)
 """
+
 _HISTORY = """
 select (select system_identifier::text from pg_control_system()) as system_id,
     left(pg_walfile_name(pg_current_wal_insert_lsn()), 8) as timeline
@@ -89,8 +83,10 @@ class Address:
 
     def __init__(self, url: str, session: str | None = None) -> None:
         self.url = url
+        self.target = target_of(url, own=_FIXED)
+        self.hosts = PostgresHosts(self.target)
         self.session = session or session_name("client")
-        self.where = server_of(url)
+        self.where = self.target.where
 
     def __repr__(self) -> str:
         return self.where
@@ -104,14 +100,22 @@ class Link:
     pid: int
     began: datetime
     identity: Identity | None
-    proxied: bool
-    doubted: bool = False
-    """Whether the server said that a commit may not be on its standby."""
+    watch: CommitWatch
+    known: "asyncpg.Record | None" = None
+    """The row of the generation, if it was read."""
+    seen: "asyncpg.Record | None" = None
+    """The history that the server shows, None if the server does not reveal it."""
 
     @property
     def open(self) -> bool:
         """Whether it is still usable."""
         return not self.connection.is_closed()
+
+    def replaced_by(self, later: "Link") -> bool:
+        """Whether a later link shows another history, and a higher generation of the store."""
+        if self.identity is None or later.identity is None or self.seen is None or later.seen is None:
+            return False
+        return self.seen != later.seen and self.identity.generation < later.identity.generation
 
     def terminate(self) -> None:
         """Drop the connection at once. Unlike a timeout of the driver, this cancels nothing at the server."""
@@ -140,13 +144,16 @@ class Dialer:
     limit: float = _CONNECT
     identity: Identity | None = None
     pids: set[int] = field(default_factory=set)
-    warned: bool = False
     database: int = 0
     """The number of the database that the latest link is connected to."""
     system: str = ""
     """The system identifier of the latest link's server, "" if the server does not reveal it."""
-    living: set[Connection] = field(default_factory=set)
+    living: dict[Connection, Link | None] = field(default_factory=dict)
+    """Every live connection made here, with its link once that is ready."""
     shut: bool = False
+
+    def _forget(self, connection: Any) -> None:
+        self.living.pop(connection, None)
 
     def hang_up(self) -> None:
         """Drop every live connection made here, even one in use, and make no more until ``shut`` is reset."""
@@ -156,39 +163,50 @@ class Dialer:
 
     async def dial(self) -> Link:
         """Return a new link. Raises ``ConfigError``, ``StoreUnavailableError``."""
+        target = self.address.target
         try:
-            connection = await self.driver(
-                self.address.url,
-                timeout=self.limit,
+            link = await self.address.hosts.connect(
+                self.driver,
+                limit=target.patience(self.limit),
+                ready=self._ready,
                 statement_cache_size=1000,
                 max_cached_statement_lifetime=0,
                 max_cacheable_statement_size=0,
-                target_session_attrs="read-write",
             )
-        except (OSError, ValueError, OverflowError, ssl.SSLError, *_GONE) as fault:
+        except (UnreachedError, ValueError, OverflowError) as fault:
             raise self._refused(fault) from None  # a cause might contain the URL
-        if self.shut:
-            connection.terminate()
-            raise StoreUnavailableError(f"{self.address.where}: the store is closed")
-        self.living.add(connection)
-        connection.add_termination_listener(self.living.discard)
         try:
-            link = await bounded(connection, self.limit, self._ready(connection))
             if self.checked:
-                link.identity = self.identity = await self._compared(connection)
+                link.identity = self.identity = await self._compared(link)
+                self._leave_behind(link)
             return link
         except BaseException as fault:
-            await dropped(connection)
+            await dropped(link.connection)
             if is_lost(fault) or isinstance(fault, TimeoutError | asyncpg.PostgresError):
                 raise self._refused(fault) from fault
             raise
+
+    def _leave_behind(self, link: Link) -> None:
+        """Drop the connections to a server that another one has replaced: it may be silent, or write what is
+        lost.
+        """
+        self.living[link.connection] = link
+        for predecessor in tuple(self.living.values()):
+            if predecessor is not None and predecessor.replaced_by(link):
+                log.warning("%s: dropping a connection to a server that was replaced", self.address.where)
+                predecessor.terminate()
 
     def _refused(self, fault: BaseException) -> Exception:
         """Return the error that explains why there is no connection."""
         return refused(fault, self.address.where, url=self.address.url, reached=self.identity is not None)
 
     async def _ready(self, connection: Connection) -> Link:
-        await connection.execute(OWN_PATH)
+        """Return a new connection as a link, its session set up."""
+        if self.shut:
+            raise StoreUnavailableError(f"{self.address.where}: the store is closed")
+        self.living[connection] = None
+        connection.add_termination_listener(self._forget)
+        await set_up(connection, OWN_SETTINGS)
         row = await connection.fetchrow(_SESSION, self.address.session)
         assert row is not None
         if row["major"] < OLDEST:
@@ -196,81 +214,73 @@ class Dialer:
                 f"{self.address.where}: this is PostgreSQL {row['major']}, makegood needs {OLDEST} or later"
             )
         if row["read_only"]:
-            raise StoreUnavailableError(
-                f"{self.address.where} is read-only (default_transaction_read_only is on): nothing can be written"
-            )
+            raise pg.ReadOnlySQLTransactionError("the session is read-only")
         self.database = row["database"]
-        # A proxy invents its own process ids.
-        proxied = connection.get_server_pid() != row["pid"]
-        if proxied and not self.warned:
-            self.warned = True
-            text = "%s: a proxy is in between; `makegood store check` reports whether makegood can work through it"
-            log.warning(text, self.address.where)
-        link = Link(connection, row["pid"], row["began"], None, proxied)
-
-        def said(_: object, message: asyncpg.PostgresLogMessage) -> None:
-            if message.sqlstate == "01000" and "synchronous replication" in str(message):
-                log.warning("%s: %s", self.address.where, message)
-                link.doubted = True
-
-        connection.add_log_listener(said)
+        watch = CommitWatch(connection, log, self.address.where)
+        link = Link(connection, row["pid"], row["began"], None, watch)
+        if self.checked:
+            link.known, link.seen = await _histories(connection)
         self.pids.add(link.pid)
         connection.add_termination_listener(lambda _: self.pids.discard(link.pid))
         return link
 
-    async def _compared(self, connection: Connection) -> Identity:
+    async def _compared(self, link: Link) -> Identity:
         """Return the store's identity; raise its generation if the server shows
         another history than before.
         """
-        known, seen = await bounded(connection, self.limit, _histories(connection))
-        if known is None:
+        row, history = link.known, link.seen
+        if row is None:
             raise ConfigError(
                 f"{self.address.where}: the table makegood.generation is empty; restore a backup, this is not a makegood store"
             )
-        if seen is None:
-            return Identity(known["store_id"], known["generation"])
-        self.system = seen["system_id"]
-        before, now = (known["system_id"], known["timeline"]), (seen["system_id"], seen["timeline"])
+        if history is None:
+            return Identity(row["store_id"], row["generation"])
+        self.system = history["system_id"]
+        before, now = (row["system_id"], row["timeline"]), (history["system_id"], history["timeline"])
         if before == now:
-            return Identity(known["store_id"], known["generation"])
-        await self._begin_anew(connection, before, now)
-        after = await connection.fetchrow(_GENERATION)
+            return Identity(row["store_id"], row["generation"])
+        await self._begin_anew(link, before, now)
+        after = await link.connection.fetchrow(_GENERATION)
         assert after is not None
         return Identity(after["store_id"], after["generation"])
 
     async def _begin_anew(
-        self, connection: Connection, known: generation.History, seen: generation.History
+        self, link: Link, old_history: generation.History, new_history: generation.History
     ) -> None:
         """Raise the generation.
 
         The commit may wait for a standby. This wait is never cancelled, since a cancelled commit would look
         done. Instead the connection is dropped, and the server keeps waiting.
         """
-        where, text = self.address.where, ""
+        connection, where, text = link.connection, self.address.where, ""
 
         async def work() -> None:
             nonlocal text
             await connection.execute("BEGIN")
-            text = await generation.begin_anew(connection, known, seen)
+            text = await generation.begin_anew(connection, old_history, new_history)
+
+        async def commit() -> None:
+            await connection.execute("COMMIT")
+            await link.watch.settle()
 
         try:
             await bounded(connection, _ANEW, work())
-        except pg.InsufficientPrivilegeError as barred:
-            raise AwaitingError(f"{where} {AWAITING} ({first_line(barred)})") from barred
-        except pg.LockNotAvailableError as held:
+        except pg.InsufficientPrivilegeError as denial:
+            raise AwaitingError(f"{where} {AWAITING} ({first_line(denial)})") from denial
+        except pg.LockNotAvailableError as conflict:
             await connection.execute("ROLLBACK")
-            why = (
+            reason = (
                 STANDBY
                 if await connection.fetchval(WAITS) is not None
                 else "is being made ready by another process"
             )
-            raise StoreUnavailableError(f"{where} {why}") from held
+            raise StoreUnavailableError(f"{where} {reason}") from conflict
         try:
-            await bounded(connection, self.limit, connection.execute("COMMIT"))
-        except TimeoutError as hung:
+            await bounded(connection, self.limit, commit())
+        except TimeoutError as timeout:
             raise StoreUnavailableError(
                 f"{where} has a new generation, whose commit does not end; perhaps it {STANDBY}"
-            ) from hung
+            ) from timeout
         if text:
             log.warning("%s: %s", where, text)
 
@@ -279,35 +289,9 @@ async def _histories(connection: Connection) -> tuple[asyncpg.Record | None, asy
     """Return the row of the generation, and the history that the server shows, None if the
     server does not reveal it.
     """
-    seen = None
+    history = None
     try:
-        seen = await connection.fetchrow(_HISTORY)
-    except (pg.InsufficientPrivilegeError, pg.FeatureNotSupportedError, pg.UndefinedFunctionError) as barred:
-        log.debug("the server does not tell its timeline: %s", barred)
-    return await connection.fetchrow(_GENERATION), seen
-
-
-async def dropped(connection: Connection) -> None:
-    """Drop a connection whose query may have been cancelled.
-
-    The driver's task that asks the server to cancel the query ends here too.
-    """
-    connection.terminate()
-    await asyncio.sleep(0)
-
-
-async def bounded(connection: Connection, limit: float, ask: Awaitable[T]) -> T:
-    """Return the answer; drop a connection that takes longer than ``limit`` seconds.
-
-    Raises ``TimeoutError``. Nothing is cancelled at the server.
-    """
-    loop = asyncio.get_running_loop()
-    alarm = loop.call_later(limit, connection.terminate)
-    try:
-        return await ask
-    except Exception as fault:
-        if is_lost(fault) and loop.time() >= alarm.when():
-            raise TimeoutError from fault
-        raise
-    finally:
-        alarm.cancel()
+        history = await connection.fetchrow(_HISTORY)
+    except (pg.InsufficientPrivilegeError, pg.FeatureNotSupportedError, pg.UndefinedFunctionError) as denial:
+        log.debug("the server does not tell its timeline: %s", denial)
+    return await connection.fetchrow(_GENERATION), history

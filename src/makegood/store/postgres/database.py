@@ -41,15 +41,32 @@ _MOST_TOGETHER = 1000
 """The maximum number of calls that are written together."""
 
 
+class ServerClock:
+    """The server's clock, as far as this process knows it without a call. ``local``: its own clock."""
+
+    def __init__(self, local: Clock) -> None:
+        self.local = local
+        self._ahead: float | None = None
+
+    def set(self, now: float) -> None:
+        """Note the time that the server's clock has just shown."""
+        self._ahead = now - self.local.monotonic()
+
+    def now(self) -> float:
+        """Return the server's time by what it showed last; before that, the wall clock's."""
+        return self.local.wall() if self._ahead is None else self.local.monotonic() + self._ahead
+
+
 class Database:
     """The connections, and the subscribers to wake-ups.
 
-    ``clock``: for pauses only. ``registered``: the generation under which each node was registered.
+    ``clock``: for pauses, and for the time since the server's clock was read. ``registered``: the generation
+    under which each node was registered.
     """
 
     def __init__(self, dialer: Dialer, clock: Clock, rng: random.Random, patience: float) -> None:
         self.dialer = dialer
-        self.clock = clock
+        self.server_clock = ServerClock(clock)
         self.registered: dict[int, int] = {}
         self.subscribers = Subscribers()
         self.callers = Callers(dialer, patience, self.subscribers.announce)
@@ -73,6 +90,11 @@ class Database:
         """The server and database, for messages."""
         return self.dialer.address.where
 
+    @property
+    def clock(self) -> Clock:
+        """The clock of this process."""
+        return self.server_clock.local
+
     def place(self) -> joined_submit.StorePlace:
         """Return the place that a caller's connection must be connected to."""
         return joined_submit.StorePlace(self.where, self.identity, self.dialer.database, self.dialer.system)
@@ -87,7 +109,7 @@ class Database:
         lanes = Writers(dialer, self._rng, self.subscribers.announce, size=_WRITERS, patience=self._patience)
         line = partial(Reader, dialer, self._rng, lanes.tasks)
         reader = line(patience=self._patience)
-        control = line(patience=min(self._patience, _CONTROL_PATIENCE), heard=self._heard)
+        control = line(patience=min(self._patience, _CONTROL_PATIENCE), hear=self._heard)
         try:
             await self._reached(control)
         except BaseException:
@@ -106,16 +128,16 @@ class Database:
         pauses = pauses_of(self._rng)
         loop = asyncio.get_running_loop()
         end = loop.time() + _AWAITED
-        warned = False
+        has_warned = False
         while True:
             try:
                 await control.ask(lambda connection: connection.fetchval("select 1"))
             except AwaitingError as waits:
                 if loop.time() >= end:
                     raise
-                if not warned:
+                if not has_warned:
                     log.warning("%s", waits)
-                    warned = True
+                    has_warned = True
                 await asyncio.sleep(pauses.draw())
             else:
                 return
@@ -129,17 +151,19 @@ class Database:
 
     async def alone(self, question: Callable[[Connection], Awaitable[T]]) -> T:
         """Ask on a separate connection, whatever the state of the schema."""
-        link = await self.other(warned=True).dial()
+        link = await self.other().dial()
         try:
-            return await question(link.connection)
+            answer = await question(link.connection)
+            await link.watch.settle()
+            return answer
         except Exception as fault:  # noqa: BLE001 - raised below, sorted
             raise translated(fault, self.where) from cause(fault)
         finally:
             await link.close(1.0)
 
-    def other(self, *, checked: bool = False, warned: bool) -> Dialer:
+    def other(self, *, checks: bool = False) -> Dialer:
         """Return a dialer for separate connections to the same place."""
-        return Dialer(self.dialer.address, self.dialer.driver, checked=checked, warned=warned)
+        return Dialer(self.dialer.address, self.dialer.driver, checked=checks)
 
     async def close(self) -> None:
         """Finish work under way, for some seconds, then close the connections."""
@@ -195,18 +219,18 @@ class Database:
 
         There is a new batcher after each opening.
         """
-        found = self._batches.get(key)
-        if found is None:
-            found = self._batches[key] = Together(self.lanes.tasks, flush, _MOST_TOGETHER, weigh)
-        return cast("Together[I, O]", found)
+        batcher = self._batches.get(key)
+        if batcher is None:
+            batcher = self._batches[key] = Together(self.lanes.tasks, flush, _MOST_TOGETHER, weigh)
+        return cast("Together[I, O]", batcher)
 
     async def written(self, work: Work[T]) -> T:
         """Run a shared verb that writes."""
 
         async def noted(tx: WriteTransaction) -> T:
-            done = await work(tx)
+            result = await work(tx)
             tx.idle = not (tx.wrote or tx.topics)
-            return done
+            return result
 
         return await self.write(noted)
 

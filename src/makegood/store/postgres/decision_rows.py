@@ -7,11 +7,11 @@ from operator import attrgetter
 from typing import Any
 
 from makegood.base import ids as ids_
-from makegood.model.decision import Decision, Move
+from makegood.model.decision import Decision
 from makegood.model.messages import Request
 from makegood.model.notices import Notice, event, label, queue
 from makegood.model.shape import ShapeStep, spec
-from makegood.model.states import AT_REST, ENDED
+from makegood.model.states import AT_REST, ENDED, Move
 from makegood.model.task import Step
 from makegood.store import rows
 from makegood.store.notice_records import listeners, queued
@@ -53,29 +53,29 @@ class Writing:
         """Turn Decisions into rows, in order of task, so that two batches lock in the same order."""
         alike: defaultdict[tuple[ShapeStep, int, bool, bool], list[Decision]] = defaultdict(list)
         for d in sorted(decisions, key=_BY_TASK):
-            known = d.shape_step
-            if known is not None and rows.whole(d, self.claimed):
-                alike[known, d.before.priority, d.release, bool(d.handed)].append(d)
+            shape_step = d.shape_step
+            if shape_step is not None and rows.whole(d, self.claimed):
+                alike[shape_step, d.before.priority, d.release, bool(d.handed)].append(d)
             else:
                 self._one(d)
-        for (known, _, _, here), of in alike.items():
-            self._alike(known, of, here=here)
+        for (shape_step, _, _, in_memory), of in alike.items():
+            self._alike(shape_step, of, in_memory=in_memory)
         if alike:
             self.fences.sort()
             self.consumed.sort()
 
-    def _alike(self, known: ShapeStep, of: Sequence[Decision], *, here: bool) -> None:
+    def _alike(self, shape_step: ShapeStep, of: Sequence[Decision], *, in_memory: bool) -> None:
         """Turn Decisions into rows that differ only in task, result and arguments.
 
-        ``here``: their requests are handed over in memory.
+        ``in_memory``: their requests are handed over in memory.
         """
         first, parts = of[0], self.parts
-        ((idx, attempt),) = known.consumed
-        done, moves = place(idx, attempt), self._moved(first.moves)
+        ((idx, attempt),) = shape_step.consumed
+        position, moves = place(idx, attempt), self._moved(first.moves)
         ids = [d.before.id for d in of]
         self.fences += [(d.before.id, d.before.epoch) for d in of]
-        self.consumed += [(id_, done) for id_ in ids]
-        parts["done"] += [(d.before.id, done, d.steps[idx].result) for d in of]
+        self.consumed += [(id_, position) for id_ in ids]
+        parts["done"] += [(d.before.id, position, d.steps[idx].result) for d in of]
         read = [(seq, d.before.id) for d in of for seq in d.seqs]
         if read:
             parts["read"] += read
@@ -83,20 +83,26 @@ class Writing:
         else:
             parts["event"] += [(id_, moves) for id_ in ids]
         for n, r in enumerate(first.requests):
-            where, what = place(r.idx, r.attempt), self._kind(r)
-            if here:
-                parts["handed"] += [(id_, where, what) for id_ in ids]
+            request_place, kind = (
+                place(r.idx, r.attempt),
+                self._kind(r, first.handed_at if in_memory else None),
+            )
+            if in_memory:
+                parts["handed"] += [(id_, request_place, kind) for id_ in ids]
             else:
-                parts["sent"] += [(d.before.id, where, what, rows.request(d.requests[n])) for d in of]
+                parts["sent"] += [(d.before.id, request_place, kind, rows.request(d.requests[n])) for d in of]
                 self.topics.add(f"agent:{ids_.address(r.app, r.agent)}")
         if first.release:
             parts["processed"] += [(d.before.id, d.task.result) for d in of]
             parts["rested"] += [(id_,) for id_ in ids]
             self.topics.add("ended")
 
-    def _kind(self, r: Request) -> int:
-        """Return the number of the values that a request shares with others."""
-        key = (r.doing, ids_.address(r.app, r.agent), r.action, r.priority, r.isolate, r.within)
+    def _kind(self, r: Request, handed_at: float | None) -> int:
+        """Return the number of the values that a request shares with others.
+
+        ``handed_at``: None, unless it is handed over in memory.
+        """
+        key = (r.doing, ids_.address(r.app, r.agent), r.action, r.priority, r.isolate, r.within, handed_at)
         return self.kinds.setdefault(key, len(self.kinds) + 1)
 
     def _moved(self, moves: Sequence[Move]) -> int:
@@ -119,13 +125,14 @@ class Writing:
             if rests or not (first and _dispatched(decision, idx, s)):
                 self._step(id_, idx, s, decision, plain=plain)
         if not rests:
-            here = {(r.idx, r.attempt) for r in decision.handed}
+            handed_keys = {(r.idx, r.attempt) for r in decision.handed}
             for request in decision.requests:
-                self._request(id_, request, handed=(request.idx, request.attempt) in here)
+                is_handed_over = (request.idx, request.attempt) in handed_keys
+                self._request(id_, request, decision.handed_at if is_handed_over else None)
             for idx, wait in decision.timers.items():
                 self._add("timer", id_, idx, wait)
-        if decision.stale or decision.answers or decision.attempts:
-            note = rows.note(decision.stale, decision.answers)
+        if decision.answers or decision.attempts:
+            note = rows.note(decision.answers)
             self._add("noted", id_, rows.moves(decision.moves), note, rows.attempts(decision.attempts))
         elif decision.moves:
             self.parts["event"].append((id_, self._moved(decision.moves)))
@@ -148,33 +155,33 @@ class Writing:
             self._task(decision)
 
     def _step(self, id_: int, idx: int, s: Step, decision: Decision, *, plain: bool) -> None:
-        counted, rewritten = decision.counted, decision.rewritten
-        if s.state == "done" and plain and idx not in counted and idx not in rewritten:
+        counts, rewrites = decision.counted, decision.rewritten
+        if s.state == "done" and plain and idx not in counts and idx not in rewrites:
             self.parts["done"].append((id_, place(idx, s.attempt), s.result))
             return
         values = (
             id_, idx, s.state, s.attempt, s.result, s.round, s.asked, s.deaths, rows.flags(s), s.late, s.error,
-            *counted.get(idx, (False, 0)),
+            s.first_sent or None, *counts.get(idx, (False, 0)),
         )  # fmt: skip
-        if idx in rewritten:
+        if idx in rewrites:
             self._add("rewritten", *values, spec(s.plan))
         else:
             self._add("step", *values)
 
-    def _request(self, id_: int, r: Request, *, handed: bool) -> None:
-        what = self._kind(r)
-        if handed:
-            self.parts["handed"].append((id_, place(r.idx, r.attempt), what))
+    def _request(self, id_: int, r: Request, handed_at: float | None) -> None:
+        kind = self._kind(r, handed_at)
+        if handed_at is not None:
+            self.parts["handed"].append((id_, place(r.idx, r.attempt), kind))
         else:
-            self._add("sent", id_, place(r.idx, r.attempt), what, rows.request(r))
+            self._add("sent", id_, place(r.idx, r.attempt), kind, rows.request(r))
             self.topics.add(f"agent:{ids_.address(r.app, r.agent)}")
 
     def _rare(self, decision: Decision) -> None:
         """Collect what most Decisions do not have."""
         id_ = decision.task.id
-        for idx, (reset, more) in decision.counted.items():
+        for idx, (reset, increase) in decision.counted.items():
             if idx not in decision.steps:
-                self._add("count", id_, idx, reset, more)
+                self._add("count", id_, idx, reset, increase)
         for s in decision.added:
             plan = s.plan
             self._add(
@@ -198,22 +205,22 @@ class Writing:
             )  # fmt: skip
             self.topics.add("answers")
 
-    def _tell(self, made: Sequence[Notice]) -> None:
+    def _tell(self, notices: Sequence[Notice]) -> None:
         """Collect the notices to the submitter."""
-        to_web = [notice for notice in made if queue(notice.reply.to) is None]
+        to_web = [notice for notice in notices if queue(notice.reply.to) is None]
         for notice in to_web:
             self._add("notice", notice.task, notice.sequence, label(notice), event(notice))
         for listener in listeners(to_web):
             self._add("listener", *listener)
             self.topics.add("notice")
-        for row in queued(made):
+        for row in queued(notices):
             self._add("queued", *row)
             self.topics.add(f"queue:{row[4]}")
 
     def _task(self, decision: Decision) -> None:
         """Collect the task's own row, if anything in it changes."""
         before, task = decision.before, decision.task
-        failures = sum(more for _, more in decision.counted.values()) if decision.counted else 0
+        failures = sum(increase for _, increase in decision.counted.values()) if decision.counted else 0
         steady = (
             not (decision.notices or decision.extends)
             and task.goal == before.goal
@@ -223,12 +230,12 @@ class Writing:
             and not failures
             and not decision.clear_complete_by
         )
-        state, was, claimed = task.state, before.state, self.claimed.get(task.id)
+        state, was, begins = task.state, before.state, self.claimed.get(task.id)
         if (
             steady
             and state == was
             and task.result == before.result
-            and claimed is None
+            and begins is None
             and not decision.release
         ):
             return
@@ -236,7 +243,7 @@ class Writing:
             self.topics.add("ended")
         elif state == "pending":
             self.topics.add("pending")
-        if steady and state == "processed" and was == "processing" and decision.release and claimed is None:
+        if steady and state == "processed" and was == "processing" and decision.release and begins is None:
             self.parts["processed"].append((task.id, task.result))
             self.parts["rested"].append((task.id,))
         elif (
@@ -245,7 +252,7 @@ class Writing:
             and task.result is None
             and not decision.release
         ):
-            self._add("begun" if claimed is None else "claimed", task.id)
+            self._add("begun" if begins is None else "claimed", task.id)
         else:
             self._whole_task(decision, failures)
 
@@ -264,23 +271,23 @@ class Writing:
         complete = _CLEAR if decision.clear_complete_by else _SET if begins else _KEEP
         if decision.extends:
             complete = _SET + max(1, round(decision.extends))  # more than _SET: by how many seconds to extend
-        corrected: tuple[Any, ...] = ()
-        told: tuple[Any, ...] = (task.told, task.notified) if decision.notices else ()
+        correction: tuple[Any, ...] = ()
+        notification: tuple[Any, ...] = (task.told, task.notified) if decision.notices else ()
         if task.inputs is not before.inputs and task.returns is not None:
-            corrected = (rows.static(task.inputs, task.returns, task.reply),)
+            correction = (rows.static(task.inputs, task.returns, task.reply, task.names),)
         part = (
             "corrected_told"
-            if corrected and told
+            if correction and notification
             else "corrected"
-            if corrected
+            if correction
             else "told"
-            if told
+            if notification
             else "task"
         )
         self._add(
             part, task.id, state, task.goal, task.cause, task.submission, failures, task.lost, task.result,
             None if decision.release else self.node, before.epoch, ends, state == "pending" and was != "pending", complete, undo,
-            *corrected, *told,
+            *correction, *notification,
         )  # fmt: skip
 
     async def write(self, tx: WriteTransaction, *, mark: bool, looks: bool = True) -> "Written":
@@ -305,21 +312,23 @@ class Writing:
         if not row["lane"]:
             raise LaneGoneError
         if not row["ok"]:
-            held = set(row["held"])
-            lost = {task for task, _ in self.fences if task not in held}
+            held_ids = set(row["held"])
+            losers = {task for task, _ in self.fences if task not in held_ids}
             if looks:
-                there = {tuple(key) for key in row["there"]}
-                lost |= {task for task, where in self.consumed if (task, where) not in there}
-            return Written(lost, [])
+                existing_keys = {tuple(key) for key in row["there"]}
+                losers |= {task for task, position in self.consumed if (task, position) not in existing_keys}
+            return Written(losers, [])
         tx.marked = tx.marked or mark
         tx.topics |= self.topics
         return Written(set(), self.taken_back(row["withdrawn"]))
 
     def taken_back(self, positions: Sequence[int] | None) -> list[Key]:
         """Return the requests at these positions among those to withdraw."""
-        taken = set(positions or ())
-        wanted = self.parts.get("withdraw", ())
-        return [(task, where >> 32, where & 0xFFFFFFFF) for task, where, n in wanted if n in taken]
+        numbers = set(positions or ())
+        withdrawals = self.parts.get("withdraw", ())
+        return [
+            (task, position >> 32, position & 0xFFFFFFFF) for task, position, n in withdrawals if n in numbers
+        ]
 
 
 @dataclass(slots=True)
@@ -335,7 +344,17 @@ class Written:
 def _plain(s: Step) -> bool:
     """Return whether a step was never in trouble."""
     return s.round == 1 and not (
-        s.asked or s.deaths or s.doubt or s.final or s.stuck or s.again or s.stood or s.late or s.error
+        s.asked
+        or s.deaths
+        or s.doubt
+        or s.final
+        or s.stuck
+        or s.again
+        or s.stood
+        or s.probe_answer
+        or s.late
+        or s.error
+        or s.first_sent
     )
 
 
@@ -361,11 +380,11 @@ def arrays(kinds: Columns, of: Sequence[tuple[Any, ...]]) -> list[Any]:
 
     Numbers become text, byte strings are joined, other values become lists.
     """
-    made: list[Any] = []
+    values: list[Any] = []
     for (_, kind), column in zip(kinds, columns(of, len(kinds)), strict=True):
         if kind == "bytea":
             data, spans = joined(column)
-            made += data, numbers(spans)
+            values += data, numbers(spans)
         else:
-            made.append(numbers(column) if is_number(kind) else column)
-    return made
+            values.append(numbers(column) if is_number(kind) else column)
+    return values

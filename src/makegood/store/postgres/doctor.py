@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from makegood.base.counts import counted
-from makegood.base.host_port import is_verified, remote_hosts
+from makegood.base.postgres_target import Target
 from makegood.store.postgres.connection import Connection
 from makegood.store.postgres.load import COLUMNS, read
 from makegood.store.postgres.transaction import WriteTransaction
@@ -17,8 +17,16 @@ _LONG = 600.0
 
 _SETTINGS = """
 select name, setting from pg_settings
-where name in ('fsync', 'full_page_writes', 'synchronous_standby_names', 'max_connections')
+where name in ('fsync', 'full_page_writes', 'synchronous_standby_names', 'max_connections') or name = any ($1::text[])
 """
+_SUPERUSERS = {
+    "session_replication_role": ("origin", "triggers and foreign keys do not work"),
+    "temp_file_limit": ("-1", "a large batch may need temporary files, and fails"),
+    "track_activities": ("on", "makegood cannot end a session of its own that hangs"),
+    "zero_damaged_pages": ("off", "damaged rows are deleted without a word"),
+    "ignore_checksum_failure": ("off", "damaged rows are taken for sound ones"),
+}
+"""Each with its usual value, and what another one does."""
 # The server's default for sessions; makegood's own sessions override the setting.
 _COMMIT = "select reset_val from pg_settings where name = 'synchronous_commit'"
 _TLS = "select ssl from pg_stat_ssl where pid = pg_backend_pid()"
@@ -35,7 +43,7 @@ where datname = current_database() and pid <> pg_backend_pid() and backend_type 
 
 def durable(settings: dict[str, str], commit: str) -> list[Finding]:
     """Judge the settings that durability needs; ``commit``: synchronous_commit of a default session."""
-    found = [
+    findings = [
         Finding(
             "durability",
             "error",
@@ -46,13 +54,13 @@ def durable(settings: dict[str, str], commit: str) -> list[Finding]:
         if settings.get(name, "on") != "on"
     ]
     if commit == "off":
-        what = "synchronous_commit is off by default; makegood's own sessions and its submissions in yours switch it on"
-        found.append(
+        text = "synchronous_commit is off by default; makegood's own sessions and its submissions in yours switch it on"
+        findings.append(
             Finding(
-                "durability", "note", what, "check what your own tables need, or set synchronous_commit = on"
+                "durability", "note", text, "check what your own tables need, or set synchronous_commit = on"
             )
         )
-    return found or [
+    return findings or [
         Finding("durability", "ok", f"fsync and full_page_writes on, synchronous_commit {commit}")
     ]
 
@@ -64,11 +72,11 @@ def replicated(names: str, standbys: int, firm: int) -> Finding:
     them commits wait for.
     """
     if names and not firm:
-        what = f"commits wait for a synchronous standby ({names}), and none follows"
-        return Finding("standby", "error", what, "start the standby, or change synchronous_standby_names")
+        text = f"commits wait for a synchronous standby ({names}), and none follows"
+        return Finding("standby", "error", text, "start the standby, or change synchronous_standby_names")
     if standbys and not firm:
-        what = f"{counted(standbys, 'asynchronous standby')}: what was acknowledged within their lag is lost when one is promoted"
-        return Finding("standby", "note", what, "set synchronous_standby_names if that must not happen")
+        text = f"{counted(standbys, 'asynchronous standby')}: what was acknowledged within their lag is lost when one is promoted"
+        return Finding("standby", "note", text, "set synchronous_standby_names if that must not happen")
     if not standbys:
         return Finding(
             "standby",
@@ -79,50 +87,67 @@ def replicated(names: str, standbys: int, firm: int) -> Finding:
     return Finding("standby", "ok", f"{counted(standbys, 'standby')}, commits wait for {firm}")
 
 
-def roomy(used: int, most: int) -> Finding:
+def roomy(count: int, most: int) -> Finding:
     """Judge how many connections are free.
 
     A process of makegood takes five, and one more for each inbox function at work.
     """
-    told = f"{used} of {most} connections in use"
-    if most - used >= _ROOM:
-        return Finding("room", "ok", told)
-    return Finding("room", "warning", told, "raise max_connections, or stop what does not need its own")
+    text = f"{count} of {most} connections in use"
+    if most - count >= _ROOM:
+        return Finding("room", "ok", text)
+    return Finding("room", "warning", text, "raise max_connections, or stop what does not need its own")
 
 
 def aged(seconds: float | None) -> Finding:
     """Judge the age of the oldest transaction in the database."""
     if seconds is None or seconds < _LONG:
         return Finding("transactions", "ok", "none is older than 10 minutes")
-    what = f"a transaction has been open for {seconds / 60:,.0f} minutes: old rows cannot be cleared, and everything becomes slower"
-    return Finding("transactions", "warning", what, "find it in pg_stat_activity and end it")
+    text = f"a transaction has been open for {seconds / 60:,.0f} minutes: old rows cannot be cleared, and everything becomes slower"
+    return Finding("transactions", "warning", text, "find it in pg_stat_activity and end it")
 
 
-def encrypted(hosts: Sequence[str], *, tls: bool, verified: bool) -> Finding:
+def encrypted(hosts: Sequence[str], *, tls: bool, verifies: bool) -> Finding:
     """Judge the connection to the server; ``hosts``: those of the URL that are not this machine."""
     if not hosts:
         return Finding("tls", "ok", "the server is on this machine")
     remedy = "add ?sslmode=verify-full to the URL, with the authority's certificate as sslrootcert= or in ~/.postgresql/root.crt; `require_tls = true` refuses everything else"
     if not tls:
-        what = f"the connection to {', '.join(hosts)} is not encrypted: password and payloads can be read and changed on it"
-        return Finding("tls", "warning", what, remedy)
-    if not verified:
-        what = f"the certificate of {', '.join(hosts)} is not verified: any machine on the network path can impersonate the server"
-        return Finding("tls", "warning", what, remedy)
+        text = f"the connection to {', '.join(hosts)} is not encrypted: password and payloads can be read and changed on it"
+        return Finding("tls", "warning", text, remedy)
+    if not verifies:
+        text = f"whose certificate {', '.join(hosts)} shows is not verified: any machine on the network path can impersonate the server"
+        return Finding("tls", "warning", text, remedy)
     return Finding("tls", "ok", "the connection to the server is encrypted, and its certificate is verified")
 
 
-async def look(connection: Connection, url: str) -> list[Finding]:
-    """Examine the server that ``url`` names."""
-    settings = {row["name"]: row["setting"] for row in await connection.fetch(_SETTINGS)}
+def usual(settings: dict[str, str]) -> Finding:
+    """Judge the settings that only a superuser may change, so that makegood's sessions cannot."""
+    unusual = [
+        (name, value, harm)
+        for name, (usual, harm) in _SUPERUSERS.items()
+        if (value := settings.get(name, usual)) != usual
+    ]
+    if not unusual:
+        return Finding("settings", "ok", "no setting of the server disturbs makegood's sessions")
+    text = "; ".join(f"{name} is {value}: {harm}" for name, value, harm in unusual)
+    reset = " and ".join(name for name, _, _ in unusual)
+    return Finding(
+        "settings", "warning", text, f"reset {reset} for this role and database (`alter role ... reset`)"
+    )
+
+
+async def look(connection: Connection, target: Target) -> list[Finding]:
+    """Examine the server."""
+    settings = {row["name"]: row["setting"] for row in await connection.fetch(_SETTINGS, list(_SUPERUSERS))}
     standbys = await connection.fetchrow(_STANDBYS)
     assert standbys is not None
     return [
-        encrypted(remote_hosts(url), tls=bool(await connection.fetchval(_TLS)), verified=is_verified(url)),
+        encrypted(target.remote_hosts, tls=bool(await connection.fetchval(_TLS)), verifies=target.verified),
         *durable(settings, await connection.fetchval(_COMMIT)),
         replicated(settings["synchronous_standby_names"], standbys["all"], standbys["firm"]),
         roomy(await connection.fetchval(_USED), int(settings["max_connections"])),
         aged(await connection.fetchval(_OLDEST)),
+        usual(settings),
     ]
 
 
@@ -140,9 +165,9 @@ async def unread(
     connection: Connection, plans: Interner, after: int, limit: int
 ) -> tuple[int | None, list[tuple[int, str]]]:
     """Read unfinished tasks as a Scheduler does; see ``soundness.Read``."""
-    found = await connection.fetch(UNFINISHED, after, limit)
-    wrong = [(row["id"], why) for row in found if (why := unknown_state(row["state"])) is not None]
-    if found:
-        raws = [Raw(row, row["epoch"], row["complete_by"] is not None) for row in found]
+    rows = await connection.fetch(UNFINISHED, after, limit)
+    wrong = [(row["id"], reason) for row in rows if (reason := unknown_state(row["state"])) is not None]
+    if rows:
+        raws = [Raw(row, row["epoch"], row["complete_by"] is not None) for row in rows]
         wrong += (await read(connection, plans, raws)).unreadable
-    return found[-1]["id"] if len(found) == limit else None, wrong
+    return rows[-1]["id"] if len(rows) == limit else None, wrong

@@ -32,6 +32,14 @@ PASSING = (
 )
 """Certainly rolled back; a retry may succeed."""
 
+LOCKED = pg.LockNotAvailableError
+"""Another transaction holds a row or a table."""
+
+HOLDER = (
+    '. Another session holds what was to be changed: docs/operate/security.md, "What a credential can hold up", has the query that finds it, '
+    "and the function that ends it"
+)
+
 AWAY = (pg.InsufficientResourcesError, pg.ReadOnlySQLTransactionError)
 """Certainly rolled back: disk full, out of memory or connections, or the server is a replica now."""
 
@@ -91,8 +99,9 @@ def translated(fault: BaseException, where: str) -> Exception:
     if is_data(fault):
         return fault if isinstance(fault, Exception) else RuntimeError(str(fault))
     if is_lost(fault) or isinstance(fault, (*LOST, *PASSING, *AWAY, TimeoutError)):
+        remedy = HOLDER if isinstance(fault, LOCKED) else ""
         return StoreUnavailableError(
-            f"{where} did not carry out the request ({brief(fault)}); nothing was written"
+            f"{where} did not carry out the request ({brief(fault)}); nothing was written{remedy}"
         )
     return fault if isinstance(fault, Exception) else RuntimeError(str(fault))
 

@@ -56,16 +56,16 @@ where id = any ($1::bigint[])
 _JUDGE = """
 with gone as (
     delete from makegood.request where taken_by is null and kind <> 'timer' and not answered
-    returning task, idx, attempt, kind
+    returning task, idx, attempt, kind, sent_at
 )
 update makegood.step s set attempt = gone.attempt, state = case when s.attempt < gone.attempt then 'running' else s.state end
 from gone where (s.task, s.idx) between (gone.task, gone.idx) and (gone.task, gone.idx)
-returning s.task, s.idx, gone.attempt, gone.kind, s.failure_count as failures
+returning s.task, s.idx, gone.attempt, gone.kind, s.failure_count as failures, gone.sent_at
 """
 _EVENT = """
 insert into makegood.event (task, at, node, moves, note)
-select x.task, extract(epoch from clock_timestamp())::float8, null, x.moves, x.note
-from unnest($1::bigint[], $2::bytea[], $3::text[]) as x (task, moves, note)
+select x.task, extract(epoch from clock_timestamp())::float8, null, x.moves, ''
+from unnest($1::bigint[], $2::bytea[]) as x (task, moves)
 """
 _LEAVE = """
 insert into makegood.inbox (task, kind, at, body)
@@ -84,20 +84,20 @@ values ($1, 0, 'restored', $2, $3, 'applied', $4, 'restored', extract(epoch from
 """
 
 
-async def begin_anew(connection: _Connection, known: History, seen: History) -> str:
-    """Raise the generation for the history ``seen``, in the caller's transaction, unless
+async def begin_anew(connection: _Connection, old_history: History, new_history: History) -> str:
+    """Raise the generation for the history ``new_history``, in the caller's transaction, unless
     another process has done so.
 
-    Returns a message for people, "" if there is none: a new store has an empty ``known``.
+    Returns a message for people, "" if there is none: a new store has an empty ``old_history``.
     """
-    said = await connection.execute(_RAISE, *seen, *known)
-    if said != "UPDATE 1" or not known[0]:
+    status = await connection.execute(_RAISE, *new_history, *old_history)
+    if status != "UPDATE 1" or not old_history[0]:
         return ""
-    done = await _anew(connection)
+    outcome = await _anew(connection)
     text = (
-        f"the store shows another history than before (system {known[0]}, timeline {known[1]}, now system {seen[0]}, "
-        f"timeline {seen[1]}): a promotion or a restore. The generation was raised; {done.freed} tasks under way were freed and "
-        f"{done.doubtful} requests are in doubt; what was acknowledged shortly before may be lost"
+        f"the store shows another history than before (system {old_history[0]}, timeline {old_history[1]}, now system {new_history[0]}, "
+        f"timeline {new_history[1]}): a promotion or a restore. The generation was raised; {outcome.freed} tasks under way were freed and "
+        f"{outcome.doubtful} requests are in doubt; what was acknowledged shortly before may be lost"
     )
     await connection.execute(_ALERT, text)
     return text
@@ -108,10 +108,10 @@ async def restored(connection: _Connection, act: Act) -> Anew:
     with a row in the audit.
     """
     await connection.fetchval(_RAISE_HERE)
-    done = await _anew(connection)
-    await connection.execute(_ALERT, rows.restored(done, act))
-    await connection.execute(_AUDIT, act.id, act.who, act.why, f"generation {done.generation}")
-    return done
+    outcome = await _anew(connection)
+    await connection.execute(_ALERT, rows.restored(outcome, act))
+    await connection.execute(_AUDIT, act.id, act.who, act.why, f"generation {outcome.generation}")
+    return outcome
 
 
 async def _anew(connection: _Connection) -> Anew:
@@ -119,14 +119,14 @@ async def _anew(connection: _Connection) -> Anew:
     await connection.fetch(_SKIP)
     await connection.execute(_SKIP_EPOCHS)
     await connection.execute(_ALL_DEAD)
-    held = await connection.fetch(_HELD)
-    await connection.execute(_FREE, [row["id"] for row in held])
-    told = [rows.freed(row["state"]) for row in held]
-    await connection.execute(
-        _EVENT, [row["id"] for row in held], [moved for moved, _ in told], [note for _, note in told]
-    )
+    held_tasks = await connection.fetch(_HELD)
+    await connection.execute(_FREE, [row["id"] for row in held_tasks])
+    moves = [rows.freed(row["state"], "new_generation") for row in held_tasks]
+    await connection.execute(_EVENT, [row["id"] for row in held_tasks], moves)
     doubtful = await connection.fetch(_JUDGE)
-    found = [rows.silent(key, kind, failures) for *key, kind, failures in map(tuple, doubtful)]
-    messages = [rows.message(message) for _, message in found]
-    await connection.execute(_LEAVE, [task for task, _ in found], messages)
-    return Anew(await connection.fetchval(_GENERATION), len(held), len(doubtful))
+    silences = [
+        rows.silent(key, kind, failures, sent_at) for *key, kind, failures, sent_at in map(tuple, doubtful)
+    ]
+    messages = [rows.message(message) for _, message in silences]
+    await connection.execute(_LEAVE, [task for task, _ in silences], messages)
+    return Anew(await connection.fetchval(_GENERATION), len(held_tasks), len(doubtful))

@@ -9,11 +9,10 @@ server's own schema, so that one defined in another schema is never used.
 """
 
 import base64
+import json
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
-
-import msgspec
 
 from makegood.errors import TransactionError
 from makegood.model import notices
@@ -48,7 +47,7 @@ select pg_catalog.now()::pg_catalog.text, current_user::pg_catalog.text,
     (select pg_catalog.has_schema_privilege(n.oid, 'usage') from pg_catalog.pg_namespace n where n.nspname {EQ} 'makegood'),
     (
         select pg_catalog.count(*) filter (where pg_catalog.has_table_privilege(c.oid, 'select')
-            and (not (c.relname {EQ} any ('{{task,step}}'::pg_catalog.name[])) or pg_catalog.has_table_privilege(c.oid, 'insert')))
+            and (not (c.relname {EQ} any ('{{task,step}}'::pg_catalog.name[])) or pg_catalog.has_any_column_privilege(c.oid, 'insert')))
         from pg_catalog.pg_class c join pg_catalog.pg_namespace n on n.oid {EQ} c.relnamespace
         where n.nspname {EQ} 'makegood' and c.relname {EQ} any ('{{task,step,generation,schema_version}}'::pg_catalog.name[])
     ),
@@ -93,8 +92,9 @@ st as (
 select id, (select pg_catalog.count(pg_catalog.pg_notify('makegood', 'pending')) from (select 1 from ins limit 1) one)@rings from ins
 """  # noqa: S608 - our own text
 _RIGHTS = """
-select pg_catalog.has_table_privilege('makegood.notice', 'insert') and pg_catalog.has_table_privilege('makegood.listener', 'insert')
-    and pg_catalog.has_table_privilege('makegood.message', 'insert')
+select pg_catalog.has_any_column_privilege('makegood.notice', 'insert')
+    and pg_catalog.has_any_column_privilege('makegood.listener', 'insert')
+    and pg_catalog.has_any_column_privilege('makegood.message', 'insert')
 """
 _NOTICES = f""",
 at as materialized (select {EXACT_NOW} as now),
@@ -138,10 +138,11 @@ _TELLING = (
     .replace("@rings", _RINGS)
 )
 _BY_KEY = f"""
-select x.n, t.id, t.fingerprint {EQ} pg_catalog.decode(x.fingerprint, 'base64')
+select x.n, t.id,
+    case when not t.fingerprint {EQ} pg_catalog.decode(x.fingerprint, 'base64') then pg_catalog.encode(t.static, 'base64') end
 from pg_catalog.jsonb_to_recordset(?::pg_catalog.text::pg_catalog.jsonb)
     as x (n int, key {_T}, workflow {_T}, app {_T}, fingerprint {_T}) cross join lateral (
-        select t.id, t.fingerprint from makegood.task t
+        select t.id, t.fingerprint, t.static from makegood.task t
         where t.key {EQ} x.key and t.workflow {EQ} x.workflow and t.app {EQ} x.app offset 0
     ) t
 """  # noqa: S608 - our own text
@@ -170,7 +171,7 @@ async def join(caller: Caller, drafts: Sequence[Submission], place: StorePlace) 
     await verify(caller, place)
     if any(d.reply_to is not None for d in drafts) and not (await caller.ask(_RIGHTS))[0][0]:
         raise TransactionError(
-            "the role of connection= may not write notices for reply_to=: as their owner, `grant insert, update on "
+            "the role of connection= may not write notices for reply_to=: as their owner, `grant insert on "
             "makegood.notice, makegood.listener, makegood.message` to it"
         )
     return await _insert(caller, drafts)
@@ -185,6 +186,11 @@ async def verify(caller: Caller, place: StorePlace) -> None:
     same_kind(caller, "postgres", place.where)
     look = _LOOK.replace("@system", _SYSTEM if place.system else "null")
     ((began, user, read_only, database, usable, rights, _, system),) = await caller.ask(look)
+    if isinstance(began, bytes):
+        raise TransactionError(
+            f"connection= is {caller.kind} that speaks SQL_ASCII, over which text comes as bytes without an encoding: open it with "
+            "client_encoding=utf8"
+        )
     if database != place.database or (system and system != place.system):
         raise another(f"{caller.kind} to another database", place.where)
     if usable is None:
@@ -210,26 +216,30 @@ async def verify(caller: Caller, place: StorePlace) -> None:
 async def _insert(caller: Caller, drafts: Sequence[Submission]) -> list[Submitted]:
     distinct = {d.id: d for d in reversed(drafts)}  # of two drafts with one id, the later collided
     tasks = [d for d in drafts if distinct[d.id] is d]
-    given = {"tasks": [_task(d) for d in tasks], "steps": [step for d in tasks for step in _steps(d)]}
-    told = [notice for d in tasks if (notice := received(d)) is not None]
-    if told:
-        given |= _told(told)
-    created = {id_ for id_, _ in await caller.ask(_TELLING if told else _QUIETLY, _text(given))}
-    caller.topics |= {"pending", *(topic_of(notice.reply.to) for notice in told)}
+    values = {"tasks": [_task(d) for d in tasks], "steps": [step for d in tasks for step in _steps(d)]}
+    first_notices = [notice for d in tasks if (notice := received(d)) is not None]
+    if first_notices:
+        values |= _told(first_notices)
+    new_ids = {id_ for id_, _ in await caller.ask(_TELLING if first_notices else _QUIETLY, _text(values))}
+    caller.topics |= {"pending", *(topic_of(notice.reply.to) for notice in first_notices)}
     answers: list[Submitted | None] = []
     left: list[dict[str, Any]] = []
     for n, d in enumerate(drafts):
-        new = d.id in created
-        created.discard(d.id)
+        new = d.id in new_ids
+        new_ids.discard(d.id)
         answers.append(Submitted(d.id, created=True) if new else None)
         if not new and d.key is not None:
-            wanted = {"n": n, "key": d.key, "workflow": d.workflow, "app": d.app}
-            left.append({**wanted, "fingerprint": _base64(d.fingerprint)})
-    found = {n: (id_, same) for n, id_, same in await caller.ask(_BY_KEY, _text(left))} if left else {}
+            lookup = {"n": n, "key": d.key, "workflow": d.workflow, "app": d.app}
+            left.append({**lookup, "fingerprint": _base64(d.fingerprint)})
+    matches = (
+        {n: (id_, fingerprint) for n, id_, fingerprint in await caller.ask(_BY_KEY, _text(left))}
+        if left
+        else {}
+    )
     for n, draft in enumerate(drafts):
-        if answers[n] is None and n in found:
-            task, same = found[n]
-            answers[n] = Submitted(task, created=False, conflict=not same)
+        if answers[n] is None and n in matches:
+            task, fingerprint = matches[n]
+            answers[n] = rows.known_task(task, None if fingerprint is None else base64.b64decode(fingerprint))
         elif answers[n] is None:
             answers[n] = Submitted(draft.id, created=False, collided=True)
     return [answer for answer in answers if answer is not None]
@@ -239,21 +249,21 @@ def _task(d: Submission) -> dict[str, Any]:
     return {
         "id": d.id, "app": d.app, "workflow": d.workflow, "key": d.key, "fingerprint": _base64(d.fingerprint),
         "on_failure": d.on_failure, "priority": d.priority, "within": d.within, "undo_within": d.undo_within,
-        "correlation_id": d.correlation_id, "trace": d.trace, "static": _base64(rows.static(d.inputs, d.returns, d.reply)), "told": d.told or None,
+        "correlation_id": d.correlation_id, "trace": d.trace, "static": _base64(rows.static(d.inputs, d.returns, d.reply, d.names)), "told": d.told or None,
     }  # fmt: skip
 
 
-def _told(made: Sequence[Notice]) -> dict[str, list[dict[str, Any]]]:
-    to_web = [n for n in made if notices.queue(n.reply.to) is None]
+def _told(first_notices: Sequence[Notice]) -> dict[str, list[dict[str, Any]]]:
+    to_web = [n for n in first_notices if notices.queue(n.reply.to) is None]
 
-    def named(columns: Columns, found: Iterable[Sequence[Any]]) -> list[dict[str, Any]]:
-        return [dict(zip((name for name, _ in columns), row, strict=True)) for row in found]
+    def named(columns: Columns, values: Iterable[Sequence[Any]]) -> list[dict[str, Any]]:
+        return [dict(zip((name for name, _ in columns), row, strict=True)) for row in values]
 
     texts = [(n.task, n.sequence, notices.label(n), notices.event(n)) for n in to_web]
     return {
         "notices": named(NOTICE, texts),
         "listeners": named(LISTENER, listeners(to_web)),
-        "queued": named(QUEUED, queued(made)),
+        "queued": named(QUEUED, queued(first_notices)),
     }
 
 
@@ -272,4 +282,5 @@ def _base64(data: bytes) -> str:
 
 
 def _text(value: Any) -> str:
-    return msgspec.json.encode(value).decode()
+    """Return a value as JSON, in ASCII: the encoding of the caller's connection may lack characters."""
+    return json.dumps(value, ensure_ascii=True, separators=(",", ":"))

@@ -7,6 +7,7 @@ the lock timeout. Then the answer is None, as for a held lease: the lease is hel
 
 from asyncpg import exceptions as pg
 
+from makegood.base.stored_values import record_of
 from makegood.election.protocol import Grant, LeaseView, PastTerm
 from makegood.election.stores.postgres_sql import statements
 from makegood.store.postgres.connection import Connection
@@ -38,9 +39,11 @@ async def read(connection: Connection, name: str) -> LeaseView | None:
     row = await connection.fetchrow(_SQL.read, name)
     if row is None:
         return None
-    return LeaseView(name, row["holder"], row["epoch"], row["ttl"], row["taken_at"], row["remaining"])
+    return record_of(
+        LeaseView, (name, row["holder"], row["epoch"], row["ttl"], row["taken_at"], row["remaining"])
+    )
 
 
 async def past_terms(connection: Connection, name: str, limit: int = 100) -> list[PastTerm]:
     """Return the latest terms, newest first."""
-    return [PastTerm(*row) for row in await connection.fetch(_SQL.past, name, limit)]
+    return [record_of(PastTerm, row) for row in await connection.fetch(_SQL.past, name, limit)]

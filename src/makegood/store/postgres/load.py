@@ -39,14 +39,14 @@ _BODY_BEYOND = _beyond("body", "$2")
 _PARTS = f"""
 select 0 as what, task, idx, state, attempt, round, failure_count, asked, deaths, flags, {_RESULT},
     {_LATE}, error, {_SPEC}, null::float8 as due, 0::bigint as seq,
-    nullif({_STEP_BEYOND}, 0) as large
+    nullif({_STEP_BEYOND}, 0) as large, first_sent
 from makegood.step where task = any ($1::bigint[])
 union all
 select 1, task, idx, kind, attempt, 0, 0, 0, 0, 0, null, null, null, null,
-    greatest(0, complete_by - extract(epoch from clock_timestamp())::float8), 0, null
+    greatest(0, complete_by - extract(epoch from clock_timestamp())::float8), 0, null, null
 from makegood.request where task = any ($1)
 union all
-select 2, task, 0, '', 0, 0, 0, 0, 0, 0, {_BODY}, null, db_user, null, null, seq, nullif({_BODY_BEYOND}, 0)
+select 2, task, 0, '', 0, 0, 0, 0, 0, 0, {_BODY}, null, db_user, null, null, seq, nullif({_BODY_BEYOND}, 0), null
 from makegood.inbox where task = any ($1)
 """  # noqa: S608 - our own columns
 _STATIC = "select id, static, result from makegood.task where id = any ($1::bigint[])"
@@ -55,7 +55,7 @@ _HELD = f"select {COLUMNS} from makegood.task t where t.locked_by = $1 and t.id 
 
 def _step(plans: Interner, row: Any, request: Any, waiting: bool) -> Step:  # noqa: FBT001 - columns
     (
-        _, _, _, state, attempt, round_, failures, asked, deaths, flags, result, late, error, spec, *_,
+        _, _, _, state, attempt, round_, failures, asks, deaths, flags, result, late, error, spec, *_, first_sent,
     ) = row  # fmt: skip
     doing = None
     if request is not None:
@@ -65,9 +65,9 @@ def _step(plans: Interner, row: Any, request: Any, waiting: bool) -> Step:  # no
     elif state == "waiting" and not attempt and round_ == 1 and not (waiting or failures or flags):
         return plans.untouched(spec)  # shared by all tasks of one shape
     return Step(
-        plans.plan(spec), state, doing, waiting, attempt, round_, failures, asked, deaths,
+        plans.plan(spec), state, doing, waiting, attempt, round_, failures, asks, deaths,
         bool(flags & rows.DOUBT), bool(flags & rows.FINAL), bool(flags & rows.STUCK), bool(flags & rows.AGAIN),
-        result, late, error, bool(flags & rows.STOOD),
+        result, late, error, bool(flags & rows.STOOD), first_sent or 0.0, bool(flags & rows.PROBE_ANSWER),
     )  # fmt: skip
 
 
@@ -107,27 +107,27 @@ async def _pieces(connection: Connection, ids: Sequence[int], inline: int) -> di
     return pieces
 
 
-async def read(connection: Connection, plans: Interner, found: Sequence[Raw], room: int = NO_LIMIT) -> Read:
-    """Return tasks with steps, requests and messages, in the order of ``found``.
+async def read(connection: Connection, plans: Interner, raws: Sequence[Raw], room: int = NO_LIMIT) -> Read:
+    """Return tasks with steps, requests and messages, in the order of ``raws``.
 
     One statement, and two more for tasks with large values. ``room``: bytes of large values that may be read;
     the first task is read whatever its size.
     """
-    ids: list[int] = [raw.row["id"] for raw in found]
+    ids: list[int] = [raw.row["id"] for raw in raws]
     pieces = await _pieces(connection, ids, INLINE)
     large = {
         id_: size
-        for id_, raw in zip(ids, found, strict=True)
+        for id_, raw in zip(ids, raws, strict=True)
         if (size := pieces[id_].large + (raw.row["large"] or 0))
     }
-    done, static = Read([], [], []), dict[int, tuple[bytes, bytes | None]]()
+    result, static = Read([], [], []), dict[int, tuple[bytes, bytes | None]]()
     if large:
-        kept = fitting(ids, large, room)
-        done.left, ids, found = ids[kept:], ids[:kept], found[:kept]
-        wanted = [id_ for id_ in ids if id_ in large]
-        pieces |= await _pieces(connection, wanted, _ALL)
-        static = {row[0]: (row[1], row[2]) for row in await connection.fetch(_STATIC, wanted)}
-    for raw, id_ in zip(found, ids, strict=True):
+        count = fitting(ids, large, room)
+        result.left, ids, raws = ids[count:], ids[:count], raws[:count]
+        large_ids = [id_ for id_ in ids if id_ in large]
+        pieces |= await _pieces(connection, large_ids, _ALL)
+        static = {row[0]: (row[1], row[2]) for row in await connection.fetch(_STATIC, large_ids)}
+    for raw, id_ in zip(raws, ids, strict=True):
         piece = pieces[id_]
         piece.steps.sort(key=lambda row: row[2])
         piece.inbox.sort()
@@ -137,18 +137,18 @@ async def read(connection: Connection, plans: Interner, found: Sequence[Raw], ro
                 rows.read_message(body, seq, user) for seq, body, user in piece.inbox
             ]
             steps = [_step(plans, row, piece.doing.get(row[2]), row[2] in piece.due) for row in piece.steps]
-            done.tasks.append(
+            result.tasks.append(
                 Loaded(raw.record(static.get(id_)), rows.checked(steps, raw.row[5]), messages, piece.due)
             )
         except Exception as fault:  # noqa: BLE001 - only this task's rows can have caused it
-            done.fault(id_, fault)
-    return done
+            result.fault(id_, fault)
+    return result
 
 
 async def load(connection: Connection, plans: Interner, node: int, tasks: Sequence[int]) -> Read:
     """Return those of ``tasks`` that ``node`` holds, as of one moment."""
     async with connection.transaction(isolation="repeatable_read", readonly=True):
-        found = await connection.fetch(_HELD, node, sorted(set(tasks)))
-        raws = [Raw(row, row["epoch"], row["complete_by"] is not None) for row in found]
+        held_rows = await connection.fetch(_HELD, node, sorted(set(tasks)))
+        raws = [Raw(row, row["epoch"], row["complete_by"] is not None) for row in held_rows]
         raws.sort(key=lambda raw: raw.row["id"])
         return await read(connection, plans, raws)

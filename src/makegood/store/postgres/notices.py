@@ -54,17 +54,17 @@ from taken t join makegood.notice n on (n.task, n.sequence) between (t.task, t.s
 """  # noqa: S608 - our own text
 
 
-async def write(tx: WriteTransaction, made: Sequence[Notice]) -> None:
+async def write(tx: WriteTransaction, batch: Sequence[Notice]) -> None:
     """Write notices that belong to no Decision."""
-    to_web = [n for n in made if notices.queue(n.reply.to) is None]
-    for notice in made:
+    to_web = [n for n in batch if notices.queue(n.reply.to) is None]
+    for notice in batch:
         await tx.run(_TOLD, notice.task, notice.state, notice.sequence)
     if to_web:
         texts = [(n.task, n.sequence, notices.label(n), notices.event(n)) for n in to_web]
         await tx.run(_NOTICE, *columns(texts, 4))
         await tx.run(_LISTENER, *columns(listeners(to_web), 5))
         tx.topics.add("notice")
-    rows_ = queued(made)
+    rows_ = queued(batch)
     if rows_:
         await tx.run(_QUEUED, *columns(rows_, 7))
         tx.topics.update(f"queue:{row[4]}" for row in rows_)

@@ -82,24 +82,11 @@ union all
 select {_M}, null, l.was from locked l join makegood.message m on m.seq between l.seq and l.seq where l.seq not in (select seq from found)
 order by was, seq
 """  # noqa: S608 - our own text
-_OURS = f"m.seq {EQ} x.seq and m.tries {EQ} x.tries and m.state {EQ} 'waiting' and m.taken_by is not null"
 _SOON: Final = 0.02
 """Seconds until to ask again if every message found is behind one that another receiver is just claiming."""
-_GIVEN = "unnest($1::bigint[], $2::int[])"
 # For the engine's own connections and for a caller's: see ``joined_submit``.
-_SETTLED = f"""
-with x as materialized (@given),
-gone as (delete from makegood.message m using x where {_OURS} and m.remember is null returning m.seq),
-kept as (
-    update makegood.message m set state = 'done', body = '', headers = null, error = '', taken_by = null, task = null,
-        ended_at = {EXACT_NOW}, expires_at = {EXACT_NOW} {PLUS} m.remember
-    from x where {_OURS} and m.remember is not null
-    returning m.seq
-)
-select seq from gone union all select seq from kept
-"""  # noqa: S608 - our own text
-_DONE = _SETTLED.replace("@given", f"select * from {_GIVEN} as x (seq, tries)")  # noqa: S608 - our own text
-_ACCEPT = _SETTLED.replace("@given", "select ?::bigint as seq, ?::int as tries")
+_DONE = "select makegood.settle_messages($1::bigint[], $2::int[]) as seq"
+_ACCEPT = "select makegood.settle_messages(array[?::bigint], array[?::int])"
 _T, _F = "pg_catalog.text", "pg_catalog.float8"
 # An error of the server would end the caller's transaction, so this checks first what the server would
 # refuse.
@@ -138,7 +125,10 @@ select pg_catalog.count(*), coalesce(pg_catalog.sum(m.size), 0) from (
         and (m.expires_at is null or m.expires_at operator(pg_catalog.>) {EXACT_NOW}) limit ?::bigint
 ) m
 """  # noqa: S608 - our own text
-_MAY_PUT, _MAY_ACCEPT = ("select", "insert"), ("select", "update", "delete")
+_MAY_PUT = """
+pg_catalog.has_table_privilege('makegood.message', 'select') and pg_catalog.has_any_column_privilege('makegood.message', 'insert')
+"""
+_MAY_ACCEPT = "pg_catalog.has_function_privilege('makegood.settle_messages(bigint[], integer[])', 'execute')"
 # Each step finds the next queue in the index; no queue is counted further than its limit.
 _SHORTEN = f"""
 with recursive at as materialized (select {_NOW} as now),
@@ -195,11 +185,11 @@ async def write(tx: WriteTransaction, messages: Sequence[Outgoing]) -> set[tuple
     """
     if not messages:
         return set()
-    made = {
+    new_keys = {
         (row["queue"], row["id"]) for row in await tx.rows(_SEND, *columns([sent(m) for m in messages], 12))
     }
-    tx.topics.update(f"queue:{queue}" for queue, _ in made)
-    return made
+    tx.topics.update(f"queue:{queue}" for queue, _ in new_keys)
+    return new_keys
 
 
 async def send(tx: WriteTransaction, messages: Sequence[Outgoing], room: Room, now: float) -> list[Sent]:
@@ -207,34 +197,34 @@ async def send(tx: WriteTransaction, messages: Sequence[Outgoing], room: Room, n
     of the remembered sizes.
     """
     try:
-        made = await write(tx, messages)
+        new_keys = await write(tx, messages)
     except Exception as fault:
         if is_data(fault):
             raise PayloadError(
                 f"the database refuses a value of this message ({type(fault).__name__}: {fault}); nothing was sent"
             ) from fault
         raise
-    tx.idle = not made
+    tx.idle = not new_keys
     is_new: list[bool] = []
-    grown: dict[str, list[int]] = {}
+    sizes: dict[str, list[int]] = {}
     for m in messages:
-        is_new.append((m.queue, m.id) in made)
+        is_new.append((m.queue, m.id) in new_keys)
         if is_new[-1]:
-            grown.setdefault(m.queue, []).append(len(m.body))
-        made.discard((m.queue, m.id))  # of two with one id, the later is not a new message
-    for queue, new in sorted(grown.items()):
+            sizes.setdefault(m.queue, []).append(len(m.body))
+        new_keys.discard((m.queue, m.id))  # of two with one id, the later is not a new message
+    for queue, new in sorted(sizes.items()):
         await check_room(tx, queue, room, new, now)
-    known = [(n, m) for n, m in enumerate(messages) if not is_new[n]]
-    others = await _others(tx, known)
-    return [Sent(m.id, created=is_new[n], conflict=n in others) for n, m in enumerate(messages)]
+    repeats = [(n, m) for n, m in enumerate(messages) if not is_new[n]]
+    conflicts = await _others(tx, repeats)
+    return [Sent(m.id, created=is_new[n], conflict=n in conflicts) for n, m in enumerate(messages)]
 
 
-async def _others(tx: WriteTransaction, known: Sequence[tuple[int, Outgoing]]) -> set[int]:
+async def _others(tx: WriteTransaction, repeats: Sequence[tuple[int, Outgoing]]) -> set[int]:
     """Return which of these messages, by number, are known with another body."""
-    if not known:
+    if not repeats:
         return set()
-    asked = columns([(n, m.queue, m.id, m.body) for n, m in known], 4)
-    return {row["n"] for row in await tx.rows(_OTHERS, *asked)}
+    arrays = columns([(n, m.queue, m.id, m.body) for n, m in repeats], 4)
+    return {row["n"] for row in await tx.rows(_OTHERS, *arrays)}
 
 
 async def due(connection: Connection, queue: str) -> float | None:
@@ -247,17 +237,19 @@ async def receive(
     tx: WriteTransaction, queue: str, taker: str, limit: int, *, lease: float, threshold: int
 ) -> Handed:
     """Lease messages to a receiver."""
-    met = [tuple(row) for row in await tx.rows(_RECEIVE, queue, taker, limit, lease, threshold)]
-    found = [row for row in met if row[_WIDTH] is not None]
-    tx.idle = not found
-    if met and not found:
+    rows = [tuple(row) for row in await tx.rows(_RECEIVE, queue, taker, limit, lease, threshold)]
+    message_rows = [row for row in rows if row[_WIDTH] is not None]
+    tx.idle = not message_rows
+    if rows and not message_rows:
         return Handed([], _SOON)
-    given = [queue_records.received(row[:_WIDTH]) for row in found if row[_WIDTH]]
-    worn = [queue_records.received(row[:_WIDTH]) for row in found if not row[_WIDTH]]
-    letters = [Returned((m.seq, m.tries), error=queue_records.worn_out(m.tries, m.error)) for m in worn]
-    await kill(tx, letters, taken=False)
-    rest = 0.0 if len(found) == limit else await due(tx.connection, queue)
-    return Handed(given, 1.0 if rest == 0 and not found else rest, len(worn))
+    messages = [queue_records.received(row[:_WIDTH]) for row in message_rows if row[_WIDTH]]
+    spent_messages = [queue_records.received(row[:_WIDTH]) for row in message_rows if not row[_WIDTH]]
+    dead_letters = [
+        Returned((m.seq, m.tries), error=queue_records.worn_out(m.tries, m.error)) for m in spent_messages
+    ]
+    await kill(tx, dead_letters, taken=False)
+    rest = 0.0 if len(message_rows) == limit else await due(tx.connection, queue)
+    return Handed(messages, 1.0 if rest == 0 and not message_rows else rest, len(spent_messages))
 
 
 async def acknowledge(tx: WriteTransaction, receipts: Sequence[Receipt]) -> list[bool]:
@@ -269,50 +261,50 @@ async def acknowledge(tx: WriteTransaction, receipts: Sequence[Receipt]) -> list
 
 async def accept(caller: Caller, receipt: Receipt) -> bool:
     """Remove a processed message from its queue in a caller's transaction."""
-    await _may(caller, _MAY_ACCEPT)
+    await _may(caller, _MAY_ACCEPT, "execute on function makegood.settle_messages")
     return bool(await caller.ask(_ACCEPT, *receipt))
 
 
 async def put(caller: Caller, message: Outgoing, room: Room, now: float) -> Sent:
     """Send a message in a caller's transaction."""
-    await _may(caller, _MAY_PUT)
+    await _may(caller, _MAY_PUT, "select, insert on makegood.message")
     queue_records.checked([message])
     queue, body, size = message.queue, _base64(message.body), len(message.body)
     head = queue_records.headers(message)
-    weighed = room.depths.wants(queue, size, room.most_bytes, now)
-    given = {
+    weighs = room.depths.wants(queue, size, room.most_bytes, now)
+    parameters = {
         "queue": queue, "id": message.id, "body": body, "kind": message.kind, "correlation_id": message.correlation_id,
         "reply_to": message.reply_to, "headers": None if head is None else _base64(head), "delay": message.delay,
         "expires": message.expires, "remember": message.remember, "most": room.most, "size": size,
-        "most_bytes": room.most_bytes if weighed else None,
+        "most_bytes": room.most_bytes if weighs else None,
     }  # fmt: skip
     while True:
-        ((waiting, octets, made),) = await caller.ask(_PUT, msgspec.json.encode(given).decode())
-        if weighed:
+        ((waiting, octets, is_new),) = await caller.ask(_PUT, msgspec.json.encode(parameters).decode())
+        if weighs:
             room.depths.found(queue, waiting + 1, int(octets) + size, now)
-        if made:
+        if is_new:
             caller.topics.add(f"queue:{queue}")
             return Sent(message.id, created=True)
         for (conflict,) in await caller.ask(_KNOWN, body, queue, message.id):
             return Sent(message.id, created=False, conflict=conflict)
-        if given["most"] is not None:
+        if parameters["most"] is not None:
             ((waiting, octets),) = await caller.ask(_UNEXPIRED, queue, room.most + 1)
-            weighed = False
+            weighs = False
             if (full := room.full(queue, waiting, int(octets), size)) is not None:
                 raise full
             # Expired messages still exist, and do not count.
-            given |= {"most": None, "most_bytes": None}
+            parameters |= {"most": None, "most_bytes": None}
         # otherwise the message that was in the way has gone meanwhile
 
 
-async def _may(caller: Caller, rights: Sequence[str]) -> None:
+async def _may(caller: Caller, condition: str, rights: str) -> None:
     """Raise ``TransactionError`` if the role of the caller's connection lacks these rights on messages."""
     if caller.ours:
         return
-    asked = " and ".join(f"pg_catalog.has_table_privilege('makegood.message', '{right}')" for right in rights)
-    if not (await caller.ask(f"select {asked}"))[0][0]:  # only our own texts
+    if not (await caller.ask(f"select {condition}"))[0][0]:  # only our own texts
         raise TransactionError(
-            f"the role of connection= may not use queues: as their owner, `grant {', '.join(rights)} on makegood.message` to it"
+            f"the role of connection= may not use queues: make it a member of the submitter's role (see makegood store grants) or, as the "
+            f"owner of the schema, `grant {rights}` to it"
         )
 
 
@@ -322,8 +314,10 @@ def _base64(data: bytes) -> str:
 
 async def shorten(tx: WriteTransaction, most: int, limit: int, most_bytes: int = NO_LIMIT) -> int:
     """Drop the oldest notices of queues that have too many messages or bytes."""
-    gone = await tx.rows(_SHORTEN, most, limit, most_bytes)
-    tx.idle = not gone
-    raised = [queue_records.overfull(row["queue"], most, most_bytes, count=row["by_count"]) for row in gone]
-    await alerts.alert(tx, raised)
-    return sum(row["dropped"] for row in gone)
+    rows = await tx.rows(_SHORTEN, most, limit, most_bytes)
+    tx.idle = not rows
+    overfull_alerts = [
+        queue_records.overfull(row["queue"], most, most_bytes, count=row["by_count"]) for row in rows
+    ]
+    await alerts.alert(tx, overfull_alerts)
+    return sum(row["dropped"] for row in rows)

@@ -11,8 +11,9 @@ from collections.abc import Awaitable, Callable
 from typing import TypeVar
 
 from makegood.base.pacing import rung
+from makegood.base.postgres_hosts import bounded
 from makegood.errors import StoreUnavailableError
-from makegood.store.postgres.connection import Connection, Dialer, Link, bounded
+from makegood.store.postgres.connection import Connection, Dialer, Link
 from makegood.store.postgres.errors import PASSING, cause, is_lost, translated
 from makegood.store.postgres.transaction import CHANNEL
 from makegood.store.postgres.writers import BackgroundTasks, pauses_of
@@ -38,13 +39,13 @@ class Reader:
         tasks: BackgroundTasks,
         *,
         patience: float,
-        heard: Callable[[str | None], None] | None = None,
+        hear: Callable[[str | None], None] | None = None,
     ) -> None:
         self._dialer = dialer
         self._rng = rng
         self._tasks = tasks
         self._patience = patience
-        self._heard = heard
+        self._heard = hear
         self._one = asyncio.Lock()
         self._link: Link | None = None
         self._closed = False
@@ -62,7 +63,9 @@ class Reader:
                 link = await self._connected()
                 impatience = asyncio.get_running_loop().call_later(self._patience, link.terminate)
                 try:
-                    return await question(link.connection)
+                    answer = await question(link.connection)
+                    await link.watch.settle()
+                    return answer
                 except Exception as fault:  # noqa: BLE001 - raised below, sorted
                     last = fault
                     if is_lost(fault):
@@ -85,7 +88,7 @@ class Reader:
                 await self._listen(link, self._heard)
         return self._link
 
-    async def _listen(self, link: Link, heard: Callable[[str | None], None]) -> None:
+    async def _listen(self, link: Link, hear: Callable[[str | None], None]) -> None:
         """Listen for other processes. Ring every topic, since notifications were missed
         while nobody listened.
         """
@@ -93,14 +96,14 @@ class Reader:
 
         def notified(_: object, pid: int, __: str, payload: object) -> None:
             if pid not in own:
-                heard(str(payload))
+                hear(str(payload))
 
         try:
             await bounded(link.connection, self._patience, link.connection.add_listener(CHANNEL, notified))
         except Exception as fault:  # noqa: BLE001 - raised below, sorted
             link.terminate()
             raise translated(fault, self._dialer.address.where) from cause(fault)
-        heard(None)
+        hear(None)
 
     async def keep(self, every: float) -> None:
         """Keep the listening connection alive: check every ``every`` seconds, and at once when

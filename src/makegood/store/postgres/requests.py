@@ -55,9 +55,9 @@ mark as (
 select array(select n from hit) as hits, (select count(*) from mark) as marked
 """
 _LATE = """
-insert into makegood.event (task, at, node, moves, note)
-select x.task, extract(epoch from clock_timestamp())::float8, $2, $3, x.note
-from unnest($1::bigint[], $4::text[]) as x (task, note)
+insert into makegood.event (task, at, node, moves, note, attempts)
+select x.task, extract(epoch from clock_timestamp())::float8, $2, $3, '', x.attempts
+from unnest($1::bigint[], $4::bytea[]) as x (task, attempts)
 where (select t.id from makegood.task t where t.id = x.task) is not null
 """
 _STATES = "select id, state from makegood.task where id = any ($1::bigint[])"
@@ -80,7 +80,7 @@ where (r.task, r.idx, r.attempt) between (x.task, x.idx, x.attempt) and (x.task,
     and r.kind <> 'timer' and r.taken_by = $1 and not r.answered
 """
 _GIVE_BACK = """
-update makegood.request r set taken_by = null, complete_by = null, excused = false
+update makegood.request r set taken_by = null, taken_at = null, complete_by = null, excused = false
 from unnest($2::bigint[], $3::int[], $4::int[]) as x (task, idx, attempt)
 where (r.task, r.idx, r.attempt) between (x.task, x.idx, x.attempt) and (x.task, x.idx, x.attempt) and r.kind <> 'timer' and r.taken_by = $1 and not r.answered
     and r.body is not null
@@ -96,29 +96,29 @@ async def inbox(
     Also returns (task, reason) for each unreadable message.
     """
     key = ("inbox", node)
-    found = TaskMessages({}, [])
+    task_messages = TaskMessages({}, [])
     unreadable: dict[int, str] = {}
 
     async def look(bottom: bool) -> list[Row]:  # noqa: FBT001 - as ``looked`` calls it
         return await connection.fetch(INBOX, node, -1 if bottom else int(floors.floor(key)), limit, room)
 
-    got = await floors.looked(key, look)
+    message_rows = await floors.looked(key, look)
     rest: dict[int, None] = {}
-    for seq, task, body, locked_by, db_user in got:
+    for seq, task, body, locked_by, db_user in message_rows:
         if locked_by is None:
             rest[task] = None
             continue
         try:
-            found.messages.setdefault(task, []).append(rows.read_message(body, seq, db_user))
+            task_messages.messages.setdefault(task, []).append(rows.read_message(body, seq, db_user))
         except UNREADABLE as fault:
             unreadable[task] = f"a message to it cannot be read: {type(fault).__name__}: {fault}"
     for task in unreadable:
-        found.messages.pop(task, None)
-    if got:
-        floors.passed(key, got[-1]["seq"])
-    found.at_rest.extend(rest)
-    found.more = len(got) == limit or sum(len(row["body"]) for row in got) >= room
-    return found, list(unreadable.items())
+        task_messages.messages.pop(task, None)
+    if message_rows:
+        floors.passed(key, message_rows[-1]["seq"])
+    task_messages.at_rest.extend(rest)
+    task_messages.more = len(message_rows) == limit or sum(len(row["body"]) for row in message_rows) >= room
+    return task_messages, list(unreadable.items())
 
 
 async def leave(tx: WriteTransaction, messages: Sequence[tuple[int, TaskMessage]]) -> None:
@@ -182,14 +182,14 @@ async def late(tx: WriteTransaction, node: int, replies: Sequence[IncomingReply]
     it is recorded as late.
     """
     values = [(*key, r.body) for key, r in zip(_keys(replies), replies, strict=True)]
-    given = {row["n"] - 1 for row in await tx.rows(_GIVEN, node, *columns(values, 4))}
-    verdicts = [n in given for n in range(len(replies))]
-    left = [r for r, known in zip(replies, verdicts, strict=True) if not known]
+    stored_numbers = {row["n"] - 1 for row in await tx.rows(_GIVEN, node, *columns(values, 4))}
+    verdicts = [n in stored_numbers for n in range(len(replies))]
+    left = [r for r, is_known in zip(replies, verdicts, strict=True) if not is_known]
     if not left:
         tx.idle = True
         return verdicts
-    notes = [rows.note([r.message]) for r in left]
-    await tx.run(_LATE, [r.task for r in left], node, rows.moves([]), notes)
+    ends = [rows.late_reply(r.message) for r in left]
+    await tx.run(_LATE, [r.task for r in left], node, rows.moves([]), ends)
     await refusals.refused(tx, [refusals.late(node, r.task, r.message) for r in left])
     states = {row["id"]: row["state"] for row in await tx.rows(_STATES, [r.task for r in left])}
     await leave(tx, rows.late([(r.task, r.message) for r in left], states))
@@ -208,6 +208,6 @@ async def excuse(connection: Connection, node: int, requests: Sequence[tuple[int
 
 async def give_back(tx: WriteTransaction, node: int, requests: Sequence[tuple[int, int, int]]) -> None:
     """Release claimed requests at their old place; those handed over in memory have no body to give."""
-    freed: list[Row] = await tx.rows(_GIVE_BACK, node, *columns(sorted(requests), 3))
-    tx.topics |= {f"agent:{row['agent']}" for row in freed}
-    tx.idle = not freed
+    freed_rows: list[Row] = await tx.rows(_GIVE_BACK, node, *columns(sorted(requests), 3))
+    tx.topics |= {f"agent:{row['agent']}" for row in freed_rows}
+    tx.idle = not freed_rows

@@ -53,11 +53,11 @@ class Floors:
         It searches from the bottom when that is due, or when nothing else was found.
         """
         swept = self.due(group)
-        found: list[T] = [] if swept else await look(False)
-        if swept or (not found and self.due(group, empty=True)):
-            found = await look(True)
+        items: list[T] = [] if swept else await look(False)
+        if swept or (not items and self.due(group, empty=True)):
+            items = await look(True)
             self.swept(group)
-        return found
+        return items
 
     def due(self, group: Hashable, *, empty: bool = False) -> bool:
         """Return whether to sweep now, and record it. ``empty``: a query from the floor found nothing."""
@@ -84,8 +84,8 @@ class Floors:
 
     def floor(self, key: Hashable) -> float:
         """Return the position to start from."""
-        passed = self._passed.get(key)
-        return -1.0 if passed is None else passed - self.slack
+        position = self._passed.get(key)
+        return -1.0 if position is None else position - self.slack
 
     def passed(self, key: Hashable, position: float) -> None:
         """Record that everything up to ``position`` was read."""

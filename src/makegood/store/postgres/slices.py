@@ -1,12 +1,17 @@
 """The slices of the store on PostgreSQL: the functions of the modules beside this one, made methods."""
 
+import logging
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from functools import partial, wraps
 from typing import Any, Concatenate, ParamSpec, TypeVar
 
+from makegood.base.ids import show
+from makegood.base.postgres_errors import POOLING
+from makegood.base.postgres_pooling import SharedSessionError
 from makegood.base.sizes import KIB
+from makegood.errors import ConfigError
 from makegood.model.messages import Act, TaskMessage
-from makegood.store import queue_records, records, rows, search
+from makegood.store import queue_records, records, rows, search, task_excerpts
 from makegood.store import views as views_
 from makegood.store.notice_operations import NoticeVerbs
 from makegood.store.operator_commands import TaskVerbs
@@ -14,7 +19,7 @@ from makegood.store.postgres import doctor, joined_submit, leases, load, notices
 from makegood.store.postgres import generation as promotion
 from makegood.store.postgres import queues as mails
 from makegood.store.postgres import requests as queues
-from makegood.store.postgres.commit import Commit, put_to_error
+from makegood.store.postgres.commit import BLOCKED_FOR, Commit, put_to_error
 from makegood.store.postgres.connection import Connection
 from makegood.store.postgres.database import Database, Slice, asks, explicit, writes
 from makegood.store.postgres.scan_floors import Floors
@@ -29,6 +34,8 @@ from makegood.store.rows import Interner
 from makegood.store.soundness import broken
 from makegood.store.upkeep import NodeVerbs, UpkeepVerbs
 from makegood.transactions import Caller
+
+log = logging.getLogger("makegood.store")
 
 T = TypeVar("T")
 P = ParamSpec("P")
@@ -47,6 +54,9 @@ class TaskSlice(Slice, TaskVerbs):
         self.ageing = ageing
         self.claims = Floors(database.clock, 250_000)
         self.messages = Floors(database.clock, 2000)
+        self.clock = database.server_clock.now
+        self._careful = 0.0
+        """Until when batches are written with savepoints."""
 
     async def submit(self, drafts: Sequence[records.Submission]) -> list[records.Submitted]:
         """Insert tasks with all their steps."""
@@ -58,10 +68,15 @@ class TaskSlice(Slice, TaskVerbs):
 
     async def commit(self, batch: records.Batch) -> records.Committed:
         """Write Decisions, claim tasks, and write what ``decide`` returns for them."""
-        commit = Commit(batch, self.claims, self.ageing, partial(self._outlived, batch.node))
-        done = await self._db.lanes.write(commit.work, commit.recovered)
+        now = self._db.clock.monotonic()
+        commit = Commit(
+            batch, self.claims, self.ageing, partial(self._outlived, batch.node), now < self._careful
+        )
+        outcome = await self._db.lanes.write(commit.work, commit.recovered)
         commit.settled()
-        return done
+        if outcome.blocked:
+            self._careful = self._db.clock.monotonic() + BLOCKED_FOR
+        return outcome
 
     def _outlived(self, node: int) -> bool:
         """Return whether a node was registered here before the store's generation was raised."""
@@ -71,9 +86,9 @@ class TaskSlice(Slice, TaskVerbs):
     async def load(self, node: int, tasks: Sequence[int]) -> list[records.Loaded]:
         """Return tasks that ``node`` still holds."""
         plans = self._db.lanes.plans
-        found = await self._db.read(lambda connection: load.load(connection, plans, node, tasks))
-        await self._put_to_error(node, found.unreadable)
-        return found.tasks
+        result = await self._db.read(lambda connection: load.load(connection, plans, node, tasks))
+        await self._put_to_error(node, result.unreadable)
+        return result.tasks
 
     async def put_to_error(self, node: int, task: int, reason: str) -> None:
         """Put a task that ``node`` holds to error, whatever its rows contain."""
@@ -85,18 +100,28 @@ class TaskSlice(Slice, TaskVerbs):
 
     async def inbox(self, node: int, limit: int, room: int = records.NO_LIMIT) -> records.TaskMessages:
         """Return messages for the tasks of ``node``, and unlocked tasks at rest that have messages."""
-        found, unreadable = await self._db.read(
+        messages, unreadable = await self._db.read(
             partial(queues.inbox, node=node, limit=limit, room=room, floors=self.messages)
         )
         await self._put_to_error(node, unreadable)
-        return found
+        return messages
 
     async def detail(self, task: int, *, asked: bool = False) -> views_.TaskDetail | None:
         """Return one task with its steps."""
+        plans = self._db.lanes.plans
+        return await self._at_one_moment(lambda tx: search.detail(tx, plans, task, asked=asked))
 
-        async def look(connection: Connection) -> views_.TaskDetail | None:
+    async def excerpt(self, task: int, page: views_.StepPage | None = None) -> views_.TaskExcerpt | None:
+        """Return what a page shows of a task."""
+        plans = self._db.lanes.plans
+        return await self._at_one_moment(lambda tx: task_excerpts.excerpt(tx, plans, task, page))
+
+    async def _at_one_moment(self, work: Callable[[Look], Coroutine[Any, Any, T]]) -> T:
+        """Run reads that must see the same rows."""
+
+        async def look(connection: Connection) -> T:
             async with connection.transaction(isolation="repeatable_read", readonly=True):
-                return await search.detail(Look(connection), self._db.lanes.plans, task, asked=asked)
+                return await work(Look(connection))
 
         return await self._db.read(look)
 
@@ -112,16 +137,23 @@ class RequestSlice(Slice):
     async def take(self, node: int, offers: Sequence[records.Offer], *, alone: bool = False) -> records.Taken:
         """Claim waiting requests for ``node``."""
         taking = take.Taking(node, offers, self._floors, self._ageing, self._db.clock.monotonic(), alone)
-        found = await self._db.lanes.write(taking.work, lambda tx, _: take.recovered(tx, node))
-        requests, unreadable = take.read(found)
+        result = await self._db.lanes.write(taking.work, lambda tx, _: take.recovered(tx, node))
+        requests, unreadable = take.read(result)
         for task, reason in unreadable:
-            await self._db.write(partial(put_to_error, node=None, task=task, reason=reason, seqs=()))
+            try:
+                await self._db.write(partial(put_to_error, node=None, task=task, reason=reason, seqs=()))
+            except ConfigError as denial:  # an agent's role may not: the Supervisor judges its silence
+                log.warning("task %s: %s (%s)", show(task), reason, denial)
         return requests
 
     async def answer(self, node: int, replies: Sequence[tuple[int, TaskMessage]]) -> list[bool]:
         """Put replies in the tasks' inboxes; True for each that came in time."""
         flush = partial(_answer, self._db.lanes, node)
         return await self._db.together(node, flush, _weight_of_replies).ask(replies)
+
+    async def turn(self, agent: str, rate: float, most: float) -> float | None:
+        """Reserve a turn for a further try."""
+        return await self._db.write(partial(take.turn, agent=agent, rate=rate, most=most))
 
     async def give_back(self, node: int, requests: Sequence[tuple[int, int, int]]) -> None:
         """Release requests that were claimed but not begun."""
@@ -244,12 +276,19 @@ class NodeSlice(Slice, NodeVerbs):
 
     async def register(self, info: views_.NodeInfo) -> int:
         """Insert a node row with its first heartbeat."""
-        number, generation = await self._db.write(partial(upkeep.register, info=info))
+        number, generation, now = await self._db.write(partial(upkeep.register, info=info))
+        self._db.server_clock.set(now)
         self._db.dialer.identity = records.Identity(self._db.identity.store_id, generation)
         self._db.registered[number] = generation
         return number
 
-    heartbeat = asks(upkeep.heartbeat)
+    async def heartbeat(self, node: int, info: views_.NodeInfo) -> bool:
+        """Renew a node's row; False if it was declared dead or has stopped."""
+        now = await self._db.ask(partial(upkeep.heartbeat, node=node, info=info))
+        if now is not None:
+            self._db.server_clock.set(now)
+        return now is not None
+
     unregister = asks(upkeep.unregister)
 
 
@@ -264,27 +303,25 @@ class AdminSlice(Slice, UpkeepVerbs):
         """Apply missing migrations under a lock, and record the server's history, which roles with
         fewer rights may not do.
         """
-        applied = await self._db.alone(partial(upkeep.migrate, where=self._db.where))
-        link = await self._db.other(checked=True, warned=True).dial()
+        names = await self._db.alone(partial(upkeep.migrate, where=self._db.where))
+        link = await self._db.other(checks=True).dial()
         await link.close(1.0)
-        return applied
+        return names
 
     async def check(self) -> list[str]:
         """Verify settings, schema and connection."""
-        findings = await self._db.alone(partial(upkeep.check, where=self._db.where))
-        return findings + await upkeep.pooled(self._db.other(warned=True))
+        return await self._db.alone(partial(upkeep.check, where=self._db.where))
 
     async def examine(self) -> list[views_.Finding]:
         """Check the connection to the server, and the server."""
-        where = self._db.where
-        shared = await upkeep.pooled(self._db.other(warned=True))
-        if shared:  # no answer over it is reliable
-            what = shared[0].removeprefix(f"{where}: ").partition(";")[0]
+        target = self._db.dialer.address.target
+        try:
+            findings = await self._db.alone(partial(doctor.look, target=target))
+        except SharedSessionError:  # no answer over it is reliable
+            text = POOLING.partition(";")[0]
             remedy = "connect to PostgreSQL itself, or use pool_mode=session for makegood"
-            return [views_.Finding("pooling", "error", what, remedy)]
-        url = self._db.dialer.address.url
-        found = await self._db.alone(partial(doctor.look, url=url))
-        return [views_.Finding("pooling", "ok", "sessions keep their state"), *found]
+            return [views_.Finding("pooling", "error", text, remedy)]
+        return [views_.Finding("pooling", "ok", "sessions keep their state"), *findings]
 
     async def broken(self, limit: int) -> list[str]:
         """Return the unreadable rows, one sentence each."""
@@ -295,9 +332,9 @@ class AdminSlice(Slice, UpkeepVerbs):
 
     async def begin_anew(self, act: Act) -> records.Anew:
         """Raise the generation because an operator says that the store was restored."""
-        done = await self._db.write(lambda tx: promotion.restored(tx.connection, act))
-        self._db.dialer.identity = records.Identity(self._db.identity.store_id, done.generation)
-        return done
+        outcome = await self._db.write(lambda tx: promotion.restored(tx.connection, act))
+        self._db.dialer.identity = records.Identity(self._db.identity.store_id, outcome.generation)
+        return outcome
 
     touch = writes(doctor.nothing)
 
@@ -311,15 +348,18 @@ async def _submit(lanes: Writers, drafts: Sequence[records.Submission]) -> list[
 
 async def _answer(lanes: Writers, node: int, replies: Sequence[tuple[int, TaskMessage]]) -> list[bool]:
     """Write replies; check late ones in a separate transaction."""
-    made = [queues.IncomingReply(node, task, message, rows.message(message)) for task, message in replies]
+    incoming_replies = [
+        queues.IncomingReply(node, task, message, rows.message(message)) for task, message in replies
+    ]
     verdicts = await lanes.write_here(
-        lambda tx: queues.answer(tx, node, made), lambda tx, outcome: queues.answered(tx, made, outcome)
+        lambda tx: queues.answer(tx, node, incoming_replies),
+        lambda tx, outcome: queues.answered(tx, incoming_replies, outcome),
     )
-    missed = [n for n, in_time in enumerate(verdicts) if not in_time]
-    if missed:
-        doubtful = [made[n] for n in missed]
+    late_numbers = [n for n, in_time in enumerate(verdicts) if not in_time]
+    if late_numbers:
+        doubtful = [incoming_replies[n] for n in late_numbers]
         second = await explicit(lanes, partial(queues.late, node=node, replies=doubtful))
-        for n, in_time in zip(missed, second, strict=True):
+        for n, in_time in zip(late_numbers, second, strict=True):
             verdicts[n] = in_time
     return verdicts
 

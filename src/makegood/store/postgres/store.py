@@ -14,6 +14,7 @@ from makegood.store.postgres import slices, upkeep
 from makegood.store.postgres.connection import Address, Connection, Dialer, Driver
 from makegood.store.postgres.database import Database
 from makegood.store.priority_ageing import Ageing
+from makegood.store.records import IDLE
 from makegood.transactions import Caller
 
 T = TypeVar("T")
@@ -50,9 +51,9 @@ class PostgresStore:
         self.abreast: int | None = _ABREAST
         dialer = Dialer(Address(url, session), driver)
         self._database = database = Database(dialer, clock or SystemClock(), rng or random.Random(), patience)
-        aged = Ageing(ageing)
-        self.tasks = slices.TaskSlice(database, aged)
-        self.requests = slices.RequestSlice(database, aged)
+        ageing_policy = Ageing(ageing)
+        self.tasks = slices.TaskSlice(database, ageing_policy)
+        self.requests = slices.RequestSlice(database, ageing_policy)
         self.supervision = slices.SupervisionSlice(database)
         self.alerts = AlertVerbs(database)
         self.queues = slices.QueueSlice(database)
@@ -93,6 +94,12 @@ class PostgresStore:
     def joined(self, *written: int | tuple[str, str]) -> None:
         """Do nothing: the caller's commit notifies subscribers."""
 
-    async def transact(self, work: Callable[[Caller], Coroutine[Any, Any, T]], *, waits: bool) -> T:  # noqa: ARG002 - on a loop either way
+    async def transact(
+        self,
+        work: Callable[[Caller], Coroutine[Any, Any, T]],
+        *,
+        waits: bool,  # noqa: ARG002 - on a loop either way
+        idle: float = IDLE,
+    ) -> T:
         """Run ``work`` in a transaction on a connection of its own."""
-        return await self._database.callers.transact(work)
+        return await self._database.callers.transact(work, idle)

@@ -16,9 +16,10 @@ from typing import Any
 
 from makegood.base import ids as ids_
 from makegood.errors import PayloadError
-from makegood.model.decision import Decision, Move
+from makegood.model.decision import Decision
 from makegood.model.notices import Notice, event, label, queue, topic_of
 from makegood.model.shape import Shape
+from makegood.model.states import Move
 from makegood.store import rows
 from makegood.store.notice_records import listeners, queued, received
 from makegood.store.postgres.commit_statement import (
@@ -79,10 +80,11 @@ select array(select id from ins) as created, (select count(*) from mark) as mark
 _BEGUN = """
 rq as (
     insert into makegood.request (task, idx, attempt, kind, agent, action, priority, isolate, starved, sent_at, taken_by, within,
-        complete_by, answered, body)
+        complete_by, answered, body, taken_at)
     select r.task, (r.place >> 32)::int, (r.place & 4294967295)::int, ($33::text[])[r.what], ($34::text[])[r.what],
         ($35::text[])[r.what], ($36::int[])[r.what], ($37::boolean[])[r.what], false, at.now, ($39::bigint[])[r.what],
-        ($38::float8[])[r.what], case when ($39::bigint[])[r.what] is not null then at.now + ($38::float8[])[r.what] end, false, r.body
+        ($38::float8[])[r.what], case when ($39::bigint[])[r.what] is not null then at.now + ($38::float8[])[r.what] end, false, r.body,
+        ($40::float8[])[r.what]
     from at cross join unnest($29::text::bigint[], $30::text::bigint[], $31::text::int[], $32::bytea[]) as r (task, place, what, body)
     where (select count(*) from ins) = $5 or r.task = any (array(select id from ins))
 ),
@@ -118,31 +120,31 @@ p_queued as (
 ),
 """
 _OPTIONAL = ("key", "correlation_id", "trace")
-_FIRST, _BEGUN_COLUMNS = 28, 12
+_FIRST, _BEGUN_COLUMNS = 28, 13
 
 _BY_KEY = """
-select x.n, t.id, t.fingerprint
-from unnest($1::int[], $2::text[], $3::text[], $4::text[]) as x (n, key, workflow, app) cross join lateral (
-    select t.id, t.fingerprint from makegood.task t where t.key = x.key and t.workflow = x.workflow and t.app = x.app offset 0
+select x.n, t.id, case when t.fingerprint <> x.fingerprint then t.static end as other
+from unnest($1::int[], $2::text[], $3::text[], $4::text[], $5::bytea[]) as x (n, key, workflow, app, fingerprint) cross join lateral (
+    select t.id, t.fingerprint, t.static from makegood.task t where t.key = x.key and t.workflow = x.workflow and t.app = x.app offset 0
 ) t
 """
 
 
 @lru_cache(maxsize=100)
-def statement(given: tuple[bool, ...], by_shape: bool, begun: bool = False, told: bool = False) -> str:  # noqa: FBT001, FBT002 - one of some forms
+def statement(presence: tuple[bool, ...], by_shape: bool, begins: bool = False, tells: bool = False) -> str:  # noqa: FBT001, FBT002 - one of some forms
     """Return the statement.
 
-    ``given``: which of the optional columns have a value in some row. ``begun``: some tasks begin
-    at once. ``told``: some submitters want notices; then the statement takes the columns of
+    ``presence``: which of the optional columns have a value in some row. ``begins``: some tasks begin
+    at once. ``tells``: some submitters want notices; then the statement takes the columns of
     ``_told`` as its last parameters.
     """
-    text = _SUBMIT.replace("@begun\n", _BEGUN if begun else "")
+    text = _SUBMIT.replace("@begun\n", _BEGUN if begins else "")
     for name in ("fingerprint", "static"):
         text = text.replace(f"@{name}", piece(f"x.{name}", 14))
-    text = text.replace("@state", _STATE if begun else "'pending'")
-    text = text.replace("@complete_by", _COMPLETE_BY if begun else "null")
-    text = _with_notices(text, _FIRST + _BEGUN_COLUMNS * begun) if told else _without_notices(text)
-    for name, present in zip(_OPTIONAL, given, strict=True):
+    text = text.replace("@state", _STATE if begins else "'pending'")
+    text = text.replace("@complete_by", _COMPLETE_BY if begins else "null")
+    text = _with_notices(text, _FIRST + _BEGUN_COLUMNS * begins) if tells else _without_notices(text)
+    for name, present in zip(_OPTIONAL, presence, strict=True):
         text = text.replace(f"@{name}", f"x.{name}" if present else "null")
     if not by_shape:
         text = (
@@ -181,10 +183,10 @@ class _EncodedMoves:
         self._known: dict[int, bytes] = {}
 
     def of(self, moves: Sequence[Move]) -> bytes:
-        known = self._known.get(id(moves))
-        if known is None:
-            known = self._known[id(moves)] = rows.moves(moves)
-        return known
+        encoding = self._known.get(id(moves))
+        if encoding is None:
+            encoding = self._known[id(moves)] = rows.moves(moves)
+        return encoding
 
 
 @dataclass(slots=True)
@@ -202,15 +204,15 @@ class SubmitColumns:
 
     def collect(self, drafts: Sequence[Submission]) -> None:
         """Take the drafts, except those whose id occurs twice in the batch: the later one collided."""
-        known: set[int] = set()
+        ids: set[int] = set()
         forms: dict[tuple[bytes, ...], int] = {}
-        encoded = _EncodedMoves()
+        encodings = _EncodedMoves()
         for d in drafts:
-            if d.id in known:
+            if d.id in ids:
                 continue
-            known.add(d.id)
+            ids.add(d.id)
             form = forms.setdefault(d.steps.specs, len(forms) + 1)
-            moves = None if d.first is None else encoded.of(d.first.moves)
+            moves = None if d.first is None else encodings.of(d.first.moves)
             shape = (
                 d.app, d.workflow, d.on_failure, d.priority, d.within, d.undo_within, d.holder, moves, form
             )  # fmt: skip
@@ -222,7 +224,7 @@ class SubmitColumns:
                 self._begin(d, d.first)
             elif d.holder is None:
                 self.topics.add("pending")
-            static = rows.static(d.inputs, d.returns, d.reply)
+            static = rows.static(d.inputs, d.returns, d.reply, d.names)
             self.tasks.append((d.id, number, d.fingerprint, static, d.key, d.correlation_id, d.trace))
             notice = received(d) if d.reply_to is not None else None  # most have none: no call
             self.told.append(None if notice is None else notice.state)
@@ -243,11 +245,11 @@ class SubmitColumns:
 
     def _begin(self, d: Submission, first: Decision) -> None:
         """Collect the requests of a task that begins at once."""
-        holder = d.holder if first.handed else None
+        holder, handed_at = (d.holder, first.handed_at) if first.handed else (None, None)
         for r in first.requests:
             agent = ids_.address(r.app, r.agent)
-            what = (r.doing, agent, r.action, r.priority, r.isolate, r.within, holder)
-            number = self.kinds.setdefault(what, len(self.kinds) + 1)
+            kind = (r.doing, agent, r.action, r.priority, r.isolate, r.within, holder, handed_at)
+            number = self.kinds.setdefault(kind, len(self.kinds) + 1)
             self.requests.append(
                 (d.id, place(r.idx, r.attempt), number, None if first.handed else rows.request(r))
             )
@@ -257,22 +259,29 @@ class SubmitColumns:
     def values(self, drafts: Sequence[Submission]) -> tuple[str, list[Any]]:
         """Return the statement and its parameters from the fifth on."""
         ids, numbers_, prints, statics, *optional = columns(self.tasks, 7)
-        given = tuple(any(value is not None for value in column) for column in optional)
+        presence = tuple(any(value is not None for value in column) for column in optional)
         by_shape = len(self.steps) <= _MOST_STEPS
         steps = self.steps if by_shape else [row for d in _distinct(drafts) for row in _steps(d.id, d.steps)]
         owners, places, *rest = columns(steps, 7)
         *shapes, holders, moves, _ = columns(list(self.shapes), 9)
-        optional = [column if present else [] for column, present in zip(optional, given, strict=True)]
-        begun: list[Any] = []
+        optional = [column if present else [] for column, present in zip(optional, presence, strict=True)]
+        first_decisions: list[Any] = []
         if self.requests:
-            tasks, where, whats, bodies = columns(self.requests, 4)
-            kinds = columns(list(self.kinds), 7)
-            begun = [moves, numbers(tasks), numbers(where), numbers(whats), bodies, *kinds]
-        told = self._told() if self.notices else []
+            tasks, positions, kind_numbers, bodies = columns(self.requests, 4)
+            kinds = columns(list(self.kinds), 8)
+            first_decisions = [
+                moves,
+                numbers(tasks),
+                numbers(positions),
+                numbers(kind_numbers),
+                bodies,
+                *kinds,
+            ]
+        notice_values = self._told() if self.notices else []
         data, spans = joined(prints + statics)
-        return statement(given, by_shape, bool(begun), bool(told)), [
+        return statement(presence, by_shape, bool(first_decisions), bool(notice_values)), [
             len(ids), *shapes, numbers(ids), numbers(numbers_), data, numbers(spans[: len(ids)]), numbers(spans[len(ids) :]), *optional,
-            numbers(owners), numbers(places), *rest, holders, *begun, *told,
+            numbers(owners), numbers(places), *rest, holders, *first_decisions, *notice_values,
         ]  # fmt: skip
 
 
@@ -324,16 +333,16 @@ async def recovered(
 
 
 async def submitted(
-    tx: WriteTransaction, drafts: Sequence[Submission], created: Sequence[int], topics: set[str]
+    tx: WriteTransaction, drafts: Sequence[Submission], new_ids: Sequence[int], topics: set[str]
 ) -> list[Submitted]:
-    """Return the answer to each draft when the tasks ``created`` were inserted."""
-    new = set(created)
+    """Return the answer to each draft when the tasks ``new_ids`` were inserted."""
+    new = set(new_ids)
     if new:
         tx.topics |= topics
     if len(new) == len(drafts):
         return [Submitted(d.id, created=True) for d in drafts]
     answers: list[Submitted | None] = []
-    left: list[tuple[int, str, str, str]] = []
+    left: list[tuple[int, str, str, str, bytes]] = []
     for n, d in enumerate(drafts):
         if d.id in new:
             new.discard(d.id)
@@ -341,12 +350,12 @@ async def submitted(
         else:
             answers.append(None)
             if d.key is not None:
-                left.append((n, d.key, d.workflow, d.app))
-    found: dict[int, Row] = {}
+                left.append((n, d.key, d.workflow, d.app, d.fingerprint))
+    existing_rows: dict[int, Row] = {}
     if left:
-        found = {row["n"]: row for row in await tx.rows(_BY_KEY, *columns(left, 4))}
+        existing_rows = {row["n"]: row for row in await tx.rows(_BY_KEY, *columns(left, 5))}
     return [
-        answer or _existing(d, found.get(n))
+        answer or _existing(d, existing_rows.get(n))
         for n, (d, answer) in enumerate(zip(drafts, answers, strict=True))
     ]
 
@@ -354,4 +363,4 @@ async def submitted(
 def _existing(draft: Submission, row: Row | None) -> Submitted:
     if row is None:
         return Submitted(draft.id, created=False, collided=True)
-    return Submitted(row["id"], created=False, conflict=row["fingerprint"] != draft.fingerprint)
+    return rows.known_task(row["id"], row["other"])

@@ -6,18 +6,24 @@ Supervisor waits for a task that a commit has locked. If that takes longer than 
 locked tasks and finds them in the next pass, so a stuck transaction does not hold it up.
 """
 
+import logging
 from collections.abc import Collection, Sequence
 from typing import Any
 
+from makegood.base.ids import show
 from makegood.model.messages import Alert, TaskMessage
+from makegood.model.states import TaskReason
 from makegood.store import rows
 from makegood.store.alerts import living, raise_, watch
 from makegood.store.postgres.connection import Connection
 from makegood.store.postgres.decision_rows import columns
+from makegood.store.postgres.errors import is_data
 from makegood.store.postgres.requests import leave
 from makegood.store.postgres.scan_floors import Floors
 from makegood.store.postgres.transaction import Row, WriteTransaction
 from makegood.store.records import Judged
+
+log = logging.getLogger("makegood.store")
 
 REQUESTS, TASKS = "requests past complete-by", "tasks past complete-by"
 HOLD, WAIT = "tasks of the dead", "what nobody takes"
@@ -39,6 +45,12 @@ select r.task, r.idx, r.attempt, r.complete_by, c.now - $1::float8 as until from
 _THESE = "select id, state from makegood.task where id = any ($1::bigint[])"
 _IN_ORDER = "order by id for no key update"
 _LOCK = f"{_THESE} {_IN_ORDER}"
+# An agent's transaction may hold its own request.
+_UNLOCKED = """
+select r.task, r.idx, r.attempt from unnest($1::bigint[], $2::int[], $3::int[]) as x (task, idx, attempt)
+    join makegood.request r on (r.task, r.idx, r.attempt) between (x.task, x.idx, x.attempt) and (x.task, x.idx, x.attempt)
+for update of r skip locked
+"""
 # An excused silence does not count as a failure, unless the process died (and was not stopped cleanly).
 JUDGE = """
 with gone as (
@@ -46,7 +58,7 @@ with gone as (
     where (r.task, r.idx, r.attempt) between (x.task, x.idx, x.attempt) and (x.task, x.idx, x.attempt)
         and r.kind <> 'timer' and not r.answered
         and coalesce(r.complete_by, 'infinity') < extract(epoch from clock_timestamp())::float8 - $4::float8
-    returning r.task, r.idx, r.attempt, r.kind, r.excused, r.taken_by
+    returning r.task, r.idx, r.attempt, r.kind, r.excused, r.taken_by, r.taken_at
 ),
 seen as (
     select gone.*, coalesce(n.died, true) as died, not gone.excused or coalesce(n.died and n.stopped_at is null, true) as counts
@@ -62,12 +74,15 @@ failed as (
 update makegood.step s set failure_count = s.failure_count + seen.counts::int, attempt = seen.attempt,
     state = case when s.attempt < seen.attempt then 'running' else s.state end
 from seen where (s.task, s.idx) between (seen.task, seen.idx) and (seen.task, seen.idx)
-returning s.task, s.idx, seen.attempt, seen.kind, s.failure_count as failures, seen.died, seen.taken_by
+returning s.task, s.idx, seen.attempt, seen.kind, s.failure_count as failures, seen.died, not seen.counts, seen.taken_by, seen.taken_at
 """
 
 _DEAD = """
-update makegood.node set dead = true
-where not dead and stopped_at is null and alive_until <= extract(epoch from clock_timestamp())::float8
+update makegood.node set dead = true where id in (
+    select id from makegood.node
+    where not dead and stopped_at is null and alive_until <= extract(epoch from clock_timestamp())::float8
+    for no key update skip locked -- whoever may write its own row must not hold up the others
+)
 returning id
 """
 _LIVES = """coalesce((
@@ -174,17 +189,22 @@ async def _locked(tx: WriteTransaction, sql: str, tasks: Collection[int], *value
     return await tx.rows(sql + " skip locked" if tx.again else sql, sorted(tasks), *values) if tasks else []
 
 
-async def _overdue(tx: WriteTransaction, what: str, floors: Floors, sql: str, *values: float) -> list[Row]:
+async def _overdue(tx: WriteTransaction, group: str, floors: Floors, sql: str, *values: float) -> list[Row]:
     """Return rows whose ``complete_by`` has passed, from the floor or, while that is cheap, from the bottom.
 
     The floor does not pass a row that was found: it may be locked now, and stay.
     """
-    swept = floors.affordable(what)
-    found = await tx.rows(sql, *values, -1.0 if swept else floors.floor(what))
+    swept = floors.affordable(group)
+    overdue_rows = await tx.rows(sql, *values, -1.0 if swept else floors.floor(group))
     if swept:
-        floors.swept(what)
-    floors.passed(what, found[0]["until"] if found[0]["complete_by"] is None else found[0]["complete_by"])
-    return [row for row in found if row["complete_by"] is not None]
+        floors.swept(group)
+    floors.passed(
+        group,
+        overdue_rows[0]["until"]
+        if overdue_rows[0]["complete_by"] is None
+        else overdue_rows[0]["complete_by"],
+    )
+    return [row for row in overdue_rows if row["complete_by"] is not None]
 
 
 async def judge(tx: WriteTransaction, floors: Floors, grace: float, limit: int) -> Judged:
@@ -193,54 +213,75 @@ async def judge(tx: WriteTransaction, floors: Floors, grace: float, limit: int) 
     if not overdue:
         tx.idle = True
         return Judged([])
-    locked = {row["id"] for row in await _locked(tx, _LOCK, {row["task"] for row in overdue})}
-    keys = sorted(tuple(row)[:3] for row in overdue if row["task"] in locked)
-    found: list[Row] = await tx.rows(JUDGE, *columns(keys, 3), grace) if keys else []
+    locked_ids = {row["id"] for row in await _locked(tx, _LOCK, {row["task"] for row in overdue})}
+    keys = sorted(tuple(row)[:3] for row in overdue if row["task"] in locked_ids)
+    if keys and tx.again:
+        keys = [tuple(row) for row in await tx.rows(_UNLOCKED, *columns(keys, 3))]
+    silent_rows: list[Row] = await tx.rows(JUDGE, *columns(keys, 3), grace) if keys else []
     silent = [
-        rows.silent(key, kind, failures, died=died, node=node)
-        for *key, kind, failures, died, node in map(tuple, found)
+        rows.silent(key, kind, failures, taken_at, died=has_died, excused=is_excused, node=node)
+        for *key, kind, failures, has_died, is_excused, node, taken_at in map(tuple, silent_rows)
     ]
     await leave(tx, silent)
-    tx.idle = not found
+    tx.idle = not silent_rows
     order = {tuple(row)[:3]: n for n, row in enumerate(overdue)}
-    judged = [(row["task"], row["idx"], row["attempt"], row["failures"]) for row in found]
-    judged.sort(key=lambda one: order[one[:3]])
-    return Judged(judged, full=len(overdue) >= limit)
+    judgements = [(row["task"], row["idx"], row["attempt"], row["failures"]) for row in silent_rows]
+    judgements.sort(key=lambda judgement: order[judgement[:3]])
+    return Judged(judgements, full=len(overdue) >= limit)
 
 
 async def release_dead(tx: WriteTransaction, floors: Floors, limit: int) -> list[int]:
     """Free tasks held by nodes whose heartbeat has run out, and mark these nodes."""
-    marked = await tx.rows(_DEAD)
-    floors.left |= {row["id"] for row in marked}
+    dead_nodes = await tx.rows(_DEAD)
+    floors.left |= {row["id"] for row in dead_nodes}
     if floors.affordable(HOLD):
         floors.left = {row["id"] for row in await tx.rows(HOLDERS)}
         floors.swept(HOLD)
     # A mark that was rolled back stays in ``left``, and its node may still be alive.
     holders = [row["id"] for row in await tx.rows(_GONE, sorted(floors.left))] if floors.left else []
-    held = await tx.rows(HELD_BY, holders, limit) if holders else []
-    found = await _locked(tx, _LOCK_HELD, [row["id"] for row in held], holders)
-    tx.idle = not (marked or found)
-    return await _free(tx, found, "the heartbeat of its scheduler ran out", suspect=False)
+    held_tasks = await tx.rows(HELD_BY, holders, limit) if holders else []
+    locked_tasks = await _locked(tx, _LOCK_HELD, [row["id"] for row in held_tasks], holders)
+    tx.idle = not (dead_nodes or locked_tasks)
+    return await _free(tx, locked_tasks, "scheduler_dead", suspect=False)
 
 
 async def release_deaf(tx: WriteTransaction, _: Floors, older: float, limit: int) -> list[int]:
     """Free tasks whose Scheduler left an ``expired`` message undecided for more than ``older`` seconds."""
     deaf = await tx.rows(DEAF, older, limit)
-    found = await _locked(tx, _LOCK_LOCKED, [row["task"] for row in deaf])
-    tx.idle = not found
-    return await _free(tx, found, "its scheduler does not answer", suspect=True)
+    locked_tasks = await _locked(tx, _LOCK_LOCKED, [row["task"] for row in deaf])
+    tx.idle = not locked_tasks
+    return await _free(tx, locked_tasks, "scheduler_silent", suspect=True)
 
 
-async def _free(tx: WriteTransaction, found: Sequence[Row], why: str, *, suspect: bool) -> list[int]:
+async def _free(
+    tx: WriteTransaction, task_rows: Sequence[Row], reason: TaskReason, *, suspect: bool
+) -> list[int]:
     """Free tasks; ``suspect``: each may be what hinders its Scheduler."""
-    if not found:
+    if not task_rows:
         return []
-    ids: list[int] = sorted(row["id"] for row in found)
+    ids: list[int] = sorted(row["id"] for row in task_rows)
     await tx.run(_FREE, ids, suspect)
-    events = [(row["id"], rows.moves([("task", row["state"], "pending", why)])) for row in found]
-    await tx.run(_EVENT, *columns(events, 2))
+    events = [(row["id"], rows.freed(row["state"], reason)) for row in task_rows]
+    await _record(tx, events)
     tx.topics.add("pending")
     return ids
+
+
+async def _record(tx: WriteTransaction, events: Sequence[tuple[int, bytes]]) -> None:
+    """Add events. If the database refuses that of one task, it takes those of the others."""
+    await tx.connection.execute("SAVEPOINT recording")
+    try:
+        await tx.run(_EVENT, *columns(events, 2))
+    except Exception as fault:
+        if not is_data(fault):
+            raise
+        await tx.connection.execute("ROLLBACK TO SAVEPOINT recording")
+        if len(events) == 1:
+            log.warning("an event of task %s could not be added: %s", show(events[0][0]), fault)
+            return
+        middle = len(events) // 2
+        await _record(tx, events[:middle])
+        await _record(tx, events[middle:])
 
 
 async def expire_tasks(tx: WriteTransaction, floors: Floors, limit: int) -> list[int]:
@@ -272,15 +313,15 @@ async def starved(
     if not floors.affordable(WAIT):
         tx.idle = True
         return []
-    found = await tx.rows(STARVED, after, limit)
-    if found:
-        await tx.run(_STARVED_TOLD, *columns([tuple(row)[:3] for row in found], 3))
-        starving = [(row["task"], row["name"], row["agent"], row["action"]) for row in found]
+    starving_requests = await tx.rows(STARVED, after, limit)
+    if starving_requests:
+        await tx.run(_STARVED_TOLD, *columns([tuple(row)[:3] for row in starving_requests], 3))
+        starving = [(row["task"], row["name"], row["agent"], row["action"]) for row in starving_requests]
         await raise_(tx, rows.starved_alerts(starving, after, await living(tx)))
     await watch(tx, after, limit, outage)
-    tx.idle = not (tx.wrote or found)
+    tx.idle = not (tx.wrote or starving_requests)
     floors.swept(WAIT)
-    return [row["task"] for row in found]
+    return [row["task"] for row in starving_requests]
 
 
 async def horizon(connection: Connection, grace: float, most: float, floors: Floors) -> float:

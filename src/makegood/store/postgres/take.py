@@ -13,6 +13,7 @@ from typing import Any
 
 from msgspec.structs import replace
 
+from makegood.model.blame import ONCE
 from makegood.model.rates import Pace, pace
 from makegood.payload.codec import UNREADABLE
 from makegood.store import rows
@@ -49,10 +50,10 @@ apart as (
 locked as materialized (select (select count(*) from apart) + (select count(*) from found) as n from lane),
 at as materialized (select extract(epoch from clock_timestamp())::float8 as now, n from locked),
 taken as (
-    update makegood.request r set taken_by = $4, complete_by = at.now + r.within, taken_writer = $1, taken_number = $3
+    update makegood.request r set taken_by = $4, taken_at = at.now, complete_by = at.now + r.within, taken_writer = $1, taken_number = $3
     from at cross join (select * from apart union all select * from found) x
     where (r.task, r.idx, r.attempt) between (x.task, x.idx, x.attempt) and (x.task, x.idx, x.attempt)
-    returning r.task, r.idx, r.attempt, r.agent, r.priority, r.sent_at, at.now - r.sent_at as waited, r.within, r.body
+    returning r.task, r.idx, r.attempt, r.agent, r.priority, r.sent_at, at.now - r.sent_at as waited, r.within, r.body, r.taken_at
 ),
 mark as (update makegood.writer w set number = $3, at = at.now, outcome = null from at where w.id = $1 and at.n > 0)
 select t.*, (select count(*) from lane) as lane from (select 1) one left join taken t on true
@@ -89,7 +90,10 @@ _AGED = """found as (
 TAKE = _TAKE.replace("@found", _BEST)
 TAKE_AGED = _TAKE.replace("@found", _AGED)
 TAKE_TRIAL = TAKE_AGED.replace(
-    "set taken_by = $4,", "set excused = r.agent = any ($12::text[]), taken_by = $4,"
+    "set taken_by = $4,",
+    f"""set taken_by = $4, excused = r.agent = any ($12::text[]) and coalesce(
+        (select s.failure_count - s.deaths < {ONCE} from makegood.step s where (s.task, s.idx) between (x.task, x.idx) and (x.task, x.idx)), true
+    ),""",  # noqa: S608 - our own number
 )
 
 _NO_AGEING = 1e10
@@ -111,7 +115,7 @@ where (r.task, r.idx, r.attempt) between (x.task, x.idx, x.attempt) and (x.task,
 """
 # All of ``within``, not only what is left: the agent counts from when it asked, which may be long ago.
 _TAKEN = """
-select task, idx, attempt, agent, priority, sent_at, extract(epoch from clock_timestamp())::float8 - sent_at as waited, within, body
+select task, idx, attempt, agent, priority, sent_at, extract(epoch from clock_timestamp())::float8 - sent_at as waited, within, body, taken_at
 from makegood.request where taken_by = $1 and taken_writer = $2 and taken_number = $3
 """
 
@@ -142,99 +146,110 @@ class Taking:
 
     async def work(self, tx: WriteTransaction) -> Got:
         """Claim waiting requests: in one statement, or in a transaction if there is a rate."""
-        wanted = [offer for offer in self.offers if offer.slots > 0 and offer.actions]
-        if not wanted:
+        offers = [offer for offer in self.offers if offer.slots > 0 and offer.actions]
+        if not offers:
             return Got()
-        if any(offer.rate is not None for offer in wanted):
-            return await within(tx, lambda tx: self._paced(tx, wanted))
-        return Got(await self._best(tx, wanted))
+        if any(offer.rate is not None for offer in offers):
+            return await within(tx, lambda tx: self._paced(tx, offers))
+        return Got(await self._best(tx, offers))
 
-    async def _best(self, tx: WriteTransaction, wanted: Sequence[Offer]) -> list[Row]:
-        agents = [offer.agent for offer in wanted]
-        aged = any(offer.trial or self.ageing.due(offer.agent, self.now) for offer in wanted)
+    async def _best(self, tx: WriteTransaction, offers: Sequence[Offer]) -> list[Row]:
+        agents = [offer.agent for offer in offers]
+        ages = any(offer.trial or self.ageing.due(offer.agent, self.now) for offer in offers)
 
         async def look(bottom: bool) -> list[Row]:  # noqa: FBT001 - as ``looked`` calls it
-            return await self._take(tx, wanted, aged=aged, bottom=bottom)
+            return await self._take(tx, offers, ages=ages, bottom=bottom)
 
-        got = await self.floors.looked(("take", *agents), look)
-        for offer in wanted:
-            waited = [row["waited"] for row in got if row["agent"] == offer.agent]
-            oldest = max(waited, default=0.0) if aged else None
-            self.ageing.found(offer.agent, full=len(waited) >= offer.slots, oldest=oldest, now=self.now)
-        for row in got:
+        claim_rows = await self.floors.looked(("take", *agents), look)
+        for offer in offers:
+            waits = [row["waited"] for row in claim_rows if row["agent"] == offer.agent]
+            oldest = max(waits, default=0.0) if ages else None
+            self.ageing.found(offer.agent, full=len(waits) >= offer.slots, oldest=oldest, now=self.now)
+        for row in claim_rows:
             self.floors.passed((row["agent"], row["priority"]), row["sent_at"])
-        return got
+        return claim_rows
 
     async def _take(
-        self, tx: WriteTransaction, wanted: Sequence[Offer], *, aged: bool, bottom: bool
+        self, tx: WriteTransaction, offers: Sequence[Offer], *, ages: bool, bottom: bool
     ) -> list[Row]:
         begin = [
             -1.0 if bottom else self.floors.floor((offer.agent, priority))
-            for offer in wanted
+            for offer in offers
             for priority in PRIORITIES
         ]
         tx.sent = True
-        trials = [offer.agent for offer in wanted if offer.trial]
+        trials = [offer.agent for offer in offers if offer.trial]
         usual = _NO_AGEING if self.ageing.step is None else self.ageing.step
-        steps = {offer.agent: 0.0 if offer.trial else usual for offer in wanted}
-        sql = TAKE_TRIAL if trials else TAKE_AGED if aged else TAKE
-        more: list[Any] = [list(steps.values())] if aged else []
+        steps = {offer.agent: 0.0 if offer.trial else usual for offer in offers}
+        sql = TAKE_TRIAL if trials else TAKE_AGED if ages else TAKE
+        age_values: list[Any] = [list(steps.values())] if ages else []
         if trials:
-            more.append(trials)
-        got = await tx.rows(
+            age_values.append(trials)
+        result_rows = await tx.rows(
             sql, tx.lane, tx.before, tx.number, self.node,
-            [offer.agent for offer in wanted], [",".join(offer.actions) for offer in wanted], [offer.slots for offer in wanted],
-            begin, self.alone, PRIORITIES, *more,
+            [offer.agent for offer in offers], [",".join(offer.actions) for offer in offers], [offer.slots for offer in offers],
+            begin, self.alone, PRIORITIES, *age_values,
         )  # fmt: skip
-        if not got[0]["lane"]:
+        if not result_rows[0]["lane"]:
             raise LaneGoneError
-        found = [row for row in got if row["task"] is not None]
-        tx.marked = bool(found)
-        if aged:
-            found.sort(key=lambda row: rank(row["priority"], row["sent_at"], steps[row["agent"]]))
+        claim_rows = [row for row in result_rows if row["task"] is not None]
+        tx.marked = bool(claim_rows)
+        if ages:
+            claim_rows.sort(key=lambda row: rank(row["priority"], row["sent_at"], steps[row["agent"]]))
         else:
-            found.sort(key=lambda row: (-row["priority"], row["sent_at"]))
-        return found
+            claim_rows.sort(key=lambda row: (-row["priority"], row["sent_at"]))
+        return claim_rows
 
-    async def _paced(self, tx: WriteTransaction, wanted: Sequence[Offer]) -> Got:
+    async def _paced(self, tx: WriteTransaction, offers: Sequence[Offer]) -> Got:
         """Claim no more than the rates allow, locking them until the commit; record when
         each request may begin.
         """
-        rated = {offer.agent: offer for offer in wanted if offer.rate is not None}
-        paces = await self._paces(tx, rated)
-        most = {agent: min(rated[agent].slots, found.most) for agent, found in paces.items()}
-        asked = [replace(offer, slots=most.get(offer.agent, offer.slots)) for offer in wanted]
-        asked = [offer for offer in asked if offer.slots > 0]
-        got = Got(await self._best(tx, asked) if asked else [])
-        used: dict[str, int] = dict.fromkeys(paces, 0)
-        for row in got.rows:
+        rate_offers = {offer.agent: offer for offer in offers if offer.rate is not None}
+        paces = await _paces(tx, {agent: offer.rate or 1.0 for agent, offer in rate_offers.items()})
+        limits = {
+            agent: min(rate_offers[agent].slots, agent_pace.most) for agent, agent_pace in paces.items()
+        }
+        bounded_offers = [replace(offer, slots=limits.get(offer.agent, offer.slots)) for offer in offers]
+        bounded_offers = [offer for offer in bounded_offers if offer.slots > 0]
+        result = Got(await self._best(tx, bounded_offers) if bounded_offers else [])
+        uses: dict[str, int] = dict.fromkeys(paces, 0)
+        for row in result.rows:
             if (agent := row["agent"]) in paces:
-                got.delays[row["task"], row["idx"], row["attempt"]] = paces[agent].delay(used[agent])
-                used[agent] += 1
-        late = {key: delay for key, delay in got.delays.items() if delay > 0}
+                result.delays[row["task"], row["idx"], row["attempt"]] = paces[agent].delay(uses[agent])
+                uses[agent] += 1
+        late = {key: delay for key, delay in result.delays.items() if delay > 0}
         if late:
             now = next(iter(paces.values())).now
             await tx.run(_DELAYED, *columns(sorted(late), 3), now, [late[key] for key in sorted(late)])
-        moved = {agent: paces[agent].after(n) for agent, n in used.items() if n or rated[agent].spent}
-        if moved:
-            await tx.run(_USED, list(moved), list(moved.values()))
-        for agent, n in used.items():
-            if n == most[agent] < rated[agent].slots:
-                got.again[agent] = paces[agent].again(n)
-        tx.idle = not (got.rows or moved)
-        return got
+        next_turns = {agent: paces[agent].after(n) for agent, n in uses.items() if n}
+        if next_turns:
+            await tx.run(_USED, list(next_turns), list(next_turns.values()))
+        for agent, n in uses.items():
+            if n == limits[agent] < rate_offers[agent].slots:
+                result.again[agent] = paces[agent].again(n)
+        tx.idle = not (result.rows or next_turns)
+        return result
 
-    async def _paces(self, tx: WriteTransaction, rated: Mapping[str, Offer]) -> dict[str, Pace]:
-        known: dict[str, float] = {row["agent"]: row["next"] for row in await tx.rows(RATES, sorted(rated))}
-        if len(known) < len(rated):
-            for agent in sorted(set(rated) - set(known)):
-                await tx.run(_RATE, agent)
-            known = {row["agent"]: row["next"] for row in await tx.rows(RATES, sorted(rated))}
-        (row,) = await tx.rows(_NOW)
-        return {
-            agent: pace(known[agent], row["now"], offer.rate or 1.0, offer.spent)
-            for agent, offer in rated.items()
-        }
+
+async def _paces(tx: WriteTransaction, rates: Mapping[str, float]) -> dict[str, Pace]:
+    """Return the state of each agent's rate, locked until the commit."""
+    next_turns: dict[str, float] = {row["agent"]: row["next"] for row in await tx.rows(RATES, sorted(rates))}
+    if len(next_turns) < len(rates):
+        for agent in sorted(set(rates) - set(next_turns)):
+            await tx.run(_RATE, agent)
+        next_turns = {row["agent"]: row["next"] for row in await tx.rows(RATES, sorted(rates))}
+    (row,) = await tx.rows(_NOW)
+    return {agent: pace(next_turns[agent], row["now"], rate) for agent, rate in rates.items()}
+
+
+async def turn(tx: WriteTransaction, agent: str, rate: float, most: float) -> float | None:
+    """Reserve a turn for a further try; the store's protocol says more."""
+    agent_pace = (await _paces(tx, {agent: rate}))[agent]
+    wait = agent_pace.turn(most)
+    tx.idle = wait is None
+    if wait is not None:
+        await tx.run(_USED, [agent], [agent_pace.after(1)])
+    return wait
 
 
 async def recovered(tx: WriteTransaction, node: int) -> Got:
@@ -242,14 +257,14 @@ async def recovered(tx: WriteTransaction, node: int) -> Got:
     return Got(await tx.rows(_TAKEN, node, tx.lane, tx.number))
 
 
-def read(got: Got) -> tuple[Taken, list[tuple[int, str]]]:
+def read(result: Got) -> tuple[Taken, list[tuple[int, str]]]:
     """Return requests from their rows, and (task, reason) of unreadable ones."""
-    requests = Taken((), got.again)
+    requests = Taken((), result.again)
     unreadable: list[tuple[int, str]] = []
-    for row in got.rows:
-        delay = got.delays.get((row["task"], row["idx"], row["attempt"]), 0.0)
+    for row in result.rows:
+        delay = result.delays.get((row["task"], row["idx"], row["attempt"]), 0.0)
         try:
-            request = rows.read_request(row["body"], row["within"] + delay, row["waited"])
+            request = rows.read_request(row["body"], row["within"] + delay, row["waited"], row["taken_at"])
             requests.append(replace(request, delay=delay) if delay else request)
         except UNREADABLE as fault:
             unreadable.append((row["task"], f"a request of it cannot be read: {fault}"))

@@ -66,10 +66,10 @@ class WriteTransaction:
         """Execute one statement; return all its rows."""
         if isinstance(sql, str):
             return await self.connection.fetch(sql, *values)
-        found: list[Row] = await self.connection.fetch(sql.postgres, *values)
-        if found and sql.writes:
+        rows: list[Row] = await self.connection.fetch(sql.postgres, *values)
+        if rows and sql.writes:
             self.wrote = True
-        return found
+        return rows
 
     async def row(self, sql: str, *values: Any) -> Row | None:
         """Execute one statement; return its first row."""
@@ -77,19 +77,19 @@ class WriteTransaction:
 
     async def run(self, sql: str | Sql, *values: Any) -> int:
         """Execute one statement; return the number of rows that it changed."""
-        said = await self.connection.execute(sql if isinstance(sql, str) else sql.postgres, *values)
-        changed = int(said.rpartition(" ")[2])
-        if changed:
+        status = await self.connection.execute(sql if isinstance(sql, str) else sql.postgres, *values)
+        count = int(status.rpartition(" ")[2])
+        if count:
             self.wrote = True
-        return changed
+        return count
 
-    async def many(self, sql: Sql, found: Sequence[Sequence[Any]], *more: Any) -> int:
+    async def many(self, sql: Sql, rows: Sequence[Sequence[Any]], *constants: Any) -> int:
         """Execute one statement for all of these rows."""
-        return await self.run(sql, *map(list, zip(*found, strict=True)), *more) if found else 0
+        return await self.run(sql, *map(list, zip(*rows, strict=True)), *constants) if rows else 0
 
-    async def each(self, sql: Sql, found: Sequence[Sequence[Any]], *more: Any) -> list[Row]:
+    async def each(self, sql: Sql, rows: Sequence[Sequence[Any]], *constants: Any) -> list[Row]:
         """Execute one statement for all of these rows; return the rows that it returns."""
-        return await self.rows(sql, *map(list, zip(*found, strict=True)), *more) if found else []
+        return await self.rows(sql, *map(list, zip(*rows, strict=True)), *constants) if rows else []
 
     async def mark(self) -> None:
         """Write the number into the lane's row and notify other processes. The last
@@ -116,8 +116,8 @@ class Look:
 
     async def rows(self, sql: Sql, *values: Any) -> list[Row]:
         """Execute one statement; return all its rows."""
-        found: list[Row] = await self.connection.fetch(sql.postgres, *values)
-        return found
+        rows: list[Row] = await self.connection.fetch(sql.postgres, *values)
+        return rows
 
 
 Work = Callable[[WriteTransaction], Awaitable[T]]

@@ -1,16 +1,12 @@
 """Nodes, figures, and the schema."""
 
-import secrets
-from typing import Any
-
 import msgspec
 from asyncpg import exceptions as pg
 
 from makegood.base.counts import counted
-from makegood.base.postgres_errors import POOLING
 from makegood.errors import ConfigError, SchemaMismatchError
 from makegood.store import migrations
-from makegood.store.postgres.connection import Connection, Dialer
+from makegood.store.postgres.connection import Connection
 from makegood.store.postgres.transaction import WriteTransaction
 from makegood.store.views import NodeInfo, SchemaStatus
 
@@ -20,12 +16,12 @@ NOW = "select extract(epoch from clock_timestamp())::float8"
 _REGISTER = """
 insert into makegood.node (name, roles, host, pid, started_at, alive_until, dead, info)
 select $1, $2, $3, $4, now, now + $5::float8, false, $6 from (select extract(epoch from clock_timestamp())::float8 as now) c
-returning id, (select generation from makegood.generation) as generation
+returning id, (select generation from makegood.generation) as generation, started_at as now
 """
 _HEARTBEAT = """
 update makegood.node set alive_until = extract(epoch from clock_timestamp())::float8 + $2::float8, info = $3
 where id = $1 and not dead and stopped_at is null
-returning 1
+returning extract(epoch from clock_timestamp())::float8 as now
 """
 _UNREGISTER = """
 update makegood.node set stopped_at = extract(epoch from clock_timestamp())::float8,
@@ -36,7 +32,7 @@ _TABLES = """
 select c.relname, quote_ident(c.relname) from pg_class c join pg_namespace n on n.oid = c.relnamespace
 where n.nspname = 'makegood' and c.relkind in ('r', 'p') order by c.relname
 """
-_VERSION = "select max(version) from makegood.schema_version"
+_VERSIONS = "select version, name from makegood.schema_version"
 _APPLIED = """
 insert into makegood.schema_version (version, name, applied_at)
 values ($1, $2, extract(epoch from clock_timestamp())::float8)
@@ -53,19 +49,20 @@ where t.state in ('processing', 'undoing') and t.locked_by is null
 """
 
 
-async def register(tx: WriteTransaction, info: NodeInfo) -> tuple[int, int]:
-    """Insert a node with its first heartbeat; return its number and the generation under
-    which it was registered.
+async def register(tx: WriteTransaction, info: NodeInfo) -> tuple[int, int, float]:
+    """Insert a node with its first heartbeat; return its number, the generation under
+    which it was registered, and the time.
     """
     roles = f" {' '.join(info.roles)} "
     row = await tx.row(_REGISTER, info.name, roles, info.host, info.pid, info.ttl, msgspec.json.encode(info))
     assert row is not None
-    return row["id"], row["generation"]
+    return row["id"], row["generation"], row["now"]
 
 
-async def heartbeat(connection: Connection, node: int, info: NodeInfo) -> bool:
-    """Extend a node's life; False if it was declared dead or has stopped."""
-    return await connection.fetchrow(_HEARTBEAT, node, info.ttl, msgspec.json.encode(info)) is not None
+async def heartbeat(connection: Connection, node: int, info: NodeInfo) -> float | None:
+    """Extend a node's life and return the time; None if it was declared dead or has stopped."""
+    now: float | None = await connection.fetchval(_HEARTBEAT, node, info.ttl, msgspec.json.encode(info))
+    return now
 
 
 async def unregister(connection: Connection, node: int) -> None:
@@ -76,11 +73,13 @@ async def unregister(connection: Connection, node: int) -> None:
 async def version(connection: Connection, where: str) -> int:
     """Return the schema version of a database, 0 when makegood has no tables in it.
 
-    ``where``: the database's name for messages.
+    ``where``: the database's name for messages. Raises ``SchemaMismatchError`` for a store that no migration
+    can bring up to date.
     """
     if await connection.fetchval("select to_regclass('makegood.schema_version')") is None:
         return 0
-    return migrations.known(await connection.fetchval(_VERSION), where, "the schema makegood")
+    versions = [(number, name) for number, name in await connection.fetch(_VERSIONS)]
+    return migrations.stands("postgres", versions, where, "the schema makegood")
 
 
 async def schema(connection: Connection, where: str) -> SchemaStatus:
@@ -101,17 +100,18 @@ async def migrate(connection: Connection, where: str) -> list[str]:
         stands = await version(connection, where)
         if stands > migrations.needed("postgres"):
             migrations.verify("postgres", stands, where)
-        applied = migrations.plan("postgres", stands)
-        for migration in applied:
+        missing_migrations = migrations.plan("postgres", stands)
+        for migration in missing_migrations:
             try:
                 await connection.execute(migration.sql)
-            except pg.InsufficientPrivilegeError as barred:
+            except pg.InsufficientPrivilegeError as denial:
                 raise ConfigError(
-                    f"{where}: {barred}; migrating needs the right to create in this database: "
+                    f"{where}: {denial}; migrating needs the right to create in this database: "
                     "`grant create on database ... to ...`, or apply `makegood store migrate --sql` as its owner"
-                ) from barred
+                ) from denial
             await connection.execute(_APPLIED, migration.version, migration.name)
-    return [migration.name for migration in applied]
+    migrations.report(missing_migrations, stands, f"{where}, schema makegood")
+    return [migration.name for migration in missing_migrations]
 
 
 async def settings(connection: Connection, where: str) -> list[str]:
@@ -137,34 +137,9 @@ async def check(connection: Connection, where: str) -> list[str]:
         f"{where}: the index makegood.{name} is not valid: `reindex index makegood.{name}`"
         for (name,) in await connection.fetch(_BROKEN)
     ]
-    missed: int = await connection.fetchval(_MISSED)
-    if missed:
+    orphans: int = await connection.fetchval(_MISSED)
+    if orphans:
         findings.append(
-            f"{where}: {counted(missed, 'task')} under way without a scheduler and without a request; see `makegood doctor`"
+            f"{where}: {counted(orphans, 'task')} under way without a scheduler and without a request; see `makegood doctor`"
         )
     return findings
-
-
-async def pooled(dialer: Dialer) -> list[str]:
-    """Detect a pooler that shares sessions: one connection must not see what another one sets."""
-    first = await dialer.dial()
-    try:
-        second = await dialer.dial()
-    except BaseException:
-        await first.close(1.0)
-        raise
-    try:
-        secret = secrets.token_hex(8)
-        setting = "select set_config('makegood.session', $1, false)"
-        reading = "select current_setting('makegood.session', true)"
-        await first.connection.fetchval(setting, secret)
-        leaked: Any = await second.connection.fetchval(reading)
-        kept: Any = await first.connection.fetchval(reading)
-        if leaked == secret or kept != secret:
-            return [f"{dialer.address.where}: {POOLING}"]
-        return []
-    except pg.PostgresError as fault:
-        return [f"{dialer.address.where}: {POOLING} ({fault})"] if first.proxied else []
-    finally:
-        await first.close(1.0)
-        await second.close(1.0)

@@ -25,9 +25,11 @@ from typing import Any, TypeVar
 
 from asyncpg import exceptions as pg
 
+from makegood.base.contexts import HomeLoop
 from makegood.base.pacing import Pauses, rung
-from makegood.errors import MakegoodError, StoreError, StoreUnavailableError
-from makegood.store.postgres.connection import STANDBY, WAITS, Dialer, Link, bounded
+from makegood.base.postgres_hosts import bounded
+from makegood.errors import ClosedError, MakegoodError, StoreError, StoreUnavailableError
+from makegood.store.postgres.connection import STANDBY, WAITS, Dialer, Link
 from makegood.store.postgres.errors import AWAY, LOST, PASSING, cause, is_lost, translated
 from makegood.store.postgres.transaction import LaneGoneError, Recover, Work, WriteTransaction
 from makegood.store.rows import Interner
@@ -41,8 +43,7 @@ _TRIES = 5
 _OPEN = """
 insert into makegood.writer (id, number, at) values ($1, 0, extract(epoch from clock_timestamp())::float8)
 """
-_CLOSE = "delete from makegood.writer where id = any ($1::bigint[])"
-_FORGET = "delete from makegood.writer where at < extract(epoch from clock_timestamp())::float8 - 86400"
+_CLOSE = "select makegood.close_writers($1::bigint[])"
 _RESOLVE = """
 update makegood.writer set number = case when number < $2 then $2 + 1 else number end where id = $1 returning number, outcome
 """
@@ -52,6 +53,12 @@ update makegood.writer set number = case when number < $2 then $2 + 1 else numbe
 _END = """
 select pg_terminate_backend(pid) from pg_stat_activity
 where pid = $1 and backend_start = $2 and state like 'idle in transaction%'
+"""
+# A commit that notifies holds this lock while it waits for its standby, and others wait for it everywhere.
+_NOTIFIER = """
+select a.datname::text, a.pid from pg_locks l join pg_stat_activity a on a.pid = l.pid
+where l.locktype = 'object' and l.classid = 'pg_database'::regclass and l.objid = 0 and l.granted and a.pid <> pg_backend_pid()
+limit 1
 """
 _CONFIRM = """
 update makegood.writer set at = extract(epoch from clock_timestamp())::float8 where id = $1 and number = $2 returning 1
@@ -72,11 +79,20 @@ class BackgroundTasks:
     """The store's own asyncio tasks, which continue when the caller is cancelled."""
 
     def __init__(self) -> None:
+        self.home = HomeLoop("this store")
         self._under_way: set[asyncio.Task[Any]] = set()
 
     def start(self, work: Coroutine[Any, Any, T]) -> asyncio.Task[T]:
-        """Run ``work`` in a task of its own."""
-        task = asyncio.get_running_loop().create_task(work)
+        """Run ``work`` in a task of its own.
+
+        Raises ``ClosedError`` on an event loop other than that on which the store was opened.
+        """
+        try:
+            self.home.check()
+        except ClosedError:
+            work.close()
+            raise
+        task = self.home.start(work)
         self._under_way.add(task)
         task.add_done_callback(self._ended)
         return task
@@ -184,7 +200,25 @@ class Writers:
                 continue
             self._announce(tx.topics)
             return value
-        raise translated(last, self.where) from cause(last)
+        error = translated(last, self.where)
+        if isinstance(last, pg.LockNotAvailableError) and (notifier := await self._notifier(lane)):
+            error = StoreUnavailableError(f"{error}. {notifier}")
+        raise error from cause(last)
+
+    async def _notifier(self, lane: Writer) -> str:
+        """Return which session keeps commits with notifications waiting; "" if none does."""
+        try:
+            link = await self._connected(lane)
+            row = await self._bounded(link, partial(link.connection.fetchrow, _NOTIFIER))
+        except Exception as fault:  # noqa: BLE001 - the error is reported without it
+            log.debug("%s: %s", self.where, fault)
+            return ""
+        if row is None:
+            return ""
+        return (
+            f"A commit with NOTIFY in the database {row['datname']} (process {row['pid']}) does not end, perhaps as it waits for a "
+            "synchronous standby; on the whole server, others wait for it: start the standby, or end that process"
+        )
 
     async def _recovered(
         self, lane: Writer, tx: WriteTransaction, outcome: list[int] | None, recover: Recover[T]
@@ -207,7 +241,7 @@ class Writers:
         outcome; retry until known.
         """
         pauses = pauses_of(self._rng)
-        told = False
+        is_explained = False
         old = lane.link
         while True:
             try:
@@ -218,7 +252,7 @@ class Writers:
                 row = await self._bounded(link, partial(link.connection.fetchrow, _RESOLVE, lane.id, number))
             except Exception as fault:  # noqa: BLE001 - sorted there
                 await self._ask_again(fault, pauses)
-                told = told or await self._explained(lane)
+                is_explained = is_explained or await self._explained(lane)
                 continue
             if row is None:
                 lane.id = 0
@@ -233,17 +267,17 @@ class Writers:
         Returns False if the commit is gone: the standby was promoted without it. Then the
         write must be repeated.
         """
-        if lane.link is None or not lane.link.doubted:
+        if lane.link is None or not lane.link.watch.doubted:
             return True
         pauses = pauses_of(self._rng)
         while True:
             try:
                 link = await self._connected(lane)
-                link.doubted = False
+                link.watch.doubted = False
                 ask = partial(link.connection.fetchval, _CONFIRM, lane.id, lane.number)
-                there = await self._bounded(link, ask) is not None
-                if not link.doubted:
-                    return there
+                is_confirmed = await self._bounded(link, ask) is not None
+                if not link.watch.doubted:
+                    return is_confirmed
             except Exception as fault:  # noqa: BLE001 - sorted there
                 await self._ask_again(fault, pauses)
 
@@ -298,13 +332,13 @@ class Writers:
         """Return the lane's connection, with its row in place."""
         link = await self._connected(lane)
         if lane.id == 0:
-            drawn = self._rng.getrandbits(62) + 1
+            lane_id = self._rng.getrandbits(62) + 1
             try:
-                await self._bounded(link, partial(link.connection.execute, _OPEN, drawn))
-                await self._bounded(link, partial(link.connection.execute, _FORGET))
+                await self._bounded(link, partial(link.connection.execute, _OPEN, lane_id))
+                await self._bounded(link, partial(link.connection.execute, _CLOSE, []))
             except Exception as fault:  # noqa: BLE001 - raised below, sorted
                 raise translated(fault, self.where) from cause(fault)
-            lane.id, lane.number = drawn, 0
+            lane.id, lane.number = lane_id, 0
         return link
 
     async def close(self, limit: float) -> None:

@@ -74,8 +74,8 @@ class OvertakenError(Exception):
 
 def install(connection: sqlite3.Connection, statements: Mapping[str, str]) -> None:
     """Create the view, and a trigger for each kind of change, unless the connection has them already."""
-    nothing = ", ".join(f"null as {name}" for name in _COLUMNS)
-    connection.execute(f"create temp view if not exists makegood_change as select {nothing}")
+    empty_row = ", ".join(f"null as {name}" for name in _COLUMNS)
+    connection.execute(f"create temp view if not exists makegood_change as select {empty_row}")
     for kind, text in statements.items():
         connection.execute(_trigger(kind, text))
 
@@ -83,7 +83,7 @@ def install(connection: sqlite3.Connection, statements: Mapping[str, str]) -> No
 @cache
 def _trigger(kind: str, text: str) -> str:
     """Return the statement that creates the trigger for a kind of change."""
-    body = re.sub(r"\?(\d+)", lambda found: f"new.{_COLUMNS[int(found[1])]}", text)
+    body = re.sub(r"\?(\d+)", lambda match: f"new.{_COLUMNS[int(match[1])]}", text)
     return f"create temp trigger if not exists makegood_{kind} instead of insert on makegood_change when new.kind = '{kind}' begin {body}; end"
 
 
@@ -145,10 +145,10 @@ def spans(of: Sequence[int], values: Sequence[bytes]) -> Iterator[tuple[str, byt
         yield from spans(of[middle:], values[middle:])
     elif of:
         places = [start << 32 | size for start, size in zip(starts, sizes, strict=False)]
-        found = dict(zip(of, places, strict=True))
-        if len(found) == len(of):
-            given = tasks(found)
+        place_by_task = dict(zip(of, places, strict=True))
+        if len(place_by_task) == len(of):
+            text = tasks(place_by_task)
         else:  # a task occurs twice: JSON can express that, a dict cannot
             pairs = [f'"{task}":{place}' for task, place in zip(of, places, strict=True)]
-            given = f"{{{','.join(pairs)}}}"
-        yield given, bytearray().join(values)
+            text = f"{{{','.join(pairs)}}}"
+        yield text, bytearray().join(values)

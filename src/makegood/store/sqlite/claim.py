@@ -12,13 +12,15 @@ from makegood.store.sqlite.load import COLUMNS, read
 from makegood.store.sqlite.transaction import Row, WriteTransaction, are_numbers
 from makegood.store.task_rows import Raw
 
+# What a process claims that was declared dead would be freed once more, and counted.
+_LIVES = "not exists (select 1 from makegood_node where id = ?2 and dead)"
 PENDING = f"""
-select {COLUMNS} from makegood_task where state = 'pending' and locked_by is null
-order by priority desc, ready_seq limit ?
+select {COLUMNS} from makegood_task where state = 'pending' and locked_by is null and {_LIVES}
+order by priority desc, ready_seq limit ?1
 """  # noqa: S608 - our own columns
 _OF_ONE = f"""
 select * from (
-    select {COLUMNS}, ready_seq from makegood_task where state = 'pending' and locked_by is null and priority = {{n}}
+    select {COLUMNS}, ready_seq from makegood_task where state = 'pending' and locked_by is null and priority = {{n}} and {_LIVES}
     order by ready_seq limit ?1
 )
 """  # noqa: S608 - our own columns
@@ -50,65 +52,65 @@ class Claimed:
     """Whether tasks were left out because their large values did not fit in the claim's room."""
 
 
-def find(tx: WriteTransaction, claim: Claim, ageing: Ageing) -> Claimed:
-    """Return the tasks that ``claim`` gets, with their epochs already raised."""
-    found = Claimed()
-    rest = {row[0]: row for row in _sound(tx.among(_AT_REST, claim.at_rest), found)}
-    pending = _pending(tx, claim.limit + 1, ageing)
-    taken = _sound(pending[: claim.limit], found)
-    doubtful = next((n for n, row in enumerate(taken) if row[_LOST] >= MOST_LOST), None)
+def find(tx: WriteTransaction, claim: Claim, ageing: Ageing, node: int) -> Claimed:
+    """Return the tasks that ``claim`` gets, with their epochs already raised; ``node`` claims them."""
+    claims = Claimed()
+    rest = {row[0]: row for row in _sound(tx.among(_AT_REST, claim.at_rest), claims)}
+    pending = _pending(tx, claim.limit + 1, ageing, node)
+    candidates = _sound(pending[: claim.limit], claims)
+    doubtful = next((n for n, row in enumerate(candidates) if row[_LOST] >= MOST_LOST), None)
     if doubtful is not None:
-        taken = taken[: 0 if rest and not doubtful else max(1, doubtful)]
-    found.more = len(pending) > len(taken)
+        candidates = candidates[: 0 if rest and not doubtful else max(1, doubtful)]
+    claims.more = len(pending) > len(candidates)
     raws: list[Raw] = []
-    for row in (*rest.values(), *taken):
-        timed = row[_COMPLETE_BY] is not None
-        if not timed and row[_WITHIN] is not None and row[4] == "pending" and row[5] == "forward":
-            found.complete_by[row[0]] = tx.now + row[_WITHIN]
-            timed = True
-        raws.append(Raw(row, row[9] + 1, timed))
-    got = read(tx, raws, claim.room)
-    found.tasks = got.tasks
-    found.unreadable += got.unreadable
-    for task in got.left:
-        found.complete_by.pop(task, None)
-    found.left = bool(got.left)
-    found.more = found.more or found.left
-    return found
+    for row in (*rest.values(), *candidates):
+        has_deadline = row[_COMPLETE_BY] is not None
+        if not has_deadline and row[_WITHIN] is not None and row[4] == "pending" and row[5] == "forward":
+            claims.complete_by[row[0]] = tx.now + row[_WITHIN]
+            has_deadline = True
+        raws.append(Raw(row, row[9] + 1, has_deadline))
+    result = read(tx, raws, claim.room)
+    claims.tasks = result.tasks
+    claims.unreadable += result.unreadable
+    for task in result.left:
+        claims.complete_by.pop(task, None)
+    claims.left = bool(result.left)
+    claims.more = claims.more or claims.left
+    return claims
 
 
-def _sound(rows: Sequence[Row], found: Claimed) -> list[Row]:
+def _sound(rows: Sequence[Row], claims: Claimed) -> list[Row]:
     """Return the rows whose number columns hold numbers.
 
     The others cannot be claimed, and are recorded as unreadable.
     """
     sound = [row for row in rows if are_numbers(*[row[n] for n in _NUMBERS])]
     if len(sound) < len(rows):
-        here = {row[0] for row in sound}
-        found.unreadable += [
+        sound_ids = {row[0] for row in sound}
+        claims.unreadable += [
             (row[0], "its row cannot be read: a column of numbers holds something else")
             for row in rows
-            if row[0] not in here
+            if row[0] not in sound_ids
         ]
     return sound
 
 
-def _pending(tx: WriteTransaction, limit: int, ageing: Ageing) -> list[Row]:
+def _pending(tx: WriteTransaction, limit: int, ageing: Ageing, node: int) -> list[Row]:
     """Return at most ``limit`` pending tasks, in the order in which they should be claimed."""
     step = ageing.step
     oldest: float | None = None
     if step is None or not ageing.due("pending", tx.now):
-        found = tx.rows(PENDING, (limit,))
+        candidates = tx.rows(PENDING, (limit, node))
     else:
-        known = tx.rows(PENDING_AGED, (limit,))
+        rows = tx.rows(PENDING_AGED, (limit, node))
 
         def aged(row: Row) -> float:
             if not are_numbers(row[_PRIORITY], row[-1]):
                 return 0.0  # this task is put to error next
             return rank(row[_PRIORITY], row[-1], step * 1e6)
 
-        known.sort(key=aged)
-        found = [row[:-1] for row in known[:limit]]
-        oldest = max((tx.now - row[-1] / 1e6 for row in known[:limit] if are_numbers(row[-1])), default=0.0)
-    ageing.found("pending", full=len(found) >= limit, oldest=oldest, now=tx.now)
-    return found
+        rows.sort(key=aged)
+        candidates = [row[:-1] for row in rows[:limit]]
+        oldest = max((tx.now - row[-1] / 1e6 for row in rows[:limit] if are_numbers(row[-1])), default=0.0)
+    ageing.found("pending", full=len(candidates) >= limit, oldest=oldest, now=tx.now)
+    return candidates

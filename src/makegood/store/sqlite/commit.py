@@ -48,27 +48,27 @@ class _Commit:
     claimed: frozenset[int] = frozenset()
 
     def run(self) -> Committed:
-        tx, batch, done = self.tx, self.batch, self.done
+        tx, batch, outcome = self.tx, self.batch, self.done
         decisions = list(batch.decisions)
-        decided: dict[int, tuple[HeldTask, Decision]] = {}
+        claim_decisions: dict[int, tuple[HeldTask, Decision]] = {}
         if batch.claim is not None:
             decisions = self._held(decisions)
-            self.claims = claims = claim.find(tx, batch.claim, self.ageing)
-            done.more, done.left = claims.more, claims.left
+            self.claims = claims = claim.find(tx, batch.claim, self.ageing, batch.node)
+            outcome.more, outcome.left = claims.more, claims.left
             for task, reason in claims.unreadable:
                 put_to_error(tx, batch.node, task, reason)
-                done.guilty.append((task, reason))
+                outcome.guilty.append((task, reason))
             if claims.tasks:
-                decided = batch.decided(claims.tasks)
+                claim_decisions = batch.decided(claims.tasks)
             for task, reason in batch.unfit.items():
                 put_to_error(tx, batch.node, task, reason)
-                done.guilty.append((task, reason))
-        self.claimed = frozenset(decided)
-        stale = done.lost & self.claimed  # decided before, under an older epoch, and now claimed again
-        done.lost -= stale
-        self.apply([*decisions, *(decision for _, decision in decided.values())])
-        done.settle(decided, stale)
-        return done
+                outcome.guilty.append((task, reason))
+        self.claimed = frozenset(claim_decisions)
+        stale = outcome.lost & self.claimed  # decided before, under an older epoch, and now claimed again
+        outcome.lost -= stale
+        self.apply([*decisions, *(decision for _, decision in claim_decisions.values())])
+        outcome.settle(claim_decisions, stale)
+        return outcome
 
     def _held(self, decisions: list[Decision]) -> list[Decision]:
         """Return the Decisions whose task this node has locked under their epoch; record the others as
@@ -77,10 +77,10 @@ class _Commit:
         if not decisions:
             return decisions
         epochs: dict[int, int] = dict(self.tx.among(_EPOCHS, [d.task.id for d in decisions], self.batch.node))
-        kept = [d for d in decisions if epochs.get(d.task.id) == d.before.epoch]
-        if len(kept) != len(decisions):
+        current = [d for d in decisions if epochs.get(d.task.id) == d.before.epoch]
+        if len(current) != len(decisions):
             self.done.lost.update(d.task.id for d in decisions if epochs.get(d.task.id) != d.before.epoch)
-        return kept
+        return current
 
     def apply(self, decisions: Sequence[Decision]) -> None:
         """Write Decisions whose locks hold.
@@ -91,7 +91,7 @@ class _Commit:
             return
         try:
             with self.tx.savepoint():
-                withdrawn = self._write(decisions)
+                withdrawals = self._write(decisions)
         except OvertakenError:
             self._held([d for d in decisions if d.task.id not in self.claimed])
             self.done.lost |= self._losers(decisions)
@@ -104,44 +104,46 @@ class _Commit:
             else:
                 self._guilty(decisions[0], fault)
         else:
-            self.done.withdrawn += withdrawn
+            self.done.withdrawn += withdrawals
 
     def _write(self, decisions: Sequence[Decision]) -> list[tuple[int, int, int]]:
         complete_by = self.claims.complete_by if self.claims is not None else {}
         writing = Writing(self.tx, self.batch.node, self.claimed, complete_by, len(decisions))
         alike = ShapeRows(self.tx, self.batch.node, self.claimed)
-        others = [decision for decision in decisions if not alike.take(decision)]
-        for decision in others:
+        single_decisions = [decision for decision in decisions if not alike.take(decision)]
+        for decision in single_decisions:
             writing.collect(decision)
-        writing.write([*self._fences(others, alike.held()), *alike.changes()])
+        writing.write([*self._fences(single_decisions, alike.held()), *alike.changes()])
         return writing.withdrawn
 
-    def _fences(self, decisions: Sequence[Decision], held: Mapping[int, Sequence[int]]) -> list[Change]:
+    def _fences(self, decisions: Sequence[Decision], held_tasks: Mapping[int, Sequence[int]]) -> list[Change]:
         """Return the fences of the batch.
 
-        This node must hold the tasks of ``decisions`` and those in ``held``, listed there by epoch. The
+        This node must hold the tasks of ``decisions`` and those in ``held_tasks``, listed there by epoch. The
         Supervisor must not have judged the requests that replies have consumed.
         """
         under: defaultdict[int, list[int]] = defaultdict(list)
-        for epoch, of in held.items():
+        for epoch, of in held_tasks.items():
             under[epoch] += of
-        consumed: defaultdict[tuple[int, int], list[int]] = defaultdict(list)
+        tasks_by_place: defaultdict[tuple[int, int], list[int]] = defaultdict(list)
         for d in decisions:
             if d.task.id not in self.claimed:
                 under[d.before.epoch].append(d.task.id)
             for place in d.consumed:
-                consumed[place].append(d.task.id)
+                tasks_by_place[place].append(d.task.id)
         fences: list[Change] = [
             ("held", tasks(of), UNUSED, self.batch.node, epoch, len(of)) for epoch, of in under.items()
         ]
-        return fences + [("consumed", tasks(of), UNUSED, *place, len(of)) for place, of in consumed.items()]
+        return fences + [
+            ("consumed", tasks(of), UNUSED, *place, len(of)) for place, of in tasks_by_place.items()
+        ]
 
     def _losers(self, decisions: Sequence[Decision]) -> set[int]:
-        there = set(self.tx.among(_THERE, [d.task.id for d in decisions]))
+        existing_keys = set(self.tx.among(_THERE, [d.task.id for d in decisions]))
         return {
             d.task.id
             for d in decisions
-            if any((d.task.id, idx, attempt) not in there for idx, attempt in d.consumed)
+            if any((d.task.id, idx, attempt) not in existing_keys for idx, attempt in d.consumed)
         }
 
     def _guilty(self, decision: Decision, fault: Exception) -> None:

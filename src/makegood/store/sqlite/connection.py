@@ -10,10 +10,12 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from makegood.base.file_paths import EFFECTIVE, entered
+from makegood.base import sqlite_log
+from makegood.base.file_paths import EFFECTIVE, entered, exists
 from makegood.base.private_files import make
 from makegood.base.sqlite_readonly import READ_ONLY, Glance, denied, may_write, refusal
 from makegood.errors import ConfigError, StoreError, StoreUnavailableError
+from makegood.store.sqlite.row_numbers import exhausted_in, remedy, trouble
 
 Connect = Callable[[str], sqlite3.Connection]
 """Opens a connection to a ``file:`` URI in autocommit mode. Tests pass one that counts or fails."""
@@ -23,8 +25,6 @@ _BUSY_SECONDS = 5.0
 _SWITCH_TRIES, _SWITCH_PAUSE = 1000, 0.005
 _STATEMENTS = 256  # more than makegood has, so that each is compiled only once per connection
 _CACHE_KIB = 24 * 1024
-_CHECKPOINT_PAGES = 4000  # 16 MiB: the most that is written twice between two checkpoints
-WAL_LIMIT = 64 * 1024 * 1024
 _FULL = 2
 _CLOSED = "it cannot be opened: give this user read and write access to the file and its folder"
 _RIGHTS = (sqlite3.SQLITE_READONLY, sqlite3.SQLITE_PERM, sqlite3.SQLITE_CANTOPEN)
@@ -36,17 +36,9 @@ REMOTE = frozenset((
 _ESCAPED = re.compile(r"\\([0-7]{3})")
 
 
-def connect(uri: str, *, factory: type[sqlite3.Connection] = sqlite3.Connection) -> sqlite3.Connection:
+def connect(uri: str, *, factory: type[sqlite3.Connection] = sqlite_log.Connection) -> sqlite3.Connection:
     """Open ``uri`` without transaction handling by the driver. A statement waits for a lock for up to 5 s."""
-    return sqlite3.connect(
-        uri,
-        uri=True,
-        timeout=_BUSY_SECONDS,
-        isolation_level=None,
-        check_same_thread=False,
-        cached_statements=_STATEMENTS,
-        factory=factory,
-    )
+    return sqlite_log.connect(uri, timeout=_BUSY_SECONDS, factory=factory, cached_statements=_STATEMENTS)
 
 
 def uri_of(path: Path, *, create: bool) -> str:
@@ -66,7 +58,7 @@ def filesystem(path: Path, mounts: str) -> str:
         fields, types = left.split(), right.split()
         if len(fields) < 5 or not types:
             continue
-        point = _ESCAPED.sub(lambda found: chr(int(found[1], 8)), fields[4])
+        point = _ESCAPED.sub(lambda match: chr(int(match[1], 8)), fields[4])
         if point in above and len(point) >= best:
             best, kind = len(point), types[0]
     return kind
@@ -104,16 +96,16 @@ def opened(
     A file that this user may not write is opened read-only, as ``glance`` says. Without a ``glance`` it is
     refused before SQLite opens it, since SQLite would create a log that the file's owner may not write.
     """
-    there = path.exists()
-    if there and not os.access(path, os.R_OK, effective_ids=EFFECTIVE):
+    is_present = exists(path)
+    if is_present and not os.access(path, os.R_OK, effective_ids=EFFECTIVE):
         raise StoreUnavailableError(f"{path}: {denied(path)}")
-    if not there or may_write(path):
+    if not is_present or may_write(path):
         if glance is not None:
             glance.forget()
         glance = None
     elif glance is None:
         raise StoreUnavailableError(f"{path}: {READ_ONLY}")
-    if create and not there:
+    if create and not is_present:
         try:
             make(path)
         except OSError as failure:
@@ -160,8 +152,6 @@ def set_up(connection: sqlite3.Connection, path: Path, *, busy: float, still: bo
     connection.execute("pragma fullfsync = on")  # macOS: fsync alone does not reach the disk
     connection.execute("pragma checkpoint_fullfsync = on")
     connection.execute(f"pragma cache_size = -{_CACHE_KIB}")
-    connection.execute(f"pragma journal_size_limit = {WAL_LIMIT}")
-    connection.execute(f"pragma wal_autocheckpoint = {_CHECKPOINT_PAGES}")
     connection.execute("pragma temp_store = memory")
     connection.execute(f"pragma busy_timeout = {round(busy * 1000)}")
     level = connection.execute("pragma synchronous").fetchone()[0]
@@ -246,13 +236,13 @@ def translated(error: sqlite3.Error, path: Path) -> StoreError | ConfigError:
         return ConfigError(
             f"{path} is not a SQLite database: name another file (--store or MAKEGOOD_STORE), or move this one away"
         )
-    held = (
+    lock_remedy = (
         "another connection, perhaps of this very process, held its lock all the time: is a transaction left open, or a process stopped in "
         "the middle of one?"
     )
     remedies = {
-        sqlite3.SQLITE_BUSY: held,
-        sqlite3.SQLITE_LOCKED: held,
+        sqlite3.SQLITE_BUSY: lock_remedy,
+        sqlite3.SQLITE_LOCKED: lock_remedy,
         sqlite3.SQLITE_READONLY: READ_ONLY,
         sqlite3.SQLITE_PERM: "access was denied: give this user write access to the file and its folder",
         sqlite3.SQLITE_CANTOPEN: _CLOSED,
@@ -261,6 +251,8 @@ def translated(error: sqlite3.Error, path: Path) -> StoreError | ConfigError:
         sqlite3.SQLITE_CORRUPT: "the file is damaged: stop all processes and restore a backup",
         sqlite3.SQLITE_NOMEM: "memory ran out",
     }
+    if code == sqlite3.SQLITE_FULL and (tables := exhausted_in(path)):
+        return StoreUnavailableError(f"{path}: {trouble(tables[0])}; {remedy(tables[0])} ({error})")
     if code in _RIGHTS:
         return StoreUnavailableError(f"{path}: {refusal(path, remedies[code])} ({error})")
     if code in remedies:

@@ -1,6 +1,7 @@
 """One SQLite file for the slices of the store: opened and checked, with a writing and a reading thread."""
 
 import asyncio
+import logging
 import sqlite3
 from collections.abc import Callable, Coroutine, Sequence
 from contextlib import closing
@@ -9,7 +10,9 @@ from pathlib import Path
 from typing import Any, Concatenate, ParamSpec, TypeVar, cast
 
 from makegood.base.clock import Clock
+from makegood.base.file_paths import exists, unreachable
 from makegood.base.sizes import KIB
+from makegood.base.sqlite_log import WriteAheadLog
 from makegood.base.sqlite_readonly import Glance, glanced
 from makegood.errors import StoreUnavailableError
 from makegood.store import migrations, records, views
@@ -22,6 +25,8 @@ from makegood.store.sqlite.store_threads import StoreClock, StoreThread
 from makegood.store.sqlite.transaction import Action, SharedTx, WriteTransaction
 from makegood.store.transaction import ReadWork, Verbs, Work, bound
 from makegood.transactions import at_once
+
+_log = logging.getLogger("makegood.store")
 
 T = TypeVar("T")
 P = ParamSpec("P")
@@ -94,6 +99,9 @@ class Database:
             writes=bell is not None,
             place=FileIdentity(self.path, self._main),
             glance=glance,
+            log=None
+            if bell is None
+            else WriteAheadLog(self.path, self._open_merger, self.clock.clock.monotonic),
         )
         line.start()
         return line
@@ -109,13 +117,25 @@ class Database:
             raise
         return connection
 
+    def _open_merger(self) -> sqlite3.Connection:
+        connection = opened(self.path, self.connect)
+        try:
+            FileIdentity(
+                self.path, self._main
+            ).verify()  # a checkpoint is guarded only in the writer's own file
+        except BaseException:
+            connection.close()
+            raise
+        return connection
+
     def _prepare(self, *, migrate: bool, looking: bool) -> None:
         """Verify that the file meets our requirements.
 
         With ``migrate``, create or migrate it first if needed.
         """
         examine(self.path)
-        if not self.path.exists():
+        _log.debug("%s: opened with SQLite %s", self.path, sqlite3.sqlite_version)
+        if not exists(self.path):
             if not migrate:
                 migrations.verify("sqlite", 0, f"{self.path} (no such file yet)")
             self._migrate()
@@ -135,12 +155,12 @@ class Database:
 
     def _migrate(self) -> list[str]:
         examine(self.path)
-        new = not self.path.exists()
+        new = not exists(self.path)
         with closing(opened(self.path, self.connect, create=True)) as connection:
-            applied = upkeep.migrate(connection, self.path, self.clock.clock)
+            names = upkeep.migrate(connection, self.path, self.clock.clock)
         if new:
             fsync_folder(self.path)
-        return applied
+        return names
 
     async def close(self) -> None:
         """Finish the operations asked for, then close the file."""
@@ -156,6 +176,8 @@ class Database:
             return await asyncio.get_running_loop().run_in_executor(None, action)
         except sqlite3.Error as failure:
             raise translated(failure, self.path) from failure
+        except OSError as failure:
+            raise unreachable(f"{self.path}: it", failure) from failure
 
     def _not_open(self) -> StoreUnavailableError:
         return StoreUnavailableError(f"{self.path}: the store is not open; `await store.open()` first")
@@ -207,7 +229,7 @@ class Database:
 
         def there() -> views.SchemaStatus:
             examine(self.path)
-            if self.path.exists():
+            if exists(self.path):
                 return glanced(self.path, look)
             missing = [migration.name for migration in migrations.plan("sqlite", 0)]
             return views.SchemaStatus("sqlite", 0, migrations.needed("sqlite"), missing)
@@ -239,8 +261,8 @@ class Database:
 
 def data_version(tx: WriteTransaction) -> int:
     """Return the number that changes with each commit of another connection."""
-    found: int = tx.rows("pragma data_version")[0][0]
-    return found
+    number: int = tx.rows("pragma data_version")[0][0]
+    return number
 
 
 class Slice(Verbs):

@@ -10,11 +10,11 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 
 from makegood.base import ids as ids_
-from makegood.model.decision import Decision, Move
+from makegood.model.decision import Decision
 from makegood.model.messages import MOST_EXTENSION, Request
 from makegood.model.notices import Notice
 from makegood.model.shape import spec
-from makegood.model.states import AT_REST, ENDED
+from makegood.model.states import AT_REST, ENDED, Move
 from makegood.model.task import Step
 from makegood.store import alerts, rows
 from makegood.store.sqlite import bulk_change, notices
@@ -57,9 +57,9 @@ from json_each(?1) x where task = cast(x.key as integer) and idx = ?3
 """,  # noqa: S608
     # Handed over in memory: only "do" requests, which nearly all are.
     "handed": """
-insert into makegood_request (task, idx, attempt, kind, agent, action, priority, isolate, starved, sent_at, taken_by, within,
-    complete_by, answered, body)
-select x.value, ?3, ?4, 'do', ?5, ?6, ?7, 0, 0, ?8, ?9, ?10, ?8 + ?10, 0, null from json_each(?1) x
+insert into makegood_request (task, idx, attempt, kind, agent, action, priority, isolate, starved, sent_at, taken_by, taken_at,
+    within, complete_by, answered, body)
+select x.value, ?3, ?4, 'do', ?5, ?6, ?7, 0, 0, ?8, ?9, ?2, ?10, ?8 + ?10, 0, null from json_each(?1) x
 """,
     # Waiting for an agent of another process.
     "asked": f"""
@@ -108,11 +108,11 @@ where id in (select x.value from json_each(?) x)
 
 _CHANGED = """
 update makegood_step set state = ?3, attempt = ?4, round = ?5, asked = ?6, deaths = ?7, flags = ?8, error = ?9,
-    failure_count = case when ?10 then 0 else failure_count end + ?11,
+    failure_count = case when ?10 then 0 else failure_count end + ?11, first_sent = ?13,
 """
 _STEPS = f"""{_CHANGED} result = null, late = null where idx = ?12 and task in (select x.value from json_each(?1) x)"""  # noqa: S608
 _STEPS_WITH = f"""{_CHANGED} result = {SPAN}, late = null from json_each(?1) x where idx = ?12 and task = cast(x.key as integer)"""
-_STEP_LATE = f"""{_CHANGED} result = ?2, late = ?13 where idx = ?12 and task = ?1"""
+_STEP_LATE = f"""{_CHANGED} result = ?2, late = ?14 where idx = ?12 and task = ?1"""
 _EXTEND = """
 update makegood_task set complete_by = max(complete_by, min(max(complete_by, ?2) + ?3, ?2 + ?4)), task_expired = 0
 where id = ?1 and complete_by is not null
@@ -132,9 +132,9 @@ values (?, ?, ?, ?, ?, ?, ?, ?, 0, ?, null, ?, null, 0, ?)
 """
 # Handed over in memory, all except "do" requests: for those see "handed".
 _LOCAL = """
-insert into makegood_request (task, idx, attempt, kind, agent, action, priority, isolate, starved, sent_at, taken_by, within,
-    complete_by, answered, body)
-values (?, ?, ?, ?, ?, ?, ?, ?, 0, ?, ?, ?, ?, 0, null)
+insert into makegood_request (task, idx, attempt, kind, agent, action, priority, isolate, starved, sent_at, taken_by, taken_at,
+    within, complete_by, answered, body)
+values (?, ?, ?, ?, ?, ?, ?, ?, 0, ?, ?, ?, ?, ?, 0, null)
 """
 _TIMER = """
 insert into makegood_request (task, idx, attempt, kind, agent, action, priority, isolate, starved, sent_at, taken_by, within,
@@ -156,7 +156,7 @@ _AUDIT = """
 insert into makegood_audit (act, task, kind, who, why, verdict, reason, state, change, at) values (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
 on conflict do nothing
 """
-EVENT = "insert into makegood_event (task, at, node, moves, note) values (?, ?, ?, ?, ?)"
+EVENT = "insert into makegood_event (task, at, node, moves, note, attempts) values (?, ?, ?, ?, '', ?)"
 _NOTED = "insert into makegood_event (task, at, node, moves, note, attempts) values (?, ?, ?, ?, ?, ?)"
 _REWRITE = "update makegood_step set spec = ? where task = ? and idx = ?"
 _INPUTS = "update makegood_task set static = ? where id = ?"
@@ -257,7 +257,7 @@ class Writing:
         for idx, s in d.steps.items():
             if (
                 s.round != 1 or s.asked or s.deaths or s.late is not None or s.error is not None or d.counted
-                or s.doubt or s.final or s.stuck or s.again or s.stood
+                or s.doubt or s.final or s.stuck or s.again or s.stood or s.first_sent or s.probe_answer
             ):  # fmt: skip
                 self._step(d, idx, s)
             elif s.state == "done" and s.result is not None:
@@ -268,8 +268,8 @@ class Writing:
                 self._step(d, idx, s)
         if d.requests:
             self._requests(d)
-        if d.stale or d.answers or d.attempts:
-            note = rows.note(d.stale, d.answers)
+        if d.answers or d.attempts:
+            note = rows.note(d.answers)
             ends = rows.attempts(d.attempts)
             self.events.append((id_, self.tx.now, self.node, encoded(*d.moves), note, ends))
         elif d.moves:
@@ -296,44 +296,46 @@ class Writing:
     def _step(self, d: Decision, idx: int, s: Step) -> None:
         """Collect any change of a step's row."""
         id_ = d.task.id
-        shared = (
+        values = (
             s.state, s.attempt, s.round, s.asked, s.deaths, rows.flags(s), s.error, *d.counted.get(idx, (False, 0)), idx,
+            s.first_sent or None,
         )  # fmt: skip
         if s.late is not None:
-            self.steps_late.append((id_, s.result, *shared, s.late))
+            self.steps_late.append((id_, s.result, *values, s.late))
         elif s.result is not None:
-            self.steps_with[shared].append((id_, s.result))
+            self.steps_with[values].append((id_, s.result))
         else:
-            self.steps[shared].append(id_)
+            self.steps[values].append(id_)
 
     def _requests(self, d: Decision) -> None:
-        here = {(r.idx, r.attempt) for r in d.handed}
+        handed_keys = {(r.idx, r.attempt) for r in d.handed}
         for request in d.requests:
-            self._request(request, handed=(request.idx, request.attempt) in here)
+            self._request(request, d.handed_at if (request.idx, request.attempt) in handed_keys else None)
 
-    def _request(self, r: Request, *, handed: bool) -> None:
+    def _request(self, r: Request, handed_at: float | None) -> None:
         agent, now = ids_.address(r.app, r.agent), self.tx.now
         key = (r.task, r.idx, r.attempt)
         isolate = 1 if r.isolate else 0
-        if not handed:
+        if handed_at is None:
             body = blob(rows.request(r))
             self.requests.append((*key, r.doing, agent, r.action, r.priority, isolate, now, r.within, body))
             self.agents.add(agent)
         elif r.doing == "do" and not isolate:
-            self.handed[r.idx, r.attempt, agent, r.action, r.priority, now, self.node, r.within].append(
-                r.task
-            )
+            self.handed[
+                handed_at, r.idx, r.attempt, agent, r.action, r.priority, now, self.node, r.within
+            ].append(r.task)
         else:
             self.local_others.append((
-                *key, r.doing, agent, r.action, r.priority, isolate, now, self.node, r.within, now + r.within,
+                *key, r.doing, agent, r.action, r.priority, isolate, now, self.node, handed_at, r.within,
+                now + r.within,
             ))  # fmt: skip
 
     def _rare(self, decision: Decision) -> None:
         """Collect the changes that most Decisions do not make."""
         id_, now = decision.task.id, self.tx.now
-        for idx, (reset, more) in decision.counted.items():
+        for idx, (reset, increase) in decision.counted.items():
             if idx >= 0 and idx not in decision.steps:
-                self.counts.append((reset, more, id_, idx))
+                self.counts.append((reset, increase, id_, idx))
         for s in decision.added:
             plan = s.plan
             self.added[
@@ -354,12 +356,12 @@ class Writing:
         self.rewritten += [(spec(decision.steps[idx].plan), id_, idx) for idx in decision.rewritten]
         task = decision.task
         if task.inputs is not decision.before.inputs and task.returns is not None:
-            self.inputs.append((rows.static(task.inputs, task.returns, task.reply), id_))
+            self.inputs.append((rows.static(task.inputs, task.returns, task.reply, task.names), id_))
 
     def _task(self, decision: Decision) -> None:
         """Collect the task's own row, if it changes."""
-        before, task, claimed = decision.before, decision.task, decision.task.id in self.claimed
-        failures = sum(more for _, more in decision.counted.values())
+        before, task, is_claimed = decision.before, decision.task, decision.task.id in self.claimed
+        failures = sum(increase for _, increase in decision.counted.values())
         straight = (
             task.goal == before.goal
             and task.cause == before.cause
@@ -367,16 +369,22 @@ class Writing:
             and not failures
             and not decision.clear_complete_by
         )
-        kept = decision.release is (task.state in AT_REST)
-        if straight and kept and task.state == "processing" and before.state == "pending":
+        releases_at_rest = decision.release is (task.state in AT_REST)
+        if straight and releases_at_rest and task.state == "processing" and before.state == "pending":
             self._claimed(decision)
-        elif straight and kept and task.state == "processed" and before.state == "processing" and task.result:
+        elif (
+            straight
+            and releases_at_rest
+            and task.state == "processed"
+            and before.state == "processing"
+            and task.result
+        ):
             self.processed[self.tx.now, task.lost].append((task.id, task.result))
             self.rested.append(task.id)
             self.tx.topics.add("ended")
         elif (
             not straight
-            or claimed
+            or is_claimed
             or decision.release
             or task.state != before.state
             or task.lost != before.lost
@@ -447,8 +455,8 @@ class Writing:
             self.withdrawn = [key for key in self.withdraw if key in untaken]
             tx.many(_WITHDRAW, self.withdrawn)
         bulk_change.write(tx.connection, [*first, *self._changes()])
-        for shared, ids in self.tasks.items():
-            tx.run(_TASKS, (*shared, tasks(ids)))
+        for values, ids in self.tasks.items():
+            tx.run(_TASKS, (*values, tasks(ids)))
         tx.many(_EXTEND, self.extended)
         self._write_steps()
         tx.many(_COUNT, self.counts)
@@ -470,14 +478,14 @@ class Writing:
     def _write_steps(self) -> None:
         """Write the unusual changes of steps, and new steps."""
         tx = self.tx
-        for shared, ids in self.steps.items():
-            tx.run(_STEPS, (tasks(ids), UNUSED, *shared))
-        for shared, pairs in self.steps_with.items():
-            for given, data in spans(*zip(*pairs, strict=True)):
-                tx.run(_STEPS_WITH, (given, data, *shared))
+        for values, ids in self.steps.items():
+            tx.run(_STEPS, (tasks(ids), UNUSED, *values))
+        for values, pairs in self.steps_with.items():
+            for text, data in spans(*zip(*pairs, strict=True)):
+                tx.run(_STEPS_WITH, (text, data, *values))
         tx.many(_STEP_LATE, self.steps_late)
-        for shared, ids in self.added.items():
-            tx.run(_ADDED, (tasks(ids), *shared))
+        for values, ids in self.added.items():
+            tx.run(_ADDED, (tasks(ids), *values))
 
     def _changes(self) -> Iterator[Change]:
         """Yield the changes that go in with one call."""
@@ -485,15 +493,16 @@ class Writing:
             yield "rested", tasks(self.rested)
         if self.read:
             yield "read", tasks(self.read)
-        for kind, some in (
+        for kind, groups in (
             ("claimed", self.claims),
             ("sent", self.sent),
-            ("handed", self.handed),
             ("moved", self.moved),
         ):
-            for shared, of in some.items():
-                yield kind, tasks(of), UNUSED, *shared
-        for kind, several in (("processed", self.processed), ("done", self.done)):
-            for shared, pairs in several.items():
-                for given, data in spans(*zip(*pairs, strict=True)):
-                    yield kind, given, data, *shared
+            for values, of in groups.items():
+                yield kind, tasks(of), UNUSED, *values
+        for values, of in self.handed.items():
+            yield "handed", tasks(of), *values
+        for kind, pair_groups in (("processed", self.processed), ("done", self.done)):
+            for values, pairs in pair_groups.items():
+                for text, data in spans(*zip(*pairs, strict=True)):
+                    yield kind, text, data, *values

@@ -10,23 +10,26 @@ from contextlib import closing
 from functools import partial
 from pathlib import Path
 
+from makegood.base.file_paths import entered, exists
 from makegood.base.private_files import exposed, name_of
+from makegood.base.sqlite_log import LOST, SIZE_LIMIT, checkpoint, has_reset_bug
 from makegood.base.sqlite_readonly import Glance, glanced, journal_mode, log_of
 from makegood.store.soundness import unknown_state
 from makegood.store.sqlite.connection import (
     REMOTE,
-    WAL_LIMIT,
     Connect,
     filesystem,
     is_damaged,
+    opened,
     translated,
     uri_of,
 )
 from makegood.store.sqlite.doorbell import folder_of
 from makegood.store.sqlite.load import COLUMNS, read
+from makegood.store.sqlite.row_numbers import exhausted, remedy, trouble
 from makegood.store.sqlite.transaction import WriteTransaction
 from makegood.store.task_rows import Raw
-from makegood.store.views import Finding
+from makegood.store.views import Finding, SQLiteFinding
 
 MOUNTS = Path("/proc/self/mountinfo")
 _SHARED = frozenset({"9p", "virtiofs", "vboxsf", "prl_fs", "fuse.grpcfuse", "fuse.osxfs", "fuse.vmhgfs-fuse"})
@@ -41,22 +44,22 @@ def placed(kind: str) -> Finding:
     ('ok', 'error', 'warning', 'warning')
     """
     if kind in REMOTE:
-        what = f"the file lies on a network file system ({kind}): SQLite's locks are not safe there, and the file will be damaged"
+        text = f"the file lies on a network file system ({kind}): SQLite's locks are not safe there, and the file will be damaged"
         return Finding(
-            "place", "error", what, "put it on a local disk, or use PostgreSQL for several machines"
+            "place", "error", text, "put it on a local disk, or use PostgreSQL for several machines"
         )
     if kind in _SHARED:
-        what = f"the file lies in a folder that a virtual machine shares with its host ({kind}): both may use it, but not at once"
-        return Finding("place", "warning", what, "put it on a disk, or in a volume, of this machine alone")
+        text = f"the file lies in a folder that a virtual machine shares with its host ({kind}): both may use it, but not at once"
+        return Finding("place", "warning", text, "put it on a disk, or in a volume, of this machine alone")
     if kind in _VOLATILE:
-        what = f"the file lies in memory ({kind}): a reboot takes every task away"
-        return Finding("place", "warning", what, "put it on a disk; in a test this does not matter")
+        text = f"the file lies in memory ({kind}): a reboot takes every task away"
+        return Finding("place", "warning", text, "put it on a disk; in a test this does not matter")
     if kind == "overlay":
-        what = "the file lies in a container's own layer (overlay): it goes when the container is removed"
-        return Finding("place", "warning", what, "mount a volume and put the file there")
+        text = "the file lies in a container's own layer (overlay): it goes when the container is removed"
+        return Finding("place", "warning", text, "mount a volume and put the file there")
     if kind.startswith("fuse"):
-        what = f"the file lies on a file system in user space ({kind}), whose locks and fsync are as good as its program"
-        return Finding("place", "warning", what, "put it on a local disk")
+        text = f"the file lies on a file system in user space ({kind}), whose locks and fsync are as good as its program"
+        return Finding("place", "warning", text, "put it on a local disk")
     return Finding(
         "place", "ok", f"a local file system ({kind})" if kind else "the file system is unknown here"
     )
@@ -64,50 +67,69 @@ def placed(kind: str) -> Finding:
 
 def private(path: Path) -> list[Finding]:
     """Judge what other users may do with an existing file, and who owns the folder of its sockets."""
-    found = [Finding("rights", "warning", what, remedy) for what, remedy in exposed(path)]
+    findings = [Finding("rights", "warning", text, remedy) for text, remedy in exposed(path)]
     bell, owner = folder_of(path), path.stat().st_uid
     with contextlib.suppress(FileNotFoundError):
-        held = bell.lstat()
-        if held.st_uid != owner or held.st_mode & 0o077:
-            what = f"{bell} belongs to {name_of(held.st_uid)}, mode {held.st_mode & 0o777:o}: processes of {name_of(owner)} see each other by polling only"
-            quoted = shlex.quote(str(bell))
-            remedy = (
-                f"as root: `chown {owner} {quoted} && chmod 700 {quoted}`, then start those processes again"
-            )
-            found.append(Finding("doorbell", "warning", what, remedy))
-    return found or [Finding("rights", "ok", f"only {name_of(owner)} may open the file")]
+        status = bell.lstat()
+        if status.st_uid != owner or status.st_mode & 0o077:
+            text = f"{bell} belongs to {name_of(status.st_uid)}, mode {status.st_mode & 0o777:o}: processes of {name_of(owner)} see each other by polling only"
+            shell_name = shlex.quote(str(bell))
+            remedy = f"as root: `chown {owner} {shell_name} && chmod 700 {shell_name}`, then start those processes again"
+            findings.append(Finding("doorbell", "warning", text, remedy))
+    return findings or [Finding("rights", "ok", f"only {name_of(owner)} may open the file")]
 
 
 def roomy(free: int) -> Finding:
     """Judge the free space, in bytes, on the store's file system."""
-    told = f"{free / 1024**2:,.0f} MiB free"
+    text = f"{free / 1024**2:,.0f} MiB free"
     if free >= _ROOM:
-        return Finding("room", "ok", told)
+        return Finding("room", "ok", text)
     remedy = "make room: on a full disk nothing is lost, and nothing is written; `makegood store prune` removes old tasks"
-    return Finding("room", "warning", told, remedy)
+    return Finding("room", "warning", text, remedy)
 
 
 def logged(size: int) -> Finding:
     """Judge the size of the write-ahead log, in bytes."""
-    told = f"the write-ahead log has {size / 1024**2:,.1f} MiB"
-    if size <= 2 * WAL_LIMIT:
-        return Finding("log", "ok", told)
+    text = f"the write-ahead log has {size / 1024**2:,.1f} MiB"
+    if size <= 2 * SIZE_LIMIT:
+        return Finding("log", "ok", text)
     remedy = "somebody reads from an old state and hinders its clearing: end long transactions of other programs on this file"
-    return Finding("log", "warning", told, remedy)
+    return Finding("log", "warning", text, remedy)
+
+
+def versioned(version: str) -> SQLiteFinding:
+    """Judge the version of SQLite.
+
+    >>> versioned("3.40.1").severity, versioned("3.53.4").severity
+    ('warning', 'ok')
+    """
+    bug = has_reset_bug(tuple(map(int, version.split("."))))
+    if not bug:
+        return SQLiteFinding("sqlite", "ok", f"SQLite {version}", version=version, wal_reset_bug=bug)
+    text = f"SQLite {version} has the WAL-reset bug: a checkpoint by another program can lose commits; makegood's own processes avoid it"
+    remedy = (
+        "if anything else writes this file (your own connections, the sqlite3 shell, litestream): execute `pragma wal_autocheckpoint = 0` "
+        "on each of its connections, or let it use SQLite 3.51.3 (3.50.7, 3.44.6) or newer; your distribution may have fixed it under the "
+        "old number"
+    )
+    return SQLiteFinding("sqlite", "warning", text, remedy, version=version, wal_reset_bug=bug)
 
 
 def look(path: Path, open_connection: Connect) -> list[Finding]:
-    """Examine the file: its file system, and if it exists its rights, free space, log and content."""
-    found = []
+    """Examine the library; the file's file system; and if the file exists its rights, free space, log and
+    content.
+    """
+    findings: list[Finding] = [versioned(sqlite3.sqlite_version)]
     with contextlib.suppress(OSError):  # this system has no mount table: the type stays unknown
-        found.append(placed(filesystem(path.resolve(), MOUNTS.read_text(encoding="utf-8"))))
-    if not path.exists():
-        return found
-    found += private(path)
-    found.append(roomy(shutil.disk_usage(path.parent).free))
+        findings.append(placed(filesystem(path.resolve(), MOUNTS.read_text(encoding="utf-8"))))
+    entered(path)
+    if not exists(path):
+        return findings
+    findings += private(path)
+    findings.append(roomy(shutil.disk_usage(path.parent).free))
     log = log_of(path)
-    found.append(logged(log.stat().st_size if log.exists() else 0))
-    return found + glanced(path, partial(_kept, path, open_connection))
+    findings.append(logged(log.stat().st_size if exists(log) else 0))
+    return findings + glanced(path, partial(_kept, path, open_connection))
 
 
 def _kept(path: Path, open_connection: Connect, glance: Glance | None) -> list[Finding]:
@@ -117,23 +139,42 @@ def _kept(path: Path, open_connection: Connect, glance: Glance | None) -> list[F
             open_connection(uri_of(path, create=False) if glance is None else glance.uri())
         ) as connection:
             mode = journal_mode(connection, glance)
-            broken = [text for (text,) in connection.execute("pragma quick_check(20)") if text != "ok"]
+            log_findings = (
+                _merged(path, open_connection, connection) if mode == "wal" and glance is None else []
+            )
+            faults = [text for (text,) in connection.execute("pragma quick_check(20)") if text != "ok"]
+            tables = [] if faults else exhausted(connection)
     except sqlite3.DatabaseError as failure:
         if not is_damaged(failure):  # its rights, its lock, the disk: opening the store reports these
             raise
         return [Finding("file", "error", str(translated(failure, path)), "then `makegood store restored`")]
-    if not broken:
-        return [_ahead(mode), Finding("file", "ok", "its structure is sound")]
-    remedy = "stop all processes and restore a backup; then `makegood store restored`"
-    return [_ahead(mode), *(Finding("file", "error", text, remedy) for text in broken)]
+    ends = [Finding("file", "error", trouble(table), remedy(table)) for table in tables]
+    if not faults:
+        return [_ahead(mode), *log_findings, *(ends or [Finding("file", "ok", "its structure is sound")])]
+    backup = "stop all processes and restore a backup; then `makegood store restored`"
+    return [_ahead(mode), *log_findings, *(Finding("file", "error", text, backup) for text in faults)]
+
+
+def _merged(path: Path, open_connection: Connect, guard: sqlite3.Connection) -> list[Finding]:
+    """Merge the log. Returns a finding if its index says more than the log has."""
+    with closing(opened(path, open_connection)) as merger:
+        guard.execute("begin")
+        length, index_length = checkpoint(guard, merger)
+    if index_length <= length:
+        return []
+    remedy = (
+        "kill all processes that use the file (with SIGKILL, so that none merges the log) and copy the file and its -wal; then restore a "
+        "backup, or open the copy without a -shm, from which SQLite makes a new index"
+    )
+    return [Finding("log", "error", LOST.format(length=length, merged=index_length), remedy)]
 
 
 def _ahead(mode: str) -> Finding:
     if mode == "wal":
         return Finding("durability", "ok", "write-ahead log, synchronous=FULL in every process of makegood")
-    what = f"journal_mode is {mode}: another program has changed it"
+    text = f"journal_mode is {mode}: another program has changed it"
     remedy = "makegood sets wal again when it opens the file; keep other programs from changing it"
-    return Finding("durability", "warning", what, remedy)
+    return Finding("durability", "warning", text, remedy)
 
 
 UNFINISHED = f"""
@@ -143,7 +184,7 @@ select {COLUMNS} from makegood_task where id > ? and coalesce(state, '') not in 
 
 def unread(tx: WriteTransaction, after: int, limit: int) -> tuple[int | None, list[tuple[int, str]]]:
     """Read unfinished tasks as a Scheduler does; see ``soundness.Read``."""
-    found = tx.rows(UNFINISHED, (after, limit))
-    wrong = [(row[0], why) for row in found if (why := unknown_state(row[4])) is not None]
-    wrong += read(tx, [Raw(row, row[9], row[11] is not None) for row in found]).unreadable
-    return found[-1][0] if len(found) == limit else None, wrong
+    rows = tx.rows(UNFINISHED, (after, limit))
+    wrong = [(row[0], reason) for row in rows if (reason := unknown_state(row[4])) is not None]
+    wrong += read(tx, [Raw(row, row[9], row[11] is not None) for row in rows]).unreadable
+    return rows[-1][0] if len(rows) == limit else None, wrong

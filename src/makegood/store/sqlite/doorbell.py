@@ -132,7 +132,7 @@ class Bell:
                 if user != os.geteuid():
                     _give(self._folder, user)
                 self._examine(user)
-                if any(found.name.partition(".")[0] == stem for found in self._folder.iterdir()):
+                if any(entry.name.partition(".")[0] == stem for entry in self._folder.iterdir()):
                     continue
                 self._listening.bind(str(self._folder / f"{stem}."))
                 self._stem, self._letters = stem, ""  # not before: close() removes the socket of that name
@@ -148,8 +148,8 @@ class Bell:
 
     def _examine(self, user: int) -> None:
         """Refuse a folder that other users may write to: they could intercept our rings, or forge some."""
-        found = self._folder.lstat()
-        if not stat.S_ISDIR(found.st_mode) or found.st_uid != user or found.st_mode & 0o077:
+        status = self._folder.lstat()
+        if not stat.S_ISDIR(status.st_mode) or status.st_uid != user or status.st_mode & 0o077:
             raise PermissionError(
                 errno.EPERM, "not a folder of this user alone (mode 0700)", str(self._folder)
             )
@@ -196,26 +196,30 @@ class Bell:
         data = "\n".join(sorted(topics)).encode()
         if len(data) > _MOST_RING:
             data = data[: data.rindex(b"\n", 0, _MOST_RING)]
-        missed = self._ring(letters, data)
-        if missed:  # a socket was renamed while we rang: try again, once
-            self._ring(letters, data, only=missed)
+        deaf_stems = self._ring(letters, data)
+        if deaf_stems:  # a socket was renamed while we rang: try again, once
+            self._ring(letters, data, only=deaf_stems)
 
     def _ring(self, letters: set[str], data: bytes, only: set[str] | None = None) -> set[str]:
-        missed: set[str] = set()
+        deaf_stems: set[str] = set()
         try:
-            names = [found.name for found in self._folder.iterdir()]
+            names = [entry.name for entry in self._folder.iterdir()]
         except OSError:  # the folder was removed: nobody listens
-            return missed
+            return deaf_stems
         for name in names:
-            stem, _, wanted = name.partition(".")
-            if stem == self._stem or letters.isdisjoint(wanted) or (only is not None and stem not in only):
+            stem, _, subscriptions = name.partition(".")
+            if (
+                stem == self._stem
+                or letters.isdisjoint(subscriptions)
+                or (only is not None and stem not in only)
+            ):
                 continue
             address = str(self._folder / name)
             try:
                 if self._sending is not None:
                     self._sending.sendto(data, address)
             except FileNotFoundError:
-                missed.add(stem)
+                deaf_stems.add(stem)
             except ConnectionRefusedError:  # its process is dead
                 with contextlib.suppress(OSError):
                     Path(address).unlink()
@@ -223,13 +227,13 @@ class Bell:
                 continue
             except OSError as failure:
                 _log.debug("%s: could not ring (%s)", address, failure)
-        return missed
+        return deaf_stems
 
     def close(self) -> None:
         """Remove our socket, and the folder if ours was the last socket in it."""
-        for held in (self._listening, self._sending):
-            if held is not None:
-                held.close()
+        for endpoint in (self._listening, self._sending):
+            if endpoint is not None:
+                endpoint.close()
         if self._listening is not None and self._stem:
             with contextlib.suppress(OSError):
                 (self._folder / f"{self._stem}.{self._letters}").unlink()
@@ -248,7 +252,7 @@ def _give(folder: Path, user: int) -> None:
     try:
         names = os.listdir(handle)  # noqa: PTH208 - of the folder that was opened, whatever bears its name now
         inside = (os.stat(name, dir_fd=handle, follow_symlinks=False) for name in names)
-        if os.fstat(handle).st_uid == 0 and all(stat.S_ISSOCK(found.st_mode) for found in inside):
+        if os.fstat(handle).st_uid == 0 and all(stat.S_ISSOCK(status.st_mode) for status in inside):
             os.fchown(handle, user, -1)
     finally:
         os.close(handle)
@@ -260,8 +264,8 @@ def _let_ring(address: Path) -> None:
         return
     handle = os.open(address, os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC)
     try:
-        found = os.fstat(handle)
-        if stat.S_ISSOCK(found.st_mode) and found.st_uid == 0:
+        status = os.fstat(handle)
+        if stat.S_ISSOCK(status.st_mode) and status.st_uid == 0:
             (_HANDLES / str(handle)).chmod(0o666)
     finally:
         os.close(handle)

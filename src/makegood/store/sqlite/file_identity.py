@@ -19,10 +19,10 @@ FileNumber = tuple[int, int]
 def number_of(path: str) -> FileNumber | None:
     """Return the number of the file that bears this name now; None if there is none."""
     try:
-        found = os.stat(path)  # noqa: PTH116 - asked before every transaction: a Path costs more than the question
+        status = os.stat(path)  # noqa: PTH116 - asked before every transaction: a Path costs more than the question
     except FileNotFoundError:
         return None
-    return found.st_dev, found.st_ino
+    return status.st_dev, status.st_ino
 
 
 @dataclass(slots=True)

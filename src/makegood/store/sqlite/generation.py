@@ -30,7 +30,7 @@ update makegood_task set locked_by = null, ready_seq = ?,
 where id = ?
 """
 _UNTAKEN = """
-select r.task, r.idx, r.attempt, r.kind, s.failure_count, s.attempt
+select r.task, r.idx, r.attempt, r.kind, s.failure_count, r.sent_at
 from makegood_request r cross join makegood_step s on s.task = r.task and s.idx = r.idx
 where r.taken_by is null and r.kind <> 'timer' and r.answered = 0
 """
@@ -49,25 +49,27 @@ def begin_anew(tx: WriteTransaction, act: Act) -> Anew:
     tx.run(_SKIP, (_SKIPPED,))
     tx.run(_SKIP_EPOCHS, (_SKIPPED,))
     tx.run(_ALL_DEAD)
-    held = tx.rows(_HELD)
-    if held:
-        _free(tx, held)
+    held_tasks = tx.rows(_HELD)
+    if held_tasks:
+        _free(tx, held_tasks)
     doubtful = tx.rows(_UNTAKEN)
     tx.many(_GONE, [row[:3] for row in doubtful])
     tx.many(_BEHIND, [(attempt, task, idx, attempt) for task, idx, attempt, *_ in doubtful])
-    leave(tx, [rows.silent(key, kind, failures) for *key, kind, failures, _ in doubtful])
-    done = Anew(generation, len(held), len(doubtful))
-    raised = rows.alerts([Alert("generation", step=str(generation), text=rows.restored(done, act))])
-    tx.do(alerts.raise_, raised)
+    leave(tx, [rows.silent(key, kind, failures, sent_at) for *key, kind, failures, sent_at in doubtful])
+    outcome = Anew(generation, len(held_tasks), len(doubtful))
+    new_alerts = rows.alerts([Alert("generation", step=str(generation), text=rows.restored(outcome, act))])
+    tx.do(alerts.raise_, new_alerts)
     tx.do(alerts.acted, rows.act_row(act, "restored", f"generation {generation}", "restored"))
     tx.topics.update(("pending", "inbox"))
-    return done
+    return outcome
 
 
-def _free(tx: WriteTransaction, held: list[Row]) -> None:
+def _free(tx: WriteTransaction, held_tasks: list[Row]) -> None:
     """Unlock tasks. Their events begin at a number that was not given out."""
-    first = draw_ready(tx, len(held))
-    tx.many(_FREE, [(first + n, task) for n, (task, _) in enumerate(held)])
-    (task, state), *more = held
-    tx.run(_SKIP_EVENTS, (_SKIPPED, task, tx.now, *rows.freed(state)))
-    tx.many(EVENT, [(task, tx.now, None, *rows.freed(state)) for task, state in more])
+    first = draw_ready(tx, len(held_tasks))
+    tx.many(_FREE, [(first + n, task) for n, (task, _) in enumerate(held_tasks)])
+    (task, state), *successors = held_tasks
+    tx.run(_SKIP_EVENTS, (_SKIPPED, task, tx.now, rows.freed(state, "new_generation"), ""))
+    tx.many(
+        EVENT, [(task, tx.now, None, rows.freed(state, "new_generation"), b"") for task, state in successors]
+    )

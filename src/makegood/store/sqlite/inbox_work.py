@@ -18,7 +18,7 @@ from typing import Any, TypeVar
 from makegood.errors import MakegoodError, StoreUnavailableError, TransactionError
 from makegood.store.sqlite.connection import is_broken, is_busy
 from makegood.store.sqlite.transaction import Action, WriteTransaction
-from makegood.transactions import Caller, at_once
+from makegood.transactions import Caller, StoreTransaction, at_once
 
 T = TypeVar("T")
 
@@ -36,26 +36,20 @@ class WorkFault(Exception):  # noqa: N818 - carries one
         self.fault = fault
 
 
-class Inside(Caller):
+class Inside(StoreTransaction):
     """The transaction under way, for work that waits for nothing."""
-
-    kind = "the store's own transaction"
-    ours = True
 
     def __init__(self, tx: WriteTransaction) -> None:
         super().__init__(tx.connection, dialect="sqlite", style="qmark")
-        self.over = False
 
-    async def execute(self, sql: str, values: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
-        """Execute a statement. Raises ``TransactionError`` after the work has ended."""
-        if self.over:
-            raise TransactionError("this transaction has ended: nothing can be executed in it any more")
+    async def statement(self, sql: str, values: Sequence[Any]) -> list[tuple[Any, ...]]:
+        """Execute a statement here."""
         return _execute(self.connection, sql, values)
 
 
 def _execute(connection: sqlite3.Connection, sql: str, values: Sequence[Any]) -> list[tuple[Any, ...]]:
-    found: list[tuple[Any, ...]] = connection.execute(sql, values).fetchall()
-    return found
+    rows: list[tuple[Any, ...]] = connection.execute(sql, values).fetchall()
+    return rows
 
 
 def transacted(tx: WriteTransaction, work: Work[T]) -> T:
@@ -65,21 +59,28 @@ def transacted(tx: WriteTransaction, work: Work[T]) -> T:
     """
     inside = Inside(tx)
     try:
-        done = at_once(work(inside))
+        result = at_once(work(inside))
     except BaseException as fault:
-        raise sorted_out(fault) from fault
-    finally:
-        inside.over = True
+        inside.end(fault)
+        raise sorted_out(fault, inside.failure) from fault
+    try:
+        inside.end()
+    except TransactionError as fault:
+        raise sorted_out(fault, inside.failure) from fault
     tx.topics |= inside.topics
-    return done
+    return result
 
 
-def sorted_out(fault: BaseException) -> BaseException:
+def sorted_out(fault: BaseException, failure: BaseException | None = None) -> BaseException:
     """Return the error that the store should see: a failure of the database as it is, any other as
     ``WorkFault``.
+
+    ``failure``: the error of the statement that failed. It counts if the work has hidden that the database
+    itself failed.
     """
-    if isinstance(fault, sqlite3.Error) and (is_broken(fault) or is_busy(fault)):
-        return fault
+    for error in (fault, failure):
+        if isinstance(error, sqlite3.Error) and (is_broken(error) or is_busy(error)):
+            return error
     return WorkFault(fault)
 
 
@@ -146,24 +147,19 @@ def _answer(future: asyncio.Future[Any], answer: list[tuple[Any, ...]]) -> None:
         future.set_result(answer)
 
 
-class Dialogue(Caller):
+class Dialogue(StoreTransaction):
     """The transaction of work that waits. It begins with the first statement."""
 
-    kind = "the store's own transaction"
     blocks = False
-    ours = True
 
     def __init__(self, begin: Callable[[Action[None]], Awaitable[None]]) -> None:
         super().__init__(None, dialect="sqlite", style="qmark")
         self._begin = begin
         self._talk = _Talk(asyncio.get_running_loop())
-        self._over = False
 
-    async def execute(self, sql: str, values: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
-        """Execute a statement. Raises ``TransactionError`` after the work has ended."""
+    async def statement(self, sql: str, values: Sequence[Any]) -> list[tuple[Any, ...]]:
+        """Execute a statement in the writing thread."""
         talk = self._talk
-        if self._over:
-            raise TransactionError("this transaction has ended: nothing can be executed in it any more")
         if talk.begun is None:
             talk.begun = asyncio.ensure_future(self._begin(talk.action))
         answer: asyncio.Future[list[tuple[Any, ...]]] = talk.loop.create_future()
@@ -174,9 +170,8 @@ class Dialogue(Caller):
         talk.begun.result()  # raises the error that ended it
         raise StoreUnavailableError("the transaction has ended before this statement")
 
-    async def end(self, *, commit: bool) -> None:
+    async def close(self, *, commit: bool) -> None:
         """Commit or roll back. This completes even if the caller is cancelled meanwhile."""
-        self._over = True
         if self._talk.begun is None:
             return
         self._talk.said.put(_End(self.topics if commit else None))
@@ -190,10 +185,14 @@ async def talked(begin: Callable[[Action[None]], Awaitable[None]], work: Work[T]
     """Run work that waits, in a transaction that ``begin`` starts."""
     dialogue = Dialogue(begin)
     try:
-        done = await work(dialogue)
-    except BaseException:
+        result = await work(dialogue)
+        dialogue.end()
+    except BaseException as fault:
+        dialogue.end(fault)
         with contextlib.suppress(MakegoodError):  # the transaction had already ended: the work got its error
-            await dialogue.end(commit=False)
+            await dialogue.close(commit=False)
+        if isinstance(dialogue.failure, StoreUnavailableError):  # whatever the work made of it
+            raise dialogue.failure from fault
         raise
-    await dialogue.end(commit=True)
-    return done
+    await dialogue.close(commit=True)
+    return result

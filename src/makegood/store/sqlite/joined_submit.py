@@ -22,6 +22,7 @@ from makegood.store.sqlite.store_threads import StoreClock
 from makegood.store.sqlite.submit import BY_KEY
 from makegood.store.sqlite.transaction import blob
 from makegood.transactions import Caller
+from makegood.transactions.caller import defer_checkpoints
 
 _FULL = 2
 _FILES = "pragma database_list"
@@ -61,11 +62,13 @@ async def join(
     try:
         answers = [await _insert(caller, draft, clock.now()) for draft in drafts]
     except BaseException as failure:
+        if caller.failure is not None:  # all of it is rolled back
+            raise
         try:
             await caller.ask(_ROLL_BACK)
             await caller.ask(_RELEASE)
-        except Exception as gone:  # noqa: BLE001 - SQLite has ended the whole transaction: the first failure says why
-            failure.add_note(f"the savepoint was gone: {gone}")
+        except Exception as loss:  # noqa: BLE001 - SQLite has ended the whole transaction: the first failure says why
+            failure.add_note(f"the savepoint was gone: {loss}")
         raise
     await caller.ask(_RELEASE)
     caller.topics.add("pending")
@@ -88,6 +91,7 @@ async def verify(caller: Caller, path: Path, store_id: str) -> None:
             f"connection= has synchronous = {level}: a power cut could take back what it commits. Execute "
             "`pragma synchronous = full` on it when it is opened, before any transaction (in Django: OPTIONS' init_command)"
         )
+    await defer_checkpoints(caller)
     await _lock(caller, path, store_id)
 
 
@@ -125,11 +129,11 @@ async def _lock(caller: Caller, path: Path, store_id: str) -> None:
 
 async def _insert(caller: Caller, draft: Submission, now: float) -> Submitted:
     ((ready,),) = await caller.ask(READY, 1, round(now * 1_000_000))
-    told = (None, None) if draft.reply_to is None else (draft.told, draft.notified)
+    notice_values = (None, None) if draft.reply_to is None else (draft.told, draft.notified)
     task = (
         draft.id, draft.app, draft.workflow, blob(draft.fingerprint), draft.on_failure, draft.priority, ready, now,
-        blob(rows.static(draft.inputs, draft.returns, draft.reply)), draft.key, draft.within, draft.undo_within,
-        draft.correlation_id, draft.trace, *told,
+        blob(rows.static(draft.inputs, draft.returns, draft.reply, draft.names)), draft.key, draft.within, draft.undo_within,
+        draft.correlation_id, draft.trace, *notice_values,
     )  # fmt: skip
     if await caller.ask(_TASK, *task):
         for step, spec in zip(draft.steps, draft.steps.specs, strict=True):
@@ -137,11 +141,12 @@ async def _insert(caller: Caller, draft: Submission, now: float) -> Submitted:
             await caller.ask(_STEP, *place, spec)
         if (notice := received(draft)) is not None:
             (store,) = await caller.ask(STORE)
-            for sql, found in sending([notice], store, now):
-                for values in found:
+            for sql, value_rows in sending([notice], store, now):
+                for values in value_rows:
                     await caller.ask(sql, *values)
         return Submitted(draft.id, created=True)
     if draft.key is not None:
-        for known, fingerprint in await caller.ask(BY_KEY, draft.key, draft.workflow, draft.app):
-            return Submitted(known, created=False, conflict=bytes(fingerprint) != draft.fingerprint)
+        by_key = (blob(draft.fingerprint), draft.key, draft.workflow, draft.app)
+        for task_id, fingerprint in await caller.ask(BY_KEY, *by_key):
+            return rows.known_task(task_id, None if fingerprint is None else bytes(fingerprint))
     return Submitted(draft.id, created=False, collided=True)

@@ -8,10 +8,12 @@ commit is found only by the slow poll of each listener.
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Sequence
+from contextvars import Context
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Protocol, TypeAlias
 
+from makegood.base.contexts import home_context
 from makegood.errors import StoreError
 from makegood.store.sqlite.transaction import Action, WriteTransaction
 
@@ -45,25 +47,26 @@ class Lookout:
     seen: Callable[[set[Wanted]], None]
     """Called with the tasks and messages that were found."""
     _loop: asyncio.AbstractEventLoop | None = None
+    _context: Context = field(default_factory=Context)
     _wanted: dict[Wanted, float] = field(default_factory=dict)
     _pause: float = _FIRST
     _watch: asyncio.Task[None] | None = None
 
     def open(self, loop: asyncio.AbstractEventLoop) -> None:
         """Bind the lookout to an event loop."""
-        self._loop = loop
+        self._loop, self._context = loop, home_context()
 
-    def expect(self, wanted: Wanted) -> None:
+    def expect(self, key: Wanted) -> None:
         """Poll for a task or a message, for 10 seconds."""
         if self._loop is not None:
-            self._loop.call_soon_threadsafe(self._expect, wanted)
+            self._loop.call_soon_threadsafe(self._expect, key, context=self._context.copy())
 
-    def _expect(self, wanted: Wanted) -> None:
+    def _expect(self, key: Wanted) -> None:
         if self._loop is None:  # closed meanwhile
             return
         while len(self._wanted) >= _MOST:
             del self._wanted[next(iter(self._wanted))]
-        self._wanted[wanted] = self._loop.time() + _SPAN
+        self._wanted[key] = self._loop.time() + _SPAN
         self._pause = _FIRST
         if self._watch is None or self._watch.done():
             self._watch = self._loop.create_task(self._look(self._loop), name="lookout")
@@ -73,15 +76,15 @@ class Lookout:
             await asyncio.sleep(self._pause)
             self._pause = min(self._pause * _GROWTH, _LONGEST)
             try:
-                found = await self.read(partial(_there, wanted=tuple(self._wanted)))
+                hits = await self.read(partial(_there, keys=tuple(self._wanted)))
             except StoreError as away:
                 _log.warning("looking for what was submitted in a caller's transaction: %s", away)
                 self._wanted.clear()
                 return
-            for one in [one for one, end in self._wanted.items() if one in found or end < loop.time()]:
-                del self._wanted[one]
-            if found:
-                self.seen(found)
+            for key in [key for key, end in self._wanted.items() if key in hits or end < loop.time()]:
+                del self._wanted[key]
+            if hits:
+                self.seen(hits)
 
     async def close(self) -> None:
         """Stop polling."""
@@ -93,11 +96,9 @@ class Lookout:
             self._watch = None
 
 
-def _there(tx: WriteTransaction, wanted: Sequence[Wanted]) -> set[Wanted]:
-    found: set[Wanted] = {
-        task for (task,) in tx.among(_TASKS, [one for one in wanted if isinstance(one, int)])
-    }
-    for one in wanted:
-        if not isinstance(one, int):
-            found.update((queue, id_) for queue, id_ in tx.rows(_MESSAGE, one))
-    return found
+def _there(tx: WriteTransaction, keys: Sequence[Wanted]) -> set[Wanted]:
+    hits: set[Wanted] = {task for (task,) in tx.among(_TASKS, [key for key in keys if isinstance(key, int)])}
+    for key in keys:
+        if not isinstance(key, int):
+            hits.update((queue, id_) for queue, id_ in tx.rows(_MESSAGE, key))
+    return hits

@@ -2,6 +2,7 @@
 read.
 """
 
+from makegood.base.stored_values import record_of
 from makegood.election.protocol import Grant, LeaseView, PastTerm
 from makegood.store.sqlite.transaction import WriteTransaction, are_numbers
 from makegood.store.sqlite.upkeep import pass_by
@@ -11,7 +12,8 @@ KEPT = 1000
 
 _BEFORE = "select expires_at from makegood_lease where name = ?"
 _ACQUIRE = """
-insert into makegood_lease as l (name, holder, nonce, epoch, ttl, expires_at, taken_at) values (?, ?, ?, 1, ?, ?, ?)
+insert into makegood_lease as l (name, holder, nonce, epoch, ttl, expires_at, taken_at)
+values (?1, ?2, ?3, coalesce((select max(cast(epoch as integer)) from makegood_lease_term where name = ?1), 0) + 1, ?4, ?5, ?6)
 on conflict (name) do update set
     epoch = case when l.nonce = excluded.nonce then cast(l.epoch as integer) else cast(l.epoch as integer) + 1 end,
     taken_at = case when l.nonce = excluded.nonce then l.taken_at else excluded.taken_at end,
@@ -45,11 +47,11 @@ def acquire(tx: WriteTransaction, name: str, holder: str, nonce: str, ttl: float
     Returns None if it is not available.
     """
     before = tx.rows(_BEFORE, (name,))
-    got = tx.rows(_ACQUIRE, (name, holder, nonce, ttl, tx.now + ttl, tx.now))
+    rows = tx.rows(_ACQUIRE, (name, holder, nonce, ttl, tx.now + ttl, tx.now))
     pass_by(tx)
-    if not got:
+    if not rows:
         return None
-    epoch: int = got[0][0]
+    epoch: int = rows[0][0]
     if before:
         tx.run(_RAN_OUT, (min(before[0][0], tx.now) if are_numbers(before[0][0]) else tx.now, name, epoch))
     tx.run(_BEGUN, (name, epoch, holder, tx.now))
@@ -72,11 +74,11 @@ def read(tx: WriteTransaction, name: str) -> LeaseView | None:
     """Return a lease with its holder; None if the lease does not exist."""
     for holder, epoch, ttl, taken_at, expires_at in tx.rows(_READ, (name,)):
         remaining = expires_at - tx.now if are_numbers(expires_at) else 0.0
-        return LeaseView(name, holder, epoch, ttl, taken_at, remaining)
+        return record_of(LeaseView, (name, holder, epoch, ttl, taken_at, remaining))
     return None
 
 
 def past_terms(tx: WriteTransaction, name: str, limit: int = 100) -> list[PastTerm]:
     """Return the latest terms, newest first."""
     rows = tx.rows(_PAST, (name, limit))
-    return [PastTerm(e, holder, began, ended, bool(back)) for e, holder, began, ended, back in rows]
+    return [record_of(PastTerm, row) for row in rows]

@@ -23,7 +23,7 @@ id, app, workflow, key, state, goal, on_failure, submission, priority, epoch, wi
 failure_count, lost, {_inline("static")}, {_inline("result")}, trace, told, notified
 """
 _ALL_STEPS = """
-select task, idx, spec, state, attempt, round, failure_count, asked, deaths, flags, result, late, error
+select task, idx, spec, state, attempt, round, failure_count, asked, deaths, flags, result, late, error, first_sent
 from makegood_step where task in ({marks}) order by task, idx
 """
 _STEPS = (
@@ -38,7 +38,7 @@ _STATIC = "select id, static, result from makegood_task where id in ({marks})"
 _HELD = f"select {COLUMNS} from makegood_task where locked_by = ? and id in ({{marks}})"  # noqa: S608 - our own columns
 
 
-_UNTOUCHED = ("waiting", 0, 1, 0, 0, 0, 0, None, None, None)
+_UNTOUCHED = ("waiting", 0, 1, 0, 0, 0, 0, None, None, None, None)
 _OF_TASK, _OF_STEP = (16, 17), (2, 10, 11)
 """The positions in a row of values that may be large."""
 
@@ -46,13 +46,13 @@ _OF_TASK, _OF_STEP = (16, 17), (2, 10, 11)
 def _step(tx: WriteTransaction, row: Row, doing: object, waiting: bool) -> Step:  # noqa: FBT001 - columns
     if doing is None and not waiting and row[3:] == _UNTOUCHED:
         return tx.plans.untouched(row[2])
-    _, _, spec, state, attempt, round_, failures, asked, deaths, flags, result, late, error = row
+    _, _, spec, state, attempt, round_, failures, asks, deaths, flags, result, late, error, first_sent = row
     if not are_values(result, late):
         raise ValueError(f"a result of its step {row[1]} is not a value")
     return Step(
-        tx.plans.plan(spec), state, doing, waiting, attempt, round_, failures, asked, deaths,  # type: ignore[arg-type]
+        tx.plans.plan(spec), state, doing, waiting, attempt, round_, failures, asks, deaths,  # type: ignore[arg-type]
         bool(flags & rows.DOUBT), bool(flags & rows.FINAL), bool(flags & rows.STUCK), bool(flags & rows.AGAIN),
-        result, late, error, bool(flags & rows.STOOD),
+        result, late, error, bool(flags & rows.STOOD), first_sent or 0.0, bool(flags & rows.PROBE_ANSWER),
     )  # fmt: skip
 
 
@@ -70,12 +70,12 @@ class _Pieces:
     """The large values of the task's own row (static part, result), read later."""
 
 
-def _pieces(tx: WriteTransaction, found: Sequence[Raw]) -> _Pieces:
+def _pieces(tx: WriteTransaction, raws: Sequence[Raw]) -> _Pieces:
     """Return the rows of tasks, without large values."""
-    ids = [raw.id for raw in found]
+    ids = [raw.id for raw in raws]
     pieces = _Pieces({id_: [] for id_ in ids}, {}, {}, {})
     steps, large = pieces.steps, defaultdict[int, int](int)
-    for raw in found:
+    for raw in raws:
         if type(raw.row[16]) is int or type(raw.row[17]) is int:
             large[raw.id] += _large(raw.row, _OF_TASK)
     for row in tx.among(_STEPS, ids):
@@ -106,26 +106,26 @@ def _complete(tx: WriteTransaction, pieces: _Pieces, tasks: Sequence[int]) -> No
     pieces.static = {task: (static, result) for task, static, result in tx.among(_STATIC, tasks)}
 
 
-def read(tx: WriteTransaction, found: Sequence[Raw], room: int = NO_LIMIT) -> Read:
-    """Return tasks with steps, requests and messages, in the order of ``found``.
+def read(tx: WriteTransaction, raws: Sequence[Raw], room: int = NO_LIMIT) -> Read:
+    """Return tasks with steps, requests and messages, in the order of ``raws``.
 
     ``room``: bytes of large values that may be read; the first task is read whatever its size. Up to 512
     tasks take four statements, and three more for those with large values.
     """
-    done = Read([], [], [])
-    pieces = _pieces(tx, found)
+    result = Read([], [], [])
+    pieces = _pieces(tx, raws)
     if pieces.large:
-        kept = fitting([raw.id for raw in found], pieces.large, room)
-        done.left, found = [raw.id for raw in found[kept:]], found[:kept]
-        _complete(tx, pieces, [raw.id for raw in found if raw.id in pieces.large])
+        count = fitting([raw.id for raw in raws], pieces.large, room)
+        result.left, raws = [raw.id for raw in raws[count:]], raws[:count]
+        _complete(tx, pieces, [raw.id for raw in raws if raw.id in pieces.large])
     doing: dict[tuple[int, int], str] = {}
     due: dict[int, dict[int, float]] = {}
-    for task, idx, kind, complete_by in tx.among(_REQUESTS, [raw.id for raw in found]):
+    for task, idx, kind, complete_by in tx.among(_REQUESTS, [raw.id for raw in raws]):
         if kind == "timer":
             due.setdefault(task, {})[idx] = complete_by
         else:
             doing[task, idx] = kind
-    for raw in found:
+    for raw in raws:
         id_ = raw.id
         try:
             timers = {idx: max(0.0, at - tx.now) for idx, at in due.get(id_, {}).items()}
@@ -133,16 +133,16 @@ def read(tx: WriteTransaction, found: Sequence[Raw], room: int = NO_LIMIT) -> Re
                 rows.read_message(body, seq) for seq, body in pieces.inbox.get(id_, ())
             ]
             parts = [_step(tx, row, doing.get((id_, row[1])), row[1] in timers) for row in pieces.steps[id_]]
-            done.tasks.append(
+            result.tasks.append(
                 Loaded(raw.record(pieces.static.get(id_)), rows.checked(parts, raw.row[5]), messages, timers)
             )
         except Exception as fault:  # noqa: BLE001 - only this task's rows are involved here
-            done.fault(id_, fault)
-    return done
+            result.fault(id_, fault)
+    return result
 
 
 def load(tx: WriteTransaction, node: int, tasks: Sequence[int]) -> Read:
     """Return those of ``tasks`` that ``node`` holds."""
-    found = [Raw(row, row[9], row[11] is not None) for row in tx.among(_HELD, tasks, node)]
-    found.sort(key=lambda raw: raw.id)
-    return read(tx, list({raw.id: raw for raw in found}.values()))
+    raws = [Raw(row, row[9], row[11] is not None) for row in tx.among(_HELD, tasks, node)]
+    raws.sort(key=lambda raw: raw.id)
+    return read(tx, list({raw.id: raw for raw in raws}.values()))

@@ -105,19 +105,19 @@ def sent(m: Outgoing, now: float) -> Row:
     )  # fmt: skip
 
 
-def send(tx: WriteTransaction, asked: Sequence[tuple[Outgoing, Room]]) -> list[Sent]:
+def send(tx: WriteTransaction, requests: Sequence[tuple[Outgoing, Room]]) -> list[Sent]:
     """Send messages, each with the limits of its queue. Raises ``PayloadError`` and ``QueueFullError``."""
     try:
-        answers = [_send(tx, m) for m, _ in asked]
+        answers = [_send(tx, m) for m, _ in requests]
     except DATA_FAULTS as fault:
         raise PayloadError(
             f"the database refuses a value of this message ({type(fault).__name__}: {fault}); nothing was sent"
         ) from fault
-    grown: dict[str, tuple[Room, list[int]]] = {}
-    for (m, room), answer in zip(asked, answers, strict=True):
+    sizes: dict[str, tuple[Room, list[int]]] = {}
+    for (m, room), answer in zip(requests, answers, strict=True):
         if answer.created:
-            grown.setdefault(m.queue, (room, []))[1].append(len(m.body))
-    for queue, (room, new) in grown.items():
+            sizes.setdefault(m.queue, (room, []))[1].append(len(m.body))
+    for queue, (room, new) in sizes.items():
         tx.do(check_room, queue, room, new, tx.now)
         tx.topics.add(f"queue:{queue}")
     return answers
@@ -147,26 +147,26 @@ def receive(
 
     A message with ``threshold`` tries or more goes to the dead letters instead.
     """
-    found = tx.rows(FOUND, (queue, tx.now, limit))
-    given: list[int] = []
-    worn: list[Returned] = []
+    candidates = tx.rows(FOUND, (queue, tx.now, limit))
+    seqs: list[int] = []
+    dead_letters: list[Returned] = []
     behind: set[int] = set()
-    for seq, tries, error, task in found:  # the messages of one task are in order
+    for seq, tries, error, task in candidates:  # the messages of one task are in order
         if task in behind:
             continue
         if tries < threshold:
-            given.append(seq)
+            seqs.append(seq)
             continue
-        worn.append(Returned((seq, tries), error=queue_records.worn_out(tries, error)))
+        dead_letters.append(Returned((seq, tries), error=queue_records.worn_out(tries, error)))
         if task is not None:
             behind.add(task)
-    tx.do(kill, worn, taken=False)
-    leased = tx.among(_TAKE, given, taker, tx.now + lease)
-    taken = {row[0]: queue_records.received(row) for row in leased}
-    rest = 0.0 if len(found) == limit else _rest(tx, queue)
-    if rest == 0 and not given and not worn:  # those in sight wait for others, or expire
+    tx.do(kill, dead_letters, taken=False)
+    rows = tx.among(_TAKE, seqs, taker, tx.now + lease)
+    messages = {row[0]: queue_records.received(row) for row in rows}
+    rest = 0.0 if len(candidates) == limit else _rest(tx, queue)
+    if rest == 0 and not seqs and not dead_letters:  # those in sight wait for others, or expire
         rest = 1.0
-    return Handed([taken[seq] for seq in given], rest, len(worn))
+    return Handed([messages[seq] for seq in seqs], rest, len(dead_letters))
 
 
 def acknowledge(tx: WriteTransaction, receipts: Sequence[Receipt]) -> list[bool]:
@@ -191,20 +191,20 @@ async def put(caller: Caller, message: Outgoing, room: Room, now: float) -> Sent
     """
     queue_records.checked([message])
     queue, size = message.queue, len(message.body)
-    known = (blob(message.body), queue, message.id)
+    values = (blob(message.body), queue, message.id)
     if room.depths.wants(queue, size, room.most_bytes, now):
         ((waiting, octets),) = await caller.ask(_DEPTH, queue, room.most)
         room.depths.found(queue, waiting + 1, octets + size, now)
     else:
         ((waiting,),), octets = await caller.ask(_LENGTH, queue, room.most), 0
-    if room.full(queue, waiting, octets, size) and not await caller.ask(_KNOWN, *known):
+    if room.full(queue, waiting, octets, size) and not await caller.ask(_KNOWN, *values):
         ((waiting, octets),) = await caller.ask(_UNEXPIRED, queue, now, room.most + 1)
         if (full := room.full(queue, waiting, octets, size)) is not None:
             raise full
     if await caller.ask(f"{SEND} returning 1", *sent(message, now)):
         caller.topics.add(f"queue:{queue}")
         return Sent(message.id, created=True)
-    ((conflict,),) = await caller.ask(_KNOWN, *known)
+    ((conflict,),) = await caller.ask(_KNOWN, *values)
     return Sent(message.id, created=False, conflict=bool(conflict))
 
 
@@ -213,16 +213,16 @@ def shorten(tx: WriteTransaction, most: int, limit: int, most_bytes: int) -> int
 
     Returns how many.
     """
-    gone: dict[str, tuple[int, bool]] = {}
+    drops: dict[str, tuple[int, bool]] = {}
     for queue, over, excess in tx.rows(_OVERFULL, (most, most_bytes, most + limit)):
-        gone[queue] = tx.run(_SHORTEN, (queue, tx.now, limit, over, excess)), over > 0
-    raised = [
+        drops[queue] = tx.run(_SHORTEN, (queue, tx.now, limit, over, excess)), over > 0
+    overfull_alerts = [
         queue_records.overfull(queue, most, most_bytes, count=count)
-        for queue, (dropped, count) in gone.items()
-        if dropped
+        for queue, (total, count) in drops.items()
+        if total
     ]
-    tx.do(alerts.alert, raised)
-    return sum(dropped for dropped, _ in gone.values())
+    tx.do(alerts.alert, overfull_alerts)
+    return sum(total for total, _ in drops.values())
 
 
 def any_overfull(tx: WriteTransaction, most: int, most_bytes: int) -> bool:

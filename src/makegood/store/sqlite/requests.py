@@ -29,7 +29,7 @@ update makegood_request set complete_by = max(complete_by, ?)
 where task = ? and idx = ? and attempt = ? and kind <> 'timer' and taken_by = ? and answered = 0 and complete_by >= ?
 """
 _GIVE_BACK = """
-update makegood_request set taken_by = null, complete_by = null, excused = 0
+update makegood_request set taken_by = null, taken_at = null, complete_by = null, excused = 0
 where task = ? and idx = ? and attempt = ? and kind <> 'timer' and taken_by = ? and answered = 0 and body is not null
 returning agent
 """
@@ -44,26 +44,26 @@ def inbox(tx: WriteTransaction, node: int, limit: int, room: int) -> tuple[TaskM
 
     The second value says, by task, why one of its messages cannot be read.
     """
-    found = TaskMessages({}, [])
+    task_messages = TaskMessages({}, [])
     unreadable: dict[int, str] = {}
-    read = met = 0
+    octets = count = 0
     for seq, task, body, locked_by in tx.each(INBOX, (node, limit)):
-        if read >= room:
-            found.more = True
+        if octets >= room:
+            task_messages.more = True
             break
-        met, read = met + 1, read + (len(body) if are_values(body) else 0)
+        count, octets = count + 1, octets + (len(body) if are_values(body) else 0)
         if locked_by is None:
-            if task not in found.at_rest:
-                found.at_rest.append(task)
+            if task not in task_messages.at_rest:
+                task_messages.at_rest.append(task)
             continue
         try:
-            found.messages.setdefault(task, []).append(rows.read_message(body, seq))
+            task_messages.messages.setdefault(task, []).append(rows.read_message(body, seq))
         except UNREADABLE as fault:
             unreadable[task] = f"a message to it cannot be read: {type(fault).__name__}: {fault}"
-    found.more = found.more or met == limit
+    task_messages.more = task_messages.more or count == limit
     for task in unreadable:
-        found.messages.pop(task, None)
-    return found, unreadable
+        task_messages.messages.pop(task, None)
+    return task_messages, unreadable
 
 
 def leave(tx: WriteTransaction, messages: Sequence[tuple[int, TaskMessage]]) -> None:
@@ -92,11 +92,11 @@ def answer(tx: WriteTransaction, replies: Sequence[IncomingReply]) -> list[bool]
     """
     tasks = list(dict.fromkeys(reply.task for reply in replies))
     flying = {tuple(row[:3]): row[3:] for row in tx.among(_IN_FLIGHT, tasks)}
-    given: dict[tuple[int, int, int], bytes] = {}
+    stored_replies: dict[tuple[int, int, int], bytes] = {}
     if any(row[3] for row in flying.values()):
-        given = _given(tx, tasks)
+        stored_replies = _given(tx, tasks)
     left: list[Row] = []
-    answered: list[tuple[int, int, int]] = []
+    answer_keys: list[tuple[int, int, int]] = []
     late: list[IncomingReply] = []
     verdicts: list[bool] = []
     for reply in replies:
@@ -104,18 +104,23 @@ def answer(tx: WriteTransaction, replies: Sequence[IncomingReply]) -> list[bool]
         key = (reply.task, m.idx, m.attempt)
         doing, taken_by, complete_by, _ = flying.get(key, (None, None, None, 0))
         body = rows.message(m)
-        if given.get(key) == body and taken_by == reply.node:
+        if stored_replies.get(key) == body and taken_by == reply.node:
             in_time = True
-        elif taken_by == reply.node and doing == m.doing and key not in given and complete_by >= tx.now:
+        elif (
+            taken_by == reply.node
+            and doing == m.doing
+            and key not in stored_replies
+            and complete_by >= tx.now
+        ):
             in_time = True
-            given[key] = body
-            answered.append(key)
+            stored_replies[key] = body
+            answer_keys.append(key)
             left.append((reply.task, m.kind, tx.now, body))
         else:
             in_time = False
             late.append(reply)
         verdicts.append(in_time)
-    tx.many(_ANSWERED, answered)
+    tx.many(_ANSWERED, answer_keys)
     if late:
         left += _late(tx, late)
     tx.many(_LEAVE, left)
@@ -126,15 +131,15 @@ def answer(tx: WriteTransaction, replies: Sequence[IncomingReply]) -> list[bool]
 
 def _given(tx: WriteTransaction, tasks: Sequence[int]) -> dict[tuple[int, int, int], bytes]:
     """Return the replies in the inboxes of ``tasks``, by the request that they answer."""
-    found: dict[tuple[int, int, int], bytes] = {}
+    stored_replies: dict[tuple[int, int, int], bytes] = {}
     for task, body in tx.among(_BODIES, tasks):
         try:
             message = rows.read_message(body, 0)
         except UNREADABLE:  # the next reader of the inbox will find it
             continue
         if message.idx >= 0 and message.kind not in ("late", "expired"):
-            found[task, message.idx, message.attempt] = body
-    return found
+            stored_replies[task, message.idx, message.attempt] = body
+    return stored_replies
 
 
 def _late(tx: WriteTransaction, replies: Sequence[IncomingReply]) -> list[Row]:
@@ -143,8 +148,10 @@ def _late(tx: WriteTransaction, replies: Sequence[IncomingReply]) -> list[Row]:
     Returns the messages for those of their tasks that have not ended.
     """
     states: dict[int, str] = dict(tx.among(_TASKS, [reply.task for reply in replies]))
-    known = [r for r in replies if r.task in states]
-    tx.many(EVENT, [(r.task, tx.now, r.node, rows.moves([]), rows.note([r.message])) for r in known])
+    known_replies = [r for r in replies if r.task in states]
+    tx.many(
+        EVENT, [(r.task, tx.now, r.node, rows.moves([]), rows.late_reply(r.message)) for r in known_replies]
+    )
     tx.do(refusals.refused, [refusals.late(r.node, r.task, r.message) for r in replies])
     left = rows.late([(r.task, r.message) for r in replies], states)
     return [(task, m.kind, tx.now, rows.message(m)) for task, m in left]

@@ -37,68 +37,67 @@ class ShapeRows:
 
     def take(self, d: Decision) -> bool:
         """Take a Decision. Returns False if there is more to it, so that it must be written by itself."""
-        known = d.shape_step
-        if known is None or not rows.whole(d, self.claimed):
+        shape_step = d.shape_step
+        if shape_step is None or not rows.whole(d, self.claimed):
             return False
-        self.groups[known, d.before.epoch, d.before.priority, d.release, bool(d.handed)].append(d)
+        self.groups[shape_step, d.before.epoch, d.before.priority, d.release, bool(d.handed)].append(d)
         return True
 
     def held(self) -> dict[int, list[int]]:
         """Return the tasks that this node must hold, by epoch."""
-        found: defaultdict[int, list[int]] = defaultdict(list)
+        tasks_by_epoch: defaultdict[int, list[int]] = defaultdict(list)
         for (_, epoch, _, _, _), of in self.groups.items():
-            found[epoch] += [d.before.id for d in of]
-        return found
+            tasks_by_epoch[epoch] += [d.before.id for d in of]
+        return tasks_by_epoch
 
     def changes(self) -> Iterator[Change]:
         """Yield the changes to make, including fences."""
-        for (known, _, priority, release, here), of in self.groups.items():
+        for (shape_step, _, priority, release, in_memory), of in self.groups.items():
             ids = [d.before.id for d in of]
-            given = tasks(ids)
-            ((idx, attempt),) = known.consumed
-            yield "consumed", given, UNUSED, idx, attempt, len(of)
-            moved, ended = given, list[Decision]()
+            task_text = tasks(ids)
+            ((idx, attempt),) = shape_step.consumed
+            yield "consumed", task_text, UNUSED, idx, attempt, len(of)
+            move_text, endings = task_text, list[Decision]()
             if read := {seq: d.before.id for d in of for seq in d.seqs}:
                 yield "read", tasks(read)
-                ended = [d for d in of if d.attempts]
-                moved = tasks([d.before.id for d in of if not d.attempts])
+                endings = [d for d in of if d.attempts]
+                move_text = tasks([d.before.id for d in of if not d.attempts])
             if release:
                 self.tx.topics.add("ended")
-                yield "rested", given
+                yield "rested", task_text
                 for places, data in spans(ids, [d.task.result or b"null" for d in of]):
                     yield "processed", places, data, self.tx.now, 0
             for places, data in spans(ids, [d.steps[idx].result or b"null" for d in of]):
                 yield "done", places, data, idx, attempt
-            for n, sent in enumerate(known.sent):
-                yield "sent", given, UNUSED, sent.idx, sent.running.attempt
-                yield from self._asked(
-                    sent, given, priority, ids, None if here else [d.requests[n] for d in of]
-                )
-            moves = known.ending if release else known.moves
-            if len(ended) < len(of):
-                yield "moved", moved, UNUSED, self.tx.now, self.node, encoded(*moves)
-            if ended:
-                ends = [rows.attempts(d.attempts) for d in ended]
-                for places, data in spans([d.before.id for d in ended], ends):
+            for n, shape_request in enumerate(shape_step.sent):
+                yield "sent", task_text, UNUSED, shape_request.idx, shape_request.running.attempt
+                waiting = of[0].handed_at if in_memory else [d.requests[n] for d in of]
+                yield from self._asked(shape_request, task_text, priority, ids, waiting)
+            moves = shape_step.ending if release else shape_step.moves
+            if len(endings) < len(of):
+                yield "moved", move_text, UNUSED, self.tx.now, self.node, encoded(*moves)
+            if endings:
+                ends = [rows.attempts(d.attempts) for d in endings]
+                for places, data in spans([d.before.id for d in endings], ends):
                     yield "ended", places, data, self.tx.now, self.node, encoded(*moves)
 
     def _asked(
         self,
-        sent: ShapeRequest,
-        given: str,
+        shape_request: ShapeRequest,
+        task_text: str,
         priority: int,
         ids: Sequence[int],
-        waiting: Sequence[Request] | None,
+        waiting: Sequence[Request] | float,
     ) -> Iterator[Change]:
         """Yield a step's requests.
 
-        ``waiting``: the requests that wait for an agent of another process; None: all are handed over in
-        memory.
+        ``waiting``: the requests that wait for an agent of another process, or when all of them are handed
+        over in memory.
         """
-        idx, _, attempt, app, agent, action, _, _, within = sent.asked
+        idx, _, attempt, app, agent, action, _, _, within = shape_request.asked
         to, now = ids_.address(app, agent), self.tx.now
-        if waiting is None:
-            yield "handed", given, UNUSED, idx, attempt, to, action, priority, now, self.node, within
+        if isinstance(waiting, float):
+            yield "handed", task_text, waiting, idx, attempt, to, action, priority, now, self.node, within
             return
         self.tx.topics.add(f"agent:{to}")
         for places, data in spans(ids, [*map(rows.request, waiting)]):

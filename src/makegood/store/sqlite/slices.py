@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from functools import partial
 
 from makegood.model.messages import Act, TaskMessage
-from makegood.store import queue_records, records, search
+from makegood.store import queue_records, records, search, task_excerpts
 from makegood.store import views as views_
 from makegood.store.notice_operations import NoticeVerbs
 from makegood.store.operator_commands import TaskVerbs
@@ -22,7 +22,7 @@ from makegood.store.sqlite.database import Database, Slice, reads, writes
 from makegood.store.sqlite.generation import begin_anew
 from makegood.store.sqlite.joined_submit import join, verify
 from makegood.store.sqlite.submit import submit
-from makegood.store.sqlite.take import take
+from makegood.store.sqlite.take import take, turn
 from makegood.store.upkeep import NodeVerbs, UpkeepVerbs
 from makegood.transactions import Caller
 
@@ -33,6 +33,7 @@ class TaskSlice(Slice, TaskVerbs):
     def __init__(self, database: Database, ageing: Ageing) -> None:
         super().__init__(database)
         self.ageing = ageing
+        self.clock = database.now
 
     async def submit(self, drafts: Sequence[records.Submission]) -> list[records.Submitted]:
         """Insert tasks with all their steps."""
@@ -50,10 +51,10 @@ class TaskSlice(Slice, TaskVerbs):
 
     async def load(self, node: int, tasks: Sequence[int]) -> list[records.Loaded]:
         """Return those of ``tasks`` that ``node`` still holds. Tasks that cannot be read are put to error."""
-        found = await self._db.read(partial(load.load, node=node, tasks=tasks))
-        for task, reason in found.unreadable:
+        result = await self._db.read(partial(load.load, node=node, tasks=tasks))
+        for task, reason in result.unreadable:
             await self.put_to_error(node, task, reason)
-        return found.tasks
+        return result.tasks
 
     async def put_to_error(self, node: int, task: int, reason: str) -> None:
         """Put a task that ``node`` holds to error, whatever its rows contain."""
@@ -61,14 +62,18 @@ class TaskSlice(Slice, TaskVerbs):
 
     async def inbox(self, node: int, limit: int, room: int = records.NO_LIMIT) -> records.TaskMessages:
         """Return messages for tasks that ``node`` holds, and tasks at rest that have messages."""
-        found, unreadable = await self._db.read(partial(requests.inbox, node=node, limit=limit, room=room))
+        messages, unreadable = await self._db.read(partial(requests.inbox, node=node, limit=limit, room=room))
         for task, reason in unreadable.items():
             await self.put_to_error(node, task, reason)
-        return found
+        return messages
 
     async def detail(self, task: int, *, asked: bool = False) -> views_.TaskDetail | None:
         """Return one task with its steps."""
         return await self._db.read(lambda tx: tx.do(search.detail, tx.plans, task, asked=asked))
+
+    async def excerpt(self, task: int, page: views_.StepPage | None = None) -> views_.TaskExcerpt | None:
+        """Return what a page shows of a task."""
+        return await self._db.read(lambda tx: tx.do(task_excerpts.excerpt, tx.plans, task, page))
 
 
 class RequestSlice(Slice):
@@ -85,15 +90,16 @@ class RequestSlice(Slice):
 
     async def answer(self, node: int, replies: Sequence[tuple[int, TaskMessage]]) -> list[bool]:
         """Write replies into the tasks' inboxes. Returns True for each reply that came in time."""
-        given = [requests.IncomingReply(node, task, message) for task, message in replies]
+        incoming_replies = [requests.IncomingReply(node, task, message) for task, message in replies]
         octets = sum([len(message.value or b"") for _, message in replies])
-        return await self._db.together(requests.answer, given, octets=octets, again=True)
+        return await self._db.together(requests.answer, incoming_replies, octets=octets, again=True)
 
     async def extend(self, node: int, task: int, idx: int, attempt: int, seconds: float) -> bool:
         """Move an attempt's deadline to ``seconds`` from now."""
         key = (task, idx, attempt)
         return await self._db.write(partial(requests.extend, node=node, key=key, seconds=seconds))
 
+    turn = writes(turn)
     give_back = writes(requests.give_back)
     excuse = writes(requests.excuse)
 
@@ -144,9 +150,9 @@ class QueueSlice(Slice, QueueVerbs):
         self, queue: str, taker: str, limit: int, lease: float, threshold: int
     ) -> Handed:
         """Give messages to ``taker``. If none is due, nothing is written."""
-        found = await self._db.read(partial(mails.look, queue=queue))
-        if found is not None:
-            return found
+        answer = await self._db.read(partial(mails.look, queue=queue))
+        if answer is not None:
+            return answer
         return await self._db.write(
             partial(mails.receive, queue=queue, taker=taker, limit=limit, lease=lease, threshold=threshold)
         )
@@ -216,8 +222,8 @@ class AdminSlice(Slice, UpkeepVerbs):
 
     async def begin_anew(self, act: Act) -> records.Anew:
         """Raise the generation, because an operator says that the file was restored."""
-        done = await self._db.write(partial(begin_anew, act=act))
-        self._db.known = records.Identity(self._db.identity.store_id, done.generation)
-        return done
+        outcome = await self._db.write(partial(begin_anew, act=act))
+        self._db.known = records.Identity(self._db.identity.store_id, outcome.generation)
+        return outcome
 
     touch = writes(upkeep.pass_by)

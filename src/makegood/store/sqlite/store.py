@@ -11,6 +11,7 @@ from makegood.store import records
 from makegood.store.alerts import AlertVerbs
 from makegood.store.oversight import OversightVerbs
 from makegood.store.priority_ageing import Ageing
+from makegood.store.records import IDLE
 from makegood.store.sqlite import slices
 from makegood.store.sqlite.connection import Connect, connect
 from makegood.store.sqlite.database import Database
@@ -54,9 +55,9 @@ class SQLiteStore:
     ) -> None:
         self._database = database = Database(Path(path), clock or SystemClock(), open_connection, line)
         self._wakes = Wakes(database, bell, poll)
-        aged = Ageing(ageing)  # the writer's
-        self.tasks = slices.TaskSlice(database, aged)
-        self.requests = slices.RequestSlice(database, aged)
+        ageing_policy = Ageing(ageing)  # the writer's
+        self.tasks = slices.TaskSlice(database, ageing_policy)
+        self.requests = slices.RequestSlice(database, ageing_policy)
         self.supervision = slices.SupervisionSlice(database)
         self.alerts = AlertVerbs(database)
         self.queues = slices.QueueSlice(database)
@@ -108,11 +109,18 @@ class SQLiteStore:
         """Poll for these tasks or messages for 10 seconds, and ring once they are committed."""
         self._wakes.joined(*written)
 
-    async def transact(self, work: Callable[[Caller], Coroutine[Any, Any, T]], *, waits: bool) -> T:
+    async def transact(
+        self,
+        work: Callable[[Caller], Coroutine[Any, Any, T]],
+        *,
+        waits: bool,
+        idle: float = IDLE,  # noqa: ARG002 - a file has no session that ends
+    ) -> T:
         """Run ``work`` in a transaction of the store; ``waits``: the work has to wait (an ``async def``)."""
         if waits:
             return await talked(self._database.write, work)
         try:
             return await self._database.write(partial(transacted, work=work))
-        except WorkFault as wrapped:
-            raise wrapped.fault from None
+        except WorkFault as wrapper:
+            fault = wrapper.fault
+        raise fault  # with the cause that it has, and not from the wrapper

@@ -21,11 +21,15 @@ from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from makegood.base.clock import Clock
+from makegood.base.contexts import other_loop, start_thread
 from makegood.base.file_paths import unreachable
+from makegood.base.forks import fork_lock
+from makegood.base.sqlite_log import WriteAheadLog
 from makegood.base.sqlite_readonly import TIMES, Glance, restless
 from makegood.errors import StoreError, StoreUnavailableError
 from makegood.store.rows import Interner
@@ -43,6 +47,7 @@ _MOST_AT_ONCE = 256
 _BUSY_TRIES = 9000  # about 10 s
 _FIRST_PAUSE = 0.00005
 _LONGEST_PAUSE = 0.001
+_MERGE_TRIES = 50  # about 40 ms: callers wait for their results meanwhile
 # After a failed commit: the disk may come back.
 _LOOKS = 20
 _LOOK_PAUSE = 0.5
@@ -104,12 +109,14 @@ class StoreThread:
     writes: bool = True
     place: FileIdentity | None = None
     glance: Glance | None = None
+    log: WriteAheadLog | None = None
     openings: int = 0
     _asked: list[Operation] = field(default_factory=list)
     _queue: queue.SimpleQueue[list[Operation] | None] = field(default_factory=queue.SimpleQueue)
     _thread: threading.Thread | None = None
     _connection: sqlite3.Connection | None = None
     _plans: Interner = field(default_factory=Interner)
+    _inside: threading.Lock = field(default_factory=fork_lock)
     _over: bool = False
     _writer: int = 0
     _commits: int = 0
@@ -117,7 +124,7 @@ class StoreThread:
     def start(self) -> None:
         """Start the thread; the connection is opened by the first operation."""
         self._thread = threading.Thread(target=self._live, name=f"makegood {self.name}", daemon=True)
-        self._thread.start()
+        start_thread(self._thread)
 
     def ask(
         self,
@@ -133,6 +140,8 @@ class StoreThread:
         """
         if self._over or self._thread is None:
             raise StoreUnavailableError(f"{self.path}: the store is not open; `await store.open()` first")
+        if asyncio.get_running_loop() is not self.loop:
+            raise other_loop(self.loop, "this store")
         future: asyncio.Future[Any] = self.loop.create_future()
         self._asked.append(
             Operation(action, future, items, weight if items is None else max(weight, len(items)), again)
@@ -143,8 +152,8 @@ class StoreThread:
 
     def _hand_over(self) -> None:
         if self._asked:
-            asked, self._asked = self._asked, []
-            self._queue.put(asked)
+            operations, self._asked = self._asked, []
+            self._queue.put(operations)
 
     async def stop(self) -> None:
         """Finish what was asked for, close the connection and end the thread."""
@@ -158,15 +167,16 @@ class StoreThread:
     # Everything below runs in the thread.
 
     def _live(self) -> None:
-        ended = False
+        is_over = False
         waiting: deque[Operation] = deque()
-        while waiting or not ended:
-            while not ended and not (waiting and self._queue.empty()):
-                taken = self._queue.get()
-                ended = taken is None
-                waiting.extend(taken or ())
+        while waiting or not is_over:
+            while not is_over and not (waiting and self._queue.empty()):
+                operations = self._queue.get()
+                is_over = operations is None
+                waiting.extend(operations or ())
             if waiting:
-                self._perform(_next(waiting))
+                with self._inside:
+                    self._perform(_next(waiting))
         self._drop()
 
     def _perform(self, operations: list[Operation]) -> None:
@@ -184,7 +194,15 @@ class StoreThread:
                 operation.error = error
         if topics and self.committed is not None:
             self.committed(topics)
+        self._merge_log()
         self._hand_back(operations, topics)
+
+    def _merge_log(self) -> None:
+        """Merge a log that has become long. The event loop is idle now; later, its steps would wait for this
+        thread.
+        """
+        if self.log is not None and self._connection is not None:
+            self.log.merge_if_long(self._connection, partial(self._begin, _MERGE_TRIES))
 
     def _hand_back(self, operations: list[Operation], topics: set[str]) -> None:
         try:
@@ -279,14 +297,14 @@ class StoreThread:
             try:
                 self._drop()
                 connection = self._begin()
-                found = connection.execute(_LOOK, (self._writer,)).fetchone()
+                row = connection.execute(_LOOK, (self._writer,)).fetchone()
                 connection.execute(_BEHIND)
                 connection.execute("commit")
             except (sqlite3.Error, StoreUnavailableError) as again:
                 _log.warning("%s: it cannot be seen yet whether a commit was written (%s)", self.path, again)
                 time.sleep(_LOOK_PAUSE)
             else:
-                return found is not None and found[0] == self._commits
+                return row is not None and row[0] == self._commits
         raise StoreError(
             f"{self.path}: a commit failed ({failure}) and the file cannot be read again: it is not known whether it was written; "
             "read the system's log and restart this process"
@@ -349,14 +367,14 @@ class StoreThread:
             if isinstance(failure, sqlite3.Error) and is_broken(failure):
                 self._drop()
 
-    def _begin(self) -> sqlite3.Connection:
+    def _begin(self, tries: int | None = None) -> sqlite3.Connection:
         """Begin a write transaction.
 
         Another process may hold the lock, usually for less than a millisecond.
         """
         pause = _FIRST_PAUSE
         last: sqlite3.Error | None = None
-        for _ in range(_BUSY_TRIES):
+        for _ in range(tries or _BUSY_TRIES):
             try:
                 connection = self._connect()
                 connection.execute("begin immediate")
@@ -402,6 +420,8 @@ class StoreThread:
 
     def _drop(self) -> None:
         connection, self._connection = self._connection, None
+        if self.log is not None:
+            self.log.close()
         if connection is not None:
             try:
                 connection.close()

@@ -32,7 +32,7 @@ _TEXTS = ("key", "correlation_id", "trace", "told")
 _NUMBER, _SIZE = 9, 10  # digits
 _ALIKE_FROM = 8
 _OURS = "select id, ready_seq from makegood_task where id in ({marks})"
-BY_KEY = "select id, fingerprint from makegood_task where key = ? and workflow = ? and app = ?"
+BY_KEY = "select id, case when fingerprint <> ? then static end from makegood_task where key = ? and workflow = ? and app = ?"
 
 
 def submit(tx: WriteTransaction, drafts: Sequence[Submission]) -> list[Submitted]:
@@ -51,16 +51,16 @@ def submit(tx: WriteTransaction, drafts: Sequence[Submission]) -> list[Submitted
 
 def _submit(tx: WriteTransaction, drafts: Sequence[Submission]) -> list[Submitted]:
     first = draw_ready(tx, len(drafts))
-    inserted = _tasks(tx, drafts, first)
+    count = _tasks(tx, drafts, first)
     answers: list[Submitted | None] = [None] * len(drafts)
-    created = range(len(drafts)) if inserted == len(drafts) else _created(tx, drafts, first)
-    for n in created:
+    numbers = range(len(drafts)) if count == len(drafts) else _created(tx, drafts, first)
+    for n in numbers:
         answers[n] = Submitted(drafts[n].id, created=True)
-    _with_steps(tx, [drafts[n] for n in created])
-    first_notices = [notice for n in created if (notice := received(drafts[n])) is not None]
+    _with_steps(tx, [drafts[n] for n in numbers])
+    first_notices = [notice for n in numbers if (notice := received(drafts[n])) is not None]
     if first_notices:
         notices.write(tx, first_notices)
-    if any(drafts[n].holder is None for n in created):
+    if any(drafts[n].holder is None for n in numbers):
         tx.topics.add("pending")
     return [answer or _existing(tx, draft) for answer, draft in zip(answers, drafts, strict=True)]
 
@@ -74,26 +74,28 @@ def _tasks(tx: WriteTransaction, drafts: Sequence[Submission], first: int) -> in
         names, head = _texts(d)
         ids, values = alike[names, _shared(d, tx.now)]
         ids.append(d.id)
-        values.append(b"%09d%b%b%b" % (n, head, d.fingerprint, rows.static(d.inputs, d.returns, d.reply)))
-    inserted = 0
-    for (names, shared), (ids, values) in alike.items():
+        values.append(
+            b"%09d%b%b%b" % (n, head, d.fingerprint, rows.static(d.inputs, d.returns, d.reply, d.names))
+        )
+    count = 0
+    for (names, row), (ids, values) in alike.items():
         text = alike_statement(names)
-        inserted += sum(tx.run(text, (given, data, first, *shared)) for given, data in spans(ids, values))
-    return inserted
+        count += sum(tx.run(text, (task_text, data, first, *row)) for task_text, data in spans(ids, values))
+    return count
 
 
 def _texts(d: Submission) -> tuple[tuple[str, ...], bytes]:
     """Return the names of the texts that a task has, and their lengths followed by the texts."""
     if d.key is None and d.correlation_id is None and d.trace is None and d.reply_to is None:
         return (), b""
-    told = None if d.reply_to is None else d.told
-    given = [
+    notice_state = None if d.reply_to is None else d.told
+    texts = [
         (name, text.encode())
-        for name, text in zip(_TEXTS, (d.key, d.correlation_id, d.trace, told), strict=True)
+        for name, text in zip(_TEXTS, (d.key, d.correlation_id, d.trace, notice_state), strict=True)
         if text is not None
     ]
-    sizes = b"".join([b"%010d" % len(text) for _, text in given])
-    return tuple([name for name, _ in given]), sizes + b"".join([text for _, text in given])
+    sizes = b"".join([b"%010d" % len(text) for _, text in texts])
+    return tuple([name for name, _ in texts]), sizes + b"".join([text for _, text in texts])
 
 
 @functools.lru_cache(maxsize=16)
@@ -114,68 +116,72 @@ def alike_statement(names: tuple[str, ...]) -> str:
 
 def _shared(d: Submission, now: float) -> Row:
     """Return the values that a task may share with others, from ``?4`` on."""
-    begun = d.first is not None
-    complete_by = now + d.within if begun and d.within is not None else None
-    shared = (
-        d.app, d.workflow, len(d.fingerprint), "processing" if begun else "pending", d.on_failure, d.priority,
+    begins = d.first is not None
+    complete_by = now + d.within if begins and d.within is not None else None
+    values = (
+        d.app, d.workflow, len(d.fingerprint), "processing" if begins else "pending", d.on_failure, d.priority,
         0 if d.holder is None else 1, now, d.within, d.undo_within, d.holder, complete_by,
     )  # fmt: skip
-    return shared if d.reply_to is None else (*shared, d.notified)
+    return values if d.reply_to is None else (*values, d.notified)
 
 
 def _with_steps(tx: WriteTransaction, drafts: Sequence[Submission]) -> None:
     """Insert the steps of new tasks, and the Decisions that their holders have already made on them."""
     shapes: dict[tuple[int, int], list[Submission]] = {}
-    begun: dict[int | None, Writing] = {}
+    writings: dict[int | None, Writing] = {}
     for draft in drafts:
         decision = draft.first
         if decision is None:
             shapes.setdefault((id(draft.steps), 0), []).append(draft)
             continue
         shapes.setdefault((id(draft.steps), id(decision.steps)), []).append(draft)
-        if (writing := begun.get(draft.holder)) is None:
-            writing = begun[draft.holder] = Writing.of(tx, draft.holder)
+        if (writing := writings.get(draft.holder)) is None:
+            writing = writings[draft.holder] = Writing.of(tx, draft.holder)
         writing.begin(decision)
-    many: list[Change] = []
+    changes: list[Change] = []
     own: defaultdict[Row, list[tuple[int, bytes]]] = defaultdict(list)
     for alike in shapes.values():
-        _steps(alike, many, own)
-    for shared, pairs in own.items():
-        many += [("own_step", given, data, *shared) for given, data in spans(*zip(*pairs, strict=True))]
-    for writing in begun.values() or [Writing.of(tx, None)]:
-        writing.write(many)
-        many = []
+        _steps(alike, changes, own)
+    for values, pairs in own.items():
+        changes += [
+            ("own_step", task_text, data, *values) for task_text, data in spans(*zip(*pairs, strict=True))
+        ]
+    for writing in writings.values() or [Writing.of(tx, None)]:
+        writing.write(changes)
+        changes = []
 
 
 def _steps(
-    alike: list[Submission], many: list[Change], own: defaultdict[Row, list[tuple[int, bytes]]]
+    alike: list[Submission], changes: list[Change], own: defaultdict[Row, list[tuple[int, bytes]]]
 ) -> None:
-    """Add the steps of tasks of one shape to ``many``, or to ``own`` by their shared values if the tasks are
-    few.
+    """Add the steps of tasks of one shape to ``changes``, or to ``own`` by their shared values if the tasks
+    are few.
     """
     first = alike[0]
-    dispatched = () if first.first is None else first.first.steps
+    running_steps = () if first.first is None else first.first.steps
     together = tasks([draft.id for draft in alike]) if len(alike) >= _ALIKE_FROM else ""
     for s, spec in zip(first.steps, first.steps.specs, strict=True):
-        state = ("running", 1) if s.idx in dispatched else ("waiting", 0)
-        shared = (s.idx, s.kind, s.name, s.agent, s.action, *state)
+        state = ("running", 1) if s.idx in running_steps else ("waiting", 0)
+        values = (s.idx, s.kind, s.name, s.agent, s.action, *state)
         if together:
-            many.append(("step", together, UNUSED, *shared, blob(spec)))
+            changes.append(("step", together, UNUSED, *values, blob(spec)))
         else:
-            own[shared] += [(draft.id, spec) for draft in alike]
+            own[values] += [(draft.id, spec) for draft in alike]
 
 
 def _created(tx: WriteTransaction, drafts: Sequence[Submission], first: int) -> list[int]:
     """Return the positions of the drafts that were inserted, recognised by their ``ready_seq``, which is
     unique.
     """
-    there: dict[int, int] = dict(tx.among(_OURS, [d.id for d in drafts]))
-    return [n for n, d in enumerate(drafts) if there.get(d.id) == first + n]
+    ready_seqs: dict[int, int] = dict(tx.among(_OURS, [d.id for d in drafts]))
+    return [n for n, d in enumerate(drafts) if ready_seqs.get(d.id) == first + n]
 
 
 def _existing(tx: WriteTransaction, draft: Submission) -> Submitted:
     """Return the answer for a draft that was not inserted: an existing task has its key, or else its id."""
     if draft.key is not None:
-        for task, fingerprint in tx.rows(BY_KEY, (draft.key, draft.workflow, draft.app)):
-            return Submitted(task, created=False, conflict=fingerprint != draft.fingerprint)
+        for task, fingerprint in tx.rows(
+            BY_KEY, (blob(draft.fingerprint), draft.key, draft.workflow, draft.app)
+        ):
+            return rows.known_task(task, fingerprint)
     return Submitted(draft.id, created=False, collided=True)

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from makegood.election.protocol import Grant
 from makegood.errors import FencedOffError
 from makegood.model.messages import Alert, TaskMessage
+from makegood.model.states import TaskReason
 from makegood.store import alerts, rows
 from makegood.store.records import Judged
 from makegood.store.sqlite.decision_rows import EVENT, draw_ready
@@ -21,7 +22,7 @@ select 1 from makegood_lease where name = ? and nonce = ? and epoch = ? and hold
 # An excused silence is not counted as a failure, unless the process died rather than stopped in good order.
 OVERDUE = """
 select r.task, r.idx, r.attempt, r.kind, coalesce(n.dead or n.alive_until <= ?1, 1), s.failure_count,
-    not r.excused or coalesce((n.dead or n.alive_until <= ?1) and n.stopped_at is null, 1), r.taken_by
+    not r.excused or coalesce((n.dead or n.alive_until <= ?1) and n.stopped_at is null, 1), r.taken_by, r.taken_at
 from makegood_request r
     cross join makegood_step s on s.task = r.task and s.idx = r.idx
     left join makegood_node n on n.id = r.taken_by
@@ -108,52 +109,52 @@ def fence(tx: WriteTransaction, term: Grant) -> None:
 def judge(tx: WriteTransaction, term: Grant, grace: float, limit: int) -> Judged:
     """Judge requests whose deadline passed more than ``grace`` seconds ago without an answer."""
     fence(tx, term)
-    found = [
+    overdue_rows = [
         row if are_numbers(row[5]) else (*row[:5], 0, *row[6:])
         for row in tx.rows(OVERDUE, (tx.now, tx.now - grace, limit))
     ]
-    keys: list[Row] = [row[:3] for row in found]
-    counted = [row[:2] for row in found if row[6]]
+    keys: list[Row] = [row[:3] for row in overdue_rows]
+    failure_keys = [row[:2] for row in overdue_rows if row[6]]
     tx.many(_JUDGED, keys)
-    tx.many(_STEP_FAILED, counted)
-    tx.many(_TASK_FAILED, [key[:1] for key in counted])
-    sums = [(*row[:3], row[5] + row[6]) for row in found]
+    tx.many(_STEP_FAILED, failure_keys)
+    tx.many(_TASK_FAILED, [key[:1] for key in failure_keys])
+    sums = [(*row[:3], row[5] + row[6]) for row in overdue_rows]
     silent = [
-        rows.silent(row[:3], row[3], failures, died=bool(row[4]), node=row[7])
-        for row, (*_, failures) in zip(found, sums, strict=True)
+        rows.silent(row[:3], row[3], failures, row[8], died=bool(row[4]), excused=not row[6], node=row[7])
+        for row, (*_, failures) in zip(overdue_rows, sums, strict=True)
     ]
     leave(tx, silent)
-    return Judged(sums, full=len(found) >= limit)
+    return Judged(sums, full=len(overdue_rows) >= limit)
 
 
 def release_dead(tx: WriteTransaction, term: Grant, limit: int) -> list[int]:
     """Mark nodes whose heartbeat has expired as dead, and free the tasks of all nodes that are not alive."""
     fence(tx, term)
     tx.run(DEAD, (tx.now,))
-    found: list[Row] = []
+    task_rows: list[Row] = []
     for (holder,) in tx.rows(HOLDERS, (tx.now,)):
-        found += tx.rows(HELD_BY, (holder, limit - len(found)))
-        if len(found) >= limit:
+        task_rows += tx.rows(HELD_BY, (holder, limit - len(task_rows)))
+        if len(task_rows) >= limit:
             break
-    return _free(tx, found, "the heartbeat of its scheduler ran out", suspect=False)
+    return _free(tx, task_rows, "scheduler_dead", suspect=False)
 
 
 def release_deaf(tx: WriteTransaction, term: Grant, older: float, limit: int) -> list[int]:
     """Free tasks whose Scheduler has not processed an ``expired`` message for more than ``older`` seconds."""
     fence(tx, term)
-    found = tx.rows(DEAF, (tx.now - older, limit))
-    return _free(tx, list(dict.fromkeys(found)), "its scheduler does not answer", suspect=True)
+    task_rows = tx.rows(DEAF, (tx.now - older, limit))
+    return _free(tx, list(dict.fromkeys(task_rows)), "scheduler_silent", suspect=True)
 
 
-def _free(tx: WriteTransaction, found: Sequence[Row], why: str, *, suspect: bool) -> list[int]:
+def _free(tx: WriteTransaction, task_rows: Sequence[Row], reason: TaskReason, *, suspect: bool) -> list[int]:
     """Free tasks; ``suspect``: each of them may be what blocks its Scheduler."""
-    if not found:
+    if not task_rows:
         return []
-    first = draw_ready(tx, len(found))
-    tx.many(_FREE, [(first + n, suspect, task) for n, (task, _) in enumerate(found)])
-    tx.many(EVENT, [(task, tx.now, None, *rows.freed(state, why)) for task, state in found])
+    first = draw_ready(tx, len(task_rows))
+    tx.many(_FREE, [(first + n, suspect, task) for n, (task, _) in enumerate(task_rows)])
+    tx.many(EVENT, [(task, tx.now, None, rows.freed(state, reason), b"") for task, state in task_rows])
     tx.topics.add("pending")
-    return [task for task, _ in found]
+    return [task for task, _ in task_rows]
 
 
 def expire_tasks(tx: WriteTransaction, term: Grant, limit: int) -> list[int]:
@@ -168,8 +169,8 @@ def expire_tasks(tx: WriteTransaction, term: Grant, limit: int) -> list[int]:
     late = tx.rows(LATE_UNDO, (tx.now, limit))
     tx.many(_UNDO_TOLD, late)
     text = "the undo has not finished within undo_within; it continues"
-    raised = rows.alerts([Alert("late_undo", task, "", text) for (task,) in late])
-    tx.do(alerts.raise_, raised)
+    undo_alerts = rows.alerts([Alert("late_undo", task, "", text) for (task,) in late])
+    tx.do(alerts.raise_, undo_alerts)
     return [task for (task,) in past]
 
 
@@ -179,13 +180,13 @@ def starved(tx: WriteTransaction, term: Grant, after: float, limit: int, outage:
     Raises the alerts for these, and updates the alerts that it watches.
     """
     fence(tx, term)
-    found = tx.rows(STARVED, (tx.now - after, limit))
-    tx.many(_STARVED_TOLD, [row[:3] for row in found])
-    living = tx.do(alerts.living) if found else ()
-    starving = rows.starved_alerts([(row[0], *row[3:]) for row in found], after, living)
+    starving_requests = tx.rows(STARVED, (tx.now - after, limit))
+    tx.many(_STARVED_TOLD, [row[:3] for row in starving_requests])
+    living = tx.do(alerts.living) if starving_requests else ()
+    starving = rows.starved_alerts([(row[0], *row[3:]) for row in starving_requests], after, living)
     tx.do(alerts.raise_, starving)
     tx.do(alerts.watch, after, limit, outage)
-    return [row[0] for row in found]
+    return [row[0] for row in starving_requests]
 
 
 def horizon(tx: WriteTransaction, grace: float, most: float) -> float:

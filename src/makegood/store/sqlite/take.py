@@ -9,6 +9,7 @@ from dataclasses import dataclass
 
 from msgspec.structs import replace
 
+from makegood.model.blame import ONCE
 from makegood.model.messages import Request
 from makegood.model.rates import Pace, pace
 from makegood.payload.codec import UNREADABLE
@@ -37,8 +38,14 @@ select 1 from makegood_request where agent = ? and taken_by is null and kind <> 
 """
 """Whether any request waits for an agent: mostly none does, however many actions the agent has."""
 _PRIORITY, _SENT_AT = 5, 6
-_TAKE = "update makegood_request set taken_by = ?, complete_by = ? where task = ? and idx = ? and attempt = ?"
-_TAKE_TRIAL = "update makegood_request set excused = 1, taken_by = ?, complete_by = ? where task = ? and idx = ? and attempt = ?"
+_TAKE = "update makegood_request set taken_by = ?, complete_by = ?, taken_at = ? where task = ? and idx = ? and attempt = ?"
+_TAKE_TRIAL = f"""
+update makegood_request set taken_by = ?, complete_by = ?, taken_at = ?, excused = coalesce((
+    select s.failure_count - s.deaths < {ONCE} from makegood_step s
+    where s.task = makegood_request.task and s.idx = makegood_request.idx
+), 1)
+where task = ? and idx = ? and attempt = ?
+"""  # noqa: S608 - our own number
 _ROLES = "select roles from makegood_node where id = ? and dead = 0 and stopped_at is null"
 _LIVE = """
 select info from makegood_node where dead = 0 and stopped_at is null and alive_until > ? and id <> ?
@@ -59,8 +66,22 @@ def take(tx: WriteTransaction, node: int, offers: Sequence[Offer], ageing: Agein
     taking = _Taking(tx, node, ageing, Taken())
     if not (schedules and alone and taking.one_isolated(offers)):
         for offer in offers:
-            taking.fill(offer, isolated=(0,) if schedules else (0, 1))
+            taking.fill(offer, isolations=(0,) if schedules else (0, 1))
     return taking.taken
+
+
+def turn(tx: WriteTransaction, agent: str, rate: float, most: float) -> float | None:
+    """Reserve a turn for a further try; the store's protocol says more."""
+    agent_pace = _pace(tx, agent, rate)
+    wait = agent_pace.turn(most)
+    if wait is not None:
+        tx.run(_RATE_USED, (agent, agent_pace.after(1)))
+    return wait
+
+
+def _pace(tx: WriteTransaction, agent: str, rate: float) -> Pace:
+    turn_rows = tx.rows(RATE, (agent,))
+    return pace(turn_rows[0][0] if turn_rows else None, tx.now, rate)
 
 
 @dataclass(slots=True)
@@ -70,17 +91,17 @@ class _Taking:
     ageing: Ageing
     taken: Taken
 
-    def fill(self, offer: Offer, *, isolated: tuple[int, ...]) -> bool:
+    def fill(self, offer: Offer, *, isolations: tuple[int, ...]) -> bool:
         """Give the best waiting requests to an offer. Returns whether there were any."""
-        paced = self._pace(offer)
-        slots = offer.slots if paced is None else min(offer.slots, paced.most)
-        waiting = self._waiting(replace(offer, slots=slots), isolated) if slots else []
-        given = self._give(waiting, paced, _TAKE_TRIAL if offer.trial else _TAKE)
-        if paced is not None and (given or offer.spent):
-            self.tx.run(_RATE_USED, (offer.agent, paced.after(given)))
-        if paced is not None and slots < offer.slots and given == slots:
-            self.taken.again[offer.agent] = paced.again(given)
-        return given > 0
+        agent_pace = self._pace(offer)
+        slots = offer.slots if agent_pace is None else min(offer.slots, agent_pace.most)
+        waiting = self._waiting(replace(offer, slots=slots), isolations) if slots else []
+        count = self._give(waiting, agent_pace, _TAKE_TRIAL if offer.trial else _TAKE)
+        if count and agent_pace is not None:
+            self.tx.run(_RATE_USED, (offer.agent, agent_pace.after(count)))
+        if agent_pace is not None and slots < offer.slots and count == slots:
+            self.taken.again[offer.agent] = agent_pace.again(count)
+        return count > 0
 
     def one_isolated(self, offers: Sequence[Offer]) -> bool:
         """Give one isolated request whose agent runs only in processes with a Scheduler.
@@ -89,59 +110,58 @@ class _Taking:
         """
         elsewhere: set[str] | None = None
         for offer in offers:
-            one = replace(offer, slots=min(offer.slots, 1))
-            if not self._waiting(one, (1,)):
+            single_offer = replace(offer, slots=min(offer.slots, 1))
+            if not self._waiting(single_offer, (1,)):
                 continue
             if elsewhere is None:
                 infos = [rows.node_info(info) for (info,) in self.tx.rows(_LIVE, (self.tx.now, self.node))]
                 elsewhere = {agent.agent for info in infos for agent in info.agents}
-            if offer.agent not in elsewhere and self.fill(one, isolated=(1,)):
+            if offer.agent not in elsewhere and self.fill(single_offer, isolations=(1,)):
                 return True
         return False
 
     def _pace(self, offer: Offer) -> Pace | None:
         if offer.rate is None:
             return None
-        kept = self.tx.rows(RATE, (offer.agent,))
-        return pace(kept[0][0] if kept else None, self.tx.now, offer.rate, offer.spent)
+        return _pace(self.tx, offer.agent, offer.rate)
 
-    def _waiting(self, offer: Offer, isolated: tuple[int, ...]) -> list[Row]:
+    def _waiting(self, offer: Offer, isolations: tuple[int, ...]) -> list[Row]:
         """Return the best waiting requests for an offer, at most its ``slots``."""
-        found: list[Row] = []
+        candidates: list[Row] = []
         if offer.slots < 1:
-            return found
+            return candidates
         tx, ageing = self.tx, self.ageing
         step = 0.0 if offer.trial else ageing.step  # a trial request is chosen by age alone
-        aged = offer.trial or (step is not None and ageing.due(offer.agent, tx.now))
+        ages = offer.trial or (step is not None and ageing.due(offer.agent, tx.now))
         actions = dict.fromkeys(offer.actions) if tx.rows(ANY, (offer.agent,)) else ()
         for action in actions:
-            for isolate in isolated:
-                sql = WAITING_AGED if aged else WAITING
-                found += tx.rows(sql, (offer.agent, action, isolate, offer.slots))
-        for row in [row for row in found if not are_numbers(*row[1:4], *row[5:])]:
-            found.remove(row)
-            why = "a request of it cannot be read: a column of numbers holds something else"
-            put_to_error(tx, None, row[0], why, seqs=())
-        if aged and step is not None:
-            found.sort(key=lambda row: rank(row[_PRIORITY], row[_SENT_AT], step))
+            for isolate in isolations:
+                sql = WAITING_AGED if ages else WAITING
+                candidates += tx.rows(sql, (offer.agent, action, isolate, offer.slots))
+        for row in [row for row in candidates if not are_numbers(*row[1:4], *row[5:])]:
+            candidates.remove(row)
+            reason = "a request of it cannot be read: a column of numbers holds something else"
+            put_to_error(tx, None, row[0], reason, seqs=())
+        if ages and step is not None:
+            candidates.sort(key=lambda row: rank(row[_PRIORITY], row[_SENT_AT], step))
         else:
-            found.sort(key=lambda row: (-row[_PRIORITY], row[_SENT_AT]))
-        best = found[: offer.slots]
-        oldest = max((tx.now - row[_SENT_AT] for row in best), default=0.0) if aged else None
-        ageing.found(offer.agent, full=len(found) >= offer.slots, oldest=oldest, now=tx.now)
+            candidates.sort(key=lambda row: (-row[_PRIORITY], row[_SENT_AT]))
+        best = candidates[: offer.slots]
+        oldest = max((tx.now - row[_SENT_AT] for row in best), default=0.0) if ages else None
+        ageing.found(offer.agent, full=len(candidates) >= offer.slots, oldest=oldest, now=tx.now)
         return best
 
-    def _give(self, waiting: Sequence[Row], paced: Pace | None, take: str) -> int:
-        taken: list[Row] = []
+    def _give(self, waiting: Sequence[Row], agent_pace: Pace | None, take: str) -> int:
+        claim_rows: list[Row] = []
         for task, idx, attempt, within, body, _, sent_at in waiting:
             try:
-                delay = 0.0 if paced is None else paced.delay(len(taken))
-                request: Request = rows.read_request(body, within + delay, self.tx.now - sent_at)
+                delay = 0.0 if agent_pace is None else agent_pace.delay(len(claim_rows))
+                request: Request = rows.read_request(body, within + delay, self.tx.now - sent_at, self.tx.now)
                 complete_by = self.tx.now + delay + within
             except UNREADABLE as fault:
                 put_to_error(self.tx, None, task, f"a request of it cannot be read: {fault}", seqs=())
                 continue
             self.taken.append(replace(request, delay=delay) if delay else request)
-            taken.append((self.node, complete_by, task, idx, attempt))
-        self.tx.many(take, taken)
-        return len(taken)
+            claim_rows.append((self.node, complete_by, self.tx.now, task, idx, attempt))
+        self.tx.many(take, claim_rows)
+        return len(claim_rows)

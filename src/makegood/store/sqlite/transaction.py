@@ -103,21 +103,21 @@ class WriteTransaction:
         """Execute one statement for each tuple of ``values``. Returns the total number of rows changed."""
         return self.connection.executemany(sql, values).rowcount if values else 0
 
-    def among(self, sql: str, members: Sequence[Any], *before: Any) -> list[Row]:
+    def among(self, sql: str, members: Sequence[Any], *prefix: Any) -> list[Row]:
         """Return the rows of a statement in which ``{marks}`` is replaced by placeholders for ``members``.
 
-        ``before``: the values that precede them. There are only a few counts of placeholders, filled up with
+        ``prefix``: the values that precede them. There are only a few counts of placeholders, filled up with
         the last member, so that each statement is compiled once.
         """
-        found: list[Row] = []
-        most = _CHUNKS[-1]
-        for start in range(0, len(members), most):
-            part = list(members[start : start + most])
+        rows: list[Row] = []
+        limit = _CHUNKS[-1]
+        for start in range(0, len(members), limit):
+            part = list(members[start : start + limit])
             size = next(chunk for chunk in _CHUNKS if chunk >= len(part))
             part += part[-1:] * (size - len(part))
             marks = ",".join("?" * size)
-            found += self.connection.execute(sql.format(marks=marks), (*before, *part)).fetchall()
-        return found
+            rows += self.connection.execute(sql.format(marks=marks), (*prefix, *part)).fetchall()
+        return rows
 
     def do(
         self, verb: Callable[Concatenate[Tx, P], Coroutine[Any, Any, T]], *args: P.args, **kwargs: P.kwargs
@@ -173,11 +173,11 @@ class SharedTx:
         """Execute one statement. Returns the number of rows that it changed."""
         return self._tx.run(sql.sqlite, self._values(sql, values))
 
-    async def many(self, sql: Sql, found: Sequence[Sequence[Any]], *more: Any) -> int:
-        """Execute one statement for each row of ``found``, with the values ``more`` after it."""
-        behind = (*more, *self._now) if sql.dated else more
-        return self._tx.many(sql.sqlite, [(*row, *behind) for row in found])
+    async def many(self, sql: Sql, rows: Sequence[Sequence[Any]], *constants: Any) -> int:
+        """Execute one statement for each row of ``rows``, with the values ``constants`` after it."""
+        behind = (*constants, *self._now) if sql.dated else constants
+        return self._tx.many(sql.sqlite, [(*row, *behind) for row in rows])
 
-    async def each(self, sql: Sql, found: Sequence[Sequence[Any]], *more: Any) -> list[Row]:
-        """Execute one statement for each row of ``found``; return all rows that they return."""
-        return [got for row in found for got in await self.rows(sql, *row, *more)]
+    async def each(self, sql: Sql, rows: Sequence[Sequence[Any]], *constants: Any) -> list[Row]:
+        """Execute one statement for each row of ``rows``; return all rows that they return."""
+        return [result for row in rows for result in await self.rows(sql, *row, *constants)]

@@ -11,6 +11,7 @@ from makegood.errors import SchemaMismatchError
 from makegood.store import migrations
 from makegood.store.records import Identity
 from makegood.store.sqlite.connection import is_busy
+from makegood.store.sqlite.row_numbers import exhausted, remedy, trouble
 from makegood.store.sqlite.transaction import WriteTransaction
 from makegood.store.views import NodeInfo, SchemaStatus
 
@@ -41,7 +42,7 @@ _OTHERS = """
 select name from sqlite_master
 where type = 'table' and name not like 'makegood\\_%' escape '\\' and name not like 'sqlite\\_%' escape '\\' order by name
 """
-_VERSION = "select max(version) from makegood_schema_version"
+_VERSIONS = "select version, name from makegood_schema_version"
 _APPLIED = "insert into makegood_schema_version (version, name, applied_at) values (?, ?, ?)"
 
 
@@ -89,11 +90,11 @@ def _clock(connection: sqlite3.Connection, clock: Clock) -> tuple[float, float |
 
     The time never goes back: after a boot with a wrong wall clock, it continues from the last moment seen.
     """
-    known = connection.execute(_SHIFT, (clock.boot_id(),)).fetchall()
-    if known:
-        return float(known[0][0]), None
-    (seen,) = connection.execute(_SEEN).fetchone()
-    start: float = max(clock.wall(), seen)
+    shifts = connection.execute(_SHIFT, (clock.boot_id(),)).fetchall()
+    if shifts:
+        return float(shifts[0][0]), None
+    (last_time,) = connection.execute(_SEEN).fetchone()
+    start: float = max(clock.wall(), last_time)
     return start - clock.monotonic(), start
 
 
@@ -114,11 +115,11 @@ def register(tx: WriteTransaction, info: NodeInfo) -> tuple[int, int]:
     """Insert a node with its first heartbeat. Returns its number and the store's generation."""
     roles = f" {' '.join(info.roles)} "
     until = tx.now + info.ttl
-    got = tx.rows(
+    rows = tx.rows(
         _REGISTER, (info.name, roles, info.host, info.pid, tx.now, until, msgspec.json.encode(info))
     )
     pass_by(tx)
-    ((number, generation),) = got
+    ((number, generation),) = rows
     return number, generation
 
 
@@ -137,12 +138,14 @@ def unregister(tx: WriteTransaction, node: int) -> None:
 def version(connection: sqlite3.Connection, where: str = "the store") -> int:
     """Return the schema version of a file, 0 if it has no makegood tables; ``where`` names the file in
     messages.
+
+    Raises ``SchemaMismatchError`` for a store that no migration can bring up to date.
     """
     tables = {name for (name,) in connection.execute(_TABLES)}
     if "makegood_schema_version" not in tables:
         return 0
-    found: int | None = connection.execute(_VERSION).fetchone()[0]
-    return migrations.known(found, where, "the tables whose names begin with makegood_")
+    versions = connection.execute(_VERSIONS).fetchall()
+    return migrations.stands("sqlite", versions, where, "the tables whose names begin with makegood_")
 
 
 def schema(connection: sqlite3.Connection, where: str) -> SchemaStatus:
@@ -153,8 +156,8 @@ def schema(connection: sqlite3.Connection, where: str) -> SchemaStatus:
         sql = f"select count(*) from {table}"  # noqa: S608 - the names of our own tables
         counts[table.removeprefix("makegood_")] = connection.execute(sql).fetchone()[0]
     missing = [migration.name for migration in migrations.plan("sqlite", stands)]
-    others = [name for (name,) in connection.execute(_OTHERS)]
-    return SchemaStatus("sqlite", stands, migrations.needed("sqlite"), missing, counts, others)
+    names = [name for (name,) in connection.execute(_OTHERS)]
+    return SchemaStatus("sqlite", stands, migrations.needed("sqlite"), missing, counts, names)
 
 
 def migrate(connection: sqlite3.Connection, path: Path, clock: Clock) -> list[str]:
@@ -164,8 +167,8 @@ def migrate(connection: sqlite3.Connection, path: Path, clock: Clock) -> list[st
         stands = version(connection, str(path))
         if stands > migrations.needed("sqlite"):
             migrations.verify("sqlite", stands, str(path))
-        applied = migrations.plan("sqlite", stands)
-        for migration in applied:
+        missing_migrations = migrations.plan("sqlite", stands)
+        for migration in missing_migrations:
             for statement in _statements(migration.sql):
                 connection.execute(statement)
             connection.execute(_APPLIED, (migration.version, migration.name, clock.wall()))
@@ -174,19 +177,20 @@ def migrate(connection: sqlite3.Connection, path: Path, clock: Clock) -> list[st
         if connection.in_transaction:
             connection.execute("rollback")
         raise
-    return [migration.name for migration in applied]
+    migrations.report(missing_migrations, stands, str(path.absolute()))
+    return [migration.name for migration in missing_migrations]
 
 
 def _statements(sql: str) -> list[str]:
     """Split a script into statements. The driver's own way of running scripts would commit first."""
-    found: list[str] = []
+    statements: list[str] = []
     pending = ""
     for piece in sql.split(";")[:-1]:
         pending += piece + ";"
         if sqlite3.complete_statement(pending):  # false if the semicolon is part of a comment or a text
-            found.append(pending)
+            statements.append(pending)
             pending = ""
-    return found
+    return statements
 
 
 def check(connection: sqlite3.Connection, path: Path, glance: Glance | None) -> list[str]:
@@ -195,10 +199,12 @@ def check(connection: sqlite3.Connection, path: Path, glance: Glance | None) -> 
     ``glance``: how the connection was opened.
     """
     findings = [
-        f"{path}: {found}; stop all processes and restore a backup"
-        for (found,) in connection.execute("pragma quick_check(20)")
-        if found != "ok"
+        f"{path}: {text}; stop all processes and restore a backup"
+        for (text,) in connection.execute("pragma quick_check(20)")
+        if text != "ok"
     ]
+    if not findings:
+        findings = [f"{path}: {trouble(table)}; {remedy(table)}" for table in exhausted(connection)]
     mode = journal_mode(connection, glance)
     if mode != "wal":
         findings.append(f"{path}: journal_mode is {mode}, it must be wal: `pragma journal_mode = wal`")

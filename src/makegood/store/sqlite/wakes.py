@@ -42,9 +42,9 @@ class Wakes:
         bell = self._bell
         # A process that may only read must not create the socket folder: it would lock out the file's owner.
         if bell is not None:
-            watched = bell.open() if may_write(self._db.path) else None
-            if watched is not None:
-                loop.add_reader(watched, bell.answer)
+            handle = bell.open() if may_write(self._db.path) else None
+            if handle is not None:
+                loop.add_reader(handle, bell.answer)
             for topic in self._subscribers:
                 bell.listen_to(topic)
         self._lookout.open(loop)
@@ -73,10 +73,10 @@ class Wakes:
             self._bell.listen_to(topic)
         return self._subscribers.subscribe(topic, ring)
 
-    def joined(self, *written: Wanted) -> None:
+    def joined(self, *keys: Wanted) -> None:
         """Poll for these tasks or messages for 10 seconds, and ring once they are committed."""
-        for one in written:
-            self._lookout.expect(one)
+        for key in keys:
+            self._lookout.expect(key)
 
     def _plan_poll(self) -> None:
         if self._poll is not None and self._db.reader is not None:
@@ -97,11 +97,11 @@ class Wakes:
                 self.announce(None)
         self._plan_poll()
 
-    def _seen(self, found: set[Wanted]) -> None:
+    def _seen(self, keys: set[Wanted]) -> None:
         """Wake all processes for tasks and messages that were committed on a connection that rings no
         bell.
         """
-        topics = {"pending" if isinstance(one, int) else f"queue:{one[0]}" for one in found}
+        topics = {"pending" if isinstance(key, int) else f"queue:{key[0]}" for key in keys}
         if self._bell is not None:
             self._bell.ring(topics)
         self.announce(topics)

@@ -6,7 +6,7 @@
 from collections.abc import Sequence
 
 from makegood.testing.checker.circuits import OpenMeansShut
-from makegood.testing.checker.effects import CallsInTime, KeysAndTokens, OnceOrNotAtAll
+from makegood.testing.checker.effects import CallsInTime, KeysAndTokens, KeysNotForgotten, OnceOrNotAtAll
 from makegood.testing.checker.ends import (
     EffectsAsRecorded,
     EverythingEnds,
@@ -28,8 +28,8 @@ __all__ = ["RULES", "Final", "Report", "Violation", "check", "timeline"]
 
 RULES: Sequence[type[Rule]] = (
     FinalStates, OneCompletion, InTime, OnceOrNotAtAll, KeysAndTokens, OneOwner, OnlyTheTerm, CountedOnce, UndoInOrder,
-    ForwardInOrder, CallsInTime, NothingLost, RefusedChangesNothing, Folding, OpenMeansShut, EverythingEnds,
-    EffectsAsRecorded, NothingLeftOver, FewCommits,
+    ForwardInOrder, CallsInTime, NothingLost, RefusedChangesNothing, Folding, OpenMeansShut, KeysNotForgotten,
+    EverythingEnds, EffectsAsRecorded, NothingLeftOver, FewCommits,
 )  # fmt: skip
 """One rule per invariant."""
 
@@ -44,19 +44,19 @@ def check(history: History, final: Final | None = None, *, rules: Sequence[type[
     report = Report({rule.name: rule.says for rule in rules})
     world = HistoryState(final or Final())
     judges = [make(report) for make in rules]
-    wanting: dict[str, list[Rule]] = {}
+    rules_by_kind: dict[str, list[Rule]] = {}
     for rule in judges:
         if rule.part is not None and rule.part[0] not in kinds:
             report.excused[rule.name] = rule.part[1]
         for kind in rule.kinds:
-            wanting.setdefault(kind, []).append(rule)
+            rules_by_kind.setdefault(kind, []).append(rule)
     for event in in_order(history):
-        interested = wanting.get(event.kind, ())
-        for rule in interested:
+        subscribers = rules_by_kind.get(event.kind, ())
+        for rule in subscribers:
             rule.event = event
             rule.before(event, world)
         world.take(event)
-        for rule in interested:
+        for rule in subscribers:
             rule.after(event, world)
     for rule in judges:
         rule.event = None

@@ -19,6 +19,9 @@ SLACK: float = 1.0
 failure.
 """
 
+KNOWN: float = 20.0
+"""Seconds after which every process knows of a step that fails in another one."""
+
 Attempt = tuple[int, int, int]
 
 
@@ -39,13 +42,49 @@ class _Circuit:
     """When its service last answered."""
 
 
+@dataclass(slots=True)
+class _Agent:
+    """What the service of one agent has answered, over all processes."""
+
+    first: dict[tuple[int, int], float] = field(default_factory=dict)
+    """When each step that fails failed first."""
+    probed: dict[tuple[int, int], float] = field(default_factory=dict)
+    """When the probe of each such step was last answered."""
+    last: dict[tuple[int, int], float] = field(default_factory=dict)
+    """When each of them failed last."""
+    answers: dict[tuple[int, int], float] = field(default_factory=dict)
+    """When each step was last answered."""
+
+    def failed(self, attempt: Attempt, event: Event) -> None:
+        self.first.setdefault(attempt[:2], event.at)
+        self.last[attempt[:2]] = event.at
+
+    def answered(self, attempt: Attempt, event: Event) -> None:
+        self.answers[attempt[:2]] = event.at
+        if event["doing"] == "probe":
+            self.probed[attempt[:2]] = event.at
+
+    def may_blame(self, attempt: Attempt, event: Event) -> bool:
+        """Whether a failure may count although its circuit rules it out."""
+        step = attempt[:2]
+        if event["doing"] == "do" and self.probed.get(step, -math.inf) > self.last.get(step, math.inf):
+            return True
+        answer = max(self.answers.values(), default=-math.inf)
+        moments = [at for key, at in self.last.items() if key != step]
+        fails_alone = not any(answer + SLACK < at < event.at - KNOWN for at in moments)
+        answer_of_others = max((at for key, at in self.answers.items() if key != step), default=-math.inf)
+        return fails_alone and answer_of_others > self.first.get(step, math.inf) - SLACK
+
+
 class OpenMeansShut(Rule):
     """I17: while a circuit is open, its process takes no request of that agent and makes no call for one;
     half-open, it makes one call at a time.
 
     Three failures do not count for their steps: a trial call's; that of an attempt that was under way when
     the circuit opened; and a repeated attempt's, if the service has answered nobody in that process since the
-    step last failed.
+    step last failed. They may count all the same if the service has answered the step's own probe since the
+    action last failed; or if the step fails alone: another step was answered after this one first failed, and
+    none has failed since the last answer.
     """
 
     name: ClassVar[str] = "I17"
@@ -63,6 +102,7 @@ class OpenMeansShut(Rule):
         self._counted: list[Event] = []
         self._accepted: dict[tuple[float, str, int, int], tuple[str, Event]] = {}
         self._failed: dict[tuple[int, int], Event] = {}
+        self._agents: dict[str, _Agent] = {}
 
     def before(self, event: Event, world: HistoryState) -> None:
         """Follow the circuits, and look at each call that begins and each failure that counts."""
@@ -83,25 +123,25 @@ class OpenMeansShut(Rule):
             self._failed[event.task, event["idx"]] = event
 
     def _became(self, event: Event) -> None:
-        found = self._circuits.setdefault((event.node, event["agent"]), _Circuit(event))
-        if event["state"] == "closed" and found.event["state"] != "release":
-            found.flying.clear()  # the process has restarted
-        found.event = event
+        circuit = self._circuits.setdefault((event.node, event["agent"]), _Circuit(event))
+        if event["state"] == "closed" and circuit.event["state"] != "release":
+            circuit.flying.clear()  # the process has restarted
+        circuit.event = event
         if event["state"] == "open":
-            found.opened = event
-        found.canaries.clear()
+            circuit.opened = event
+        circuit.canaries.clear()
 
     def _called(self, event: Event, world: HistoryState) -> None:
-        if (whose := world.keys.get(event["key"])) is None:
+        if (owner := world.keys.get(event["key"])) is None:
             return
-        task, idx = world.task(whose[0]), whose[1]
-        asked, plan = task.step(idx).asked.get(event["attempt"]), task.plans.get(idx)
+        task, idx = world.task(owner[0]), owner[1]
+        dispatch, plan = task.step(idx).asked.get(event["attempt"]), task.plans.get(idx)
         circuit = None if plan is None else self._of(event.node, plan.agent)
-        if asked is None or plan is None or circuit is None:
+        if dispatch is None or plan is None or circuit is None:
             return
         attempt = (task.id, idx, event["attempt"])
         circuit.flying.setdefault(attempt, event)
-        if circuit.event["state"] not in ("open", "half-open") or not _taken_since(asked, circuit.event):
+        if circuit.event["state"] not in ("open", "half-open") or not _taken_since(dispatch, circuit.event):
             return
         self.saw()
         if circuit.event["state"] == "open":
@@ -114,9 +154,9 @@ class OpenMeansShut(Rule):
         circuit.tried[attempt] = circuit.event
 
     def _of(self, node: str, agent: str) -> _Circuit | None:
-        for (of, address), found in self._circuits.items():
-            if of == node and address.endswith(f"/{agent}"):
-                return found
+        for (process, address), circuit in self._circuits.items():
+            if process == node and address.endswith(f"/{agent}"):
+                return circuit
         return None
 
     def _answered(self, event: Event, world: HistoryState) -> None:
@@ -124,46 +164,51 @@ class OpenMeansShut(Rule):
         service.
         """
         attempt = (event.task, event["idx"], event["attempt"])
-        asked, plan = world.asked(event), world.task(event.task).plans.get(event["idx"])
+        dispatch, plan = world.asked(event), world.task(event.task).plans.get(event["idx"])
         circuit = None if plan is None else self._of(event.node, plan.agent)
-        if circuit is None or asked is None:
+        if circuit is None or dispatch is None:
             return
-        called = circuit.flying.pop(attempt, None)
+        call = circuit.flying.pop(attempt, None)
         circuit.canaries.discard(attempt)
-        tried, opened = circuit.tried.pop(attempt, None), circuit.opened
-        began = called or asked.taken or asked.event
+        trial, opening = circuit.tried.pop(attempt, None), circuit.opened
+        began = call or dispatch.taken or dispatch.event
+        agent = self._agents.setdefault(circuit.event["agent"], _Agent())
         if event["reply"] == "gave_up":
-            if called is not None:
-                self._gave_up(attempt, event, circuit, called, tried)
-        elif event["reply"] != "later" and (opened is None or began.at >= opened.at):
+            if call is not None:
+                self._gave_up(attempt, event, circuit, call, trial)
+                if agent.may_blame(attempt, event):
+                    self._excused.pop(attempt, None)
+                agent.failed(attempt, event)
+        elif event["reply"] != "later" and (opening is None or began.at >= opening.at):
             circuit.heard = event.at
+            agent.answered(attempt, event)
 
     def _gave_up(
-        self, attempt: Attempt, event: Event, circuit: _Circuit, began: Event, tried: Event | None
+        self, attempt: Attempt, event: Event, circuit: _Circuit, began: Event, trial: Event | None
     ) -> None:
         """Note that this failure must not be counted, if that is so."""
-        opened, before = circuit.opened, self._failed.get(attempt[:2])
+        opening, failure = circuit.opened, self._failed.get(attempt[:2])
         self._failed[attempt[:2]] = event
-        if tried is not None:
-            self._excused[attempt] = ("it was the trial call", tried)
-        elif opened is not None and began.at < opened.at - EPSILON and opened.at < event.at - EPSILON:
-            self._excused[attempt] = ("it was under way when the circuit opened", opened)
-        elif before is not None and attempt[2] > 1 and circuit.heard < before.at - SLACK:
-            self._excused[attempt] = ("the service had answered nobody since the step failed last", before)
+        if trial is not None:
+            self._excused[attempt] = ("it was the trial call", trial)
+        elif opening is not None and began.at < opening.at - EPSILON and opening.at < event.at - EPSILON:
+            self._excused[attempt] = ("it was under way when the circuit opened", opening)
+        elif failure is not None and attempt[2] > 1 and circuit.heard < failure.at - SLACK:
+            self._excused[attempt] = ("the service had answered nobody since the step failed last", failure)
 
     def end(self, world: HistoryState) -> None:
         """Check whether a counted failure was excused."""
-        for counted in self._counted:
-            excused = self._accepted.get((counted.at, counted.node, counted.task, counted["idx"]))
-            if excused is not None:
-                name, (why, event) = world.task(counted.task).name(counted["idx"]), excused
-                self.wrong(f"a failure of {name} was counted {when(counted)}: {why}", event, counted)
+        for failure in self._counted:
+            excuse = self._accepted.get((failure.at, failure.node, failure.task, failure["idx"]))
+            if excuse is not None:
+                name, (reason, event) = world.task(failure.task).name(failure["idx"]), excuse
+                self.wrong(f"a failure of {name} was counted {when(failure)}: {reason}", event, failure)
 
 
-def _taken_since(asked: Dispatch, opened: Event) -> bool:
+def _taken_since(dispatch: Dispatch, transition: Event) -> bool:
     """Whether an attempt was taken when the circuit was already so; a Scheduler may have promised its
     hand-over earlier.
     """
-    if asked.local:
-        return asked.event.at > opened.at + HANDED
-    return asked.taken is not None and asked.taken.at > opened.at + EPSILON
+    if dispatch.local:
+        return dispatch.event.at > transition.at + HANDED
+    return dispatch.taken is not None and dispatch.taken.at > transition.at + EPSILON

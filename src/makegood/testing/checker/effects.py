@@ -1,4 +1,4 @@
-"""I4 and I5: effects, and the keys and tokens of their calls; I11: when service calls begin."""
+"""I4 and I5: effects, and the keys and tokens of their calls; I11 and I18: when service calls begin."""
 
 from typing import ClassVar
 
@@ -6,6 +6,9 @@ from makegood.testing.checker.reading import HistoryState
 from makegood.testing.checker.report import Report
 from makegood.testing.checker.rule import Rule, when
 from makegood.testing.history import Event
+
+DRIFT: float = 0.01
+"""The share of a time by which an agent's clock may be wrong."""
 
 
 class OnceOrNotAtAll(Rule):
@@ -70,13 +73,13 @@ class KeysAndTokens(Rule):
                 f"{name} was handed out in round {event['round']} {when(event)}, but by its moves it is in round {step.round}"
             )
         direction = "undo" if event["doing"] == "undo" else "do"
-        what = (event.task, idx, event["round"], direction)
-        first = self._key_of.setdefault(what, event)
+        purpose = (event.task, idx, event["round"], direction)
+        first = self._key_of.setdefault(purpose, event)
         if first["key"] != event["key"]:
             text = f"{name} was asked to {event['doing']} under another key {when(event)} than {when(first)}, in the same round"
             self.wrong(text, first)
-        owner = self._whose.setdefault(event["key"], what)
-        if owner != what:
+        owner = self._whose.setdefault(event["key"], purpose)
+        if owner != purpose:
             self.wrong(
                 f"{name}, round {event['round']}, {event['doing']} was asked {when(event)} under the key of "
                 f"{world.task(owner[0]).name(owner[1])}, round {owner[2]}, {owner[3]}",
@@ -84,32 +87,32 @@ class KeysAndTokens(Rule):
             )
 
     def _call(self, event: Event, world: HistoryState) -> None:
-        attempt, token, whose = event["attempt"], tuple(event["token"]), world.keys.get(event["key"])
-        if whose is None:
+        attempt, token, owner = event["attempt"], tuple(event["token"]), world.keys.get(event["key"])
+        if owner is None:
             self.wrong(f"a service was called {when(event)} under a key that no commit had handed out")
             return
-        task, idx = world.task(whose[0]), whose[1]
-        asked, name = task.step(idx).asked.get(attempt), task.name(idx)
-        if asked is None:
+        task, idx = world.task(owner[0]), owner[1]
+        dispatch, name = task.step(idx).asked.get(attempt), task.name(idx)
+        if dispatch is None:
             self.wrong(
                 f"{name} was called under attempt {attempt} {when(event)}, which no commit had handed out"
             )
             return
-        if event["key"] != asked.key:
-            text = f"attempt {attempt} of {name} was called {when(event)} under key {event['key']}, asked under {asked.key}"
-            self.wrong(text, asked.event)
+        if event["key"] != dispatch.key:
+            text = f"attempt {attempt} of {name} was called {when(event)} under key {event['key']}, asked under {dispatch.key}"
+            self.wrong(text, dispatch.event)
         if token[-1] != attempt:
             self.wrong(f"attempt {attempt} of {name} was called with the token {token} {when(event)}")
-        known = self._tokens.setdefault((task.id, idx), {})
-        for other, earlier in known.items():
+        calls = self._tokens.setdefault((task.id, idx), {})
+        for number, earlier in calls.items():
             theirs = tuple(earlier["token"])
-            if other != attempt and (theirs < token) is not (other < attempt):
+            if number != attempt and (theirs < token) is not (number < attempt):
                 self.wrong(
-                    f"attempt {attempt} of {name} has the token {token} {when(event)}, attempt {other} had {theirs}: "
+                    f"attempt {attempt} of {name} has the token {token} {when(event)}, attempt {number} had {theirs}: "
                     "tokens do not rise",
                     earlier,
                 )
-        known[attempt] = event
+        calls[attempt] = event
 
 
 class CallsInTime(Rule):
@@ -123,9 +126,104 @@ class CallsInTime(Rule):
         """Look at the time that is left."""
         self.saw()
         if event["remaining"] <= 0:
-            whose = world.keys.get(event["key"])
-            name = world.task(whose[0]).name(whose[1]) if whose else event["key"]
+            owner = world.keys.get(event["key"])
+            name = world.task(owner[0]).name(owner[1]) if owner else event["key"]
             self.wrong(
                 f"attempt {event['attempt']} of {name} called its service {when(event)}, "
                 f"with {event['remaining']:.3f} s left by the agent's own clock"
             )
+
+
+class KeysNotForgotten(Rule):
+    """I18: once a service may have forgotten a key, makegood sends nothing under it again on its own.
+
+    The time counts from the moment when an agent had the first request under the key. What an operator has
+    sent again counts as a first request. An alert that a step was given up then says that its key is too old.
+    """
+
+    name: ClassVar[str] = "I18"
+    says: ClassVar[str] = "no request is sent again under a key that its service may have forgotten"
+    kinds: ClassVar[frozenset[str]] = frozenset({"taken", "given back", "call", "act", "alert"})
+
+    def __init__(self, report: Report) -> None:
+        super().__init__(report)
+        self._first: dict[str, Event] = {}
+        self._called: dict[str, Event] = {}
+        self._limited = False
+
+    def before(self, event: Event, world: HistoryState) -> None:
+        """Note when a key was first taken, and look at the calls and alerts after that."""
+        if event.kind == "call":
+            self._call(event, world)
+        elif event.kind == "alert":
+            self._alert(event, world)
+        elif event.kind == "act":
+            if world.task(event.task).state == "error" and event["verdict"] == "applied":
+                self._forget(event.task, world)
+        elif event["doing"] != "probe" and (dispatch := world.asked(event)) is not None:
+            if event.kind == "taken":
+                self._first.setdefault(dispatch.key, event)
+            elif dispatch.key not in self._called:  # it was given back, and nothing had been sent
+                self._first.pop(dispatch.key, None)
+
+    def _forget(self, task: int, world: HistoryState) -> None:
+        """An operator lets a task continue: its requests are first ones."""
+        for step in world.task(task).steps.values():
+            for dispatch in step.asked.values():
+                self._first.pop(dispatch.key, None)
+                self._called.pop(dispatch.key, None)
+
+    def _call(self, event: Event, world: HistoryState) -> None:
+        key, owner = event["key"], world.keys.get(event["key"])
+        if event["doing"] == "probe" or owner is None:
+            return
+        task, keeps = world.task(owner[0]), _keeps(world, owner)
+        before, first = self._called.get(key), self._first.get(key)
+        self._called[key] = event
+        if not keeps or before is None or first is None:
+            self._limited = self._limited or keeps > 0
+            return
+        self.saw()
+        if event.at >= first.at + keeps * (1.0 + DRIFT):
+            self.wrong(
+                f"the {event['doing']} of {task.name(owner[1])} was sent again {when(event)}, and its service keeps a key for "
+                f"{keeps:g} s from {first.at:.3f} s on",
+                first,
+                before,
+            )
+
+    def _alert(self, event: Event, world: HistoryState) -> None:
+        if event["alert"] != "step_gave_up":
+            return
+        task = world.task(event.task)
+        for step in task.steps.values():
+            dispatch = step.last
+            if task.name(step.idx) != event["step"] or dispatch is None or dispatch.doing == "undo":
+                continue
+            key = next(
+                (
+                    request.key
+                    for request in step.asked.values()
+                    if request.round == step.round and request.doing == "do"
+                ),
+                "",
+            )
+            keeps, first = _keeps(world, (task.id, step.idx, step.round)), self._first.get(key)
+            if keeps and first is not None and event.at >= first.at + keeps * (1.0 + DRIFT):
+                self.saw()
+                if "that the service keeps it" not in event["text"]:
+                    self.wrong(
+                        f"{event['step']} was given up {when(event)}, and the alert does not say that its key is too old",
+                        first,
+                    )
+
+    def end(self, _world: HistoryState) -> None:
+        """Say that nothing was there to look at, if no action declares how long its service keeps a key."""
+        if not self._limited and not self.report.exercised[self.name]:
+            self.report.excused[self.name] = "no step was sent whose service forgets its key"
+
+
+def _keeps(world: HistoryState, owner: tuple[int, int, int]) -> float:
+    """Return how long the service of a step keeps its key; 0: unknown."""
+    plan = world.task(owner[0]).plans.get(owner[1])
+    return 0.0 if plan is None or plan.policy is None else plan.policy.keeps

@@ -2,7 +2,7 @@
 
 from typing import Any, ClassVar
 
-from makegood.model.states import AT_REST
+from makegood.model.states import AT_REST, TEXTS
 from makegood.testing.checker.reading import PASSED, HistoryState, TaskNow
 from makegood.testing.checker.report import Report, listed
 from makegood.testing.checker.rule import Rule, when
@@ -31,25 +31,25 @@ class NothingLost(Rule):
         """Check whether a key that was acknowledged before gives the same task."""
         self.saw()
         if event["key"]:
-            what = (event["key"], tuple(event["steps"]))
-            first = self._by_key.setdefault(what, event)
+            submission = (event["key"], tuple(event["steps"]))
+            first = self._by_key.setdefault(submission, event)
             if first.task != event.task:
                 self.wrong(f"the key {event['key']} was given two tasks", first)
 
     def end(self, world: HistoryState) -> None:
         """Check whether every submission is there."""
         rows = {detail.task.id for detail in world.final.tasks}
-        told = [task for task in world.tasks.values() if task.submitted is not None]
-        for task in told:
+        submissions = [task for task in world.tasks.values() if task.submitted is not None]
+        for task in submissions:
             assert task.submitted is not None
             if task.id in world.removed:
                 continue
-            gone = task.id not in rows if rows else world.rest is not None and not task.commits
-            if gone:
+            missing = task.id not in rows if rows else world.rest is not None and not task.commits
+            if missing:
                 text = f"the submission told {when(task.submitted)} is not in the store in the end"
                 self.wrong(text, task.submitted)
-        if world.rest is not None and world.rest["tasks"] + world.removed_by_rest < len(told):
-            text = f"{len(told)} submissions were acknowledged, the store holds {world.rest['tasks']} tasks in the end"
+        if world.rest is not None and world.rest["tasks"] + world.removed_by_rest < len(submissions):
+            text = f"{len(submissions)} submissions were acknowledged, the store holds {world.rest['tasks']} tasks in the end"
             self.wrong(text, world.rest)
 
 
@@ -116,8 +116,8 @@ class EffectsAsRecorded(Rule):
             state, net = (step.state if now else step.rounds.get(round_, "")), nets.get(round_, 0)
             if now and step.by_hand:
                 continue
-            called = (task.id, idx, round_) in world.called
-            if state == "done" and called and net != 1:
+            has_call = (task.id, idx, round_) in world.called
+            if state == "done" and has_call and net != 1:
                 text = f"{name} is done, and its effect is in place {net} times"
                 self.wrong(text, *_last(world, task.id, idx), task=task.id)
             elif state in ("undone", "failed", "waiting", "skipped") and net:
@@ -127,19 +127,17 @@ class EffectsAsRecorded(Rule):
     def _error(self, world: HistoryState, task: TaskNow) -> None:
         if task.id not in self._alerted:
             self.wrong("the task is in error, and no alert was raised", task.ended, task=task.id)
-        told = _told(world, task)
-        if told is None:
+        listing = _told(world, task)
+        if listing is None:
             return
         real = {
             task.name(idx)
             for idx, step in task.steps.items()
             if sum(world.standing(task.id, idx).values()) and not step.by_hand
         }
-        missing = sorted(real - told)
+        missing = sorted(real - listing)
         if missing:
-            text = (
-                f"these effects stand and are not listed: {listed(missing)}; listed: {listed(sorted(told))}"
-            )
+            text = f"these effects stand and are not listed: {listed(missing)}; listed: {listed(sorted(listing))}"
             self.wrong(text, task.ended, task=task.id)
 
 
@@ -171,7 +169,7 @@ class NothingLeftOver(Rule):
         rest = world.rest
         if rest is None:
             return
-        for field, what in (
+        for field, remains in (
             ("orphans", "rows without a task"),
             ("leases_held_by_dead", "leases held by the dead"),
             ("inbox_rows", "messages that nobody used up"),
@@ -180,10 +178,10 @@ class NothingLeftOver(Rule):
             self.saw()
             left: Any = rest.fields.get(field)
             if left:
-                self.wrong(f"in the end the store holds {what}: {left}", rest)
+                self.wrong(f"in the end the store holds {remains}: {left}", rest)
         self.saw()
-        if lost := rest.fields.get("slots_lost"):
-            self.wrong(f"in the end slots are taken that no call has: {listed(lost)}", rest)
+        if slots := rest.fields.get("slots_lost"):
+            self.wrong(f"in the end slots are taken that no call has: {listed(slots)}", rest)
 
 
 class FewCommits(Rule):
@@ -220,7 +218,7 @@ class FewCommits(Rule):
             kind in ("act", "judged", "released")
             or (kind == "accepted" and event["reply"] in ("later", "gave_up", "not_happened"))
             or (kind == "moved" and any(tuple(move[:3]) in _OTHER_COMMITS for move in event["moves"]))
-            or (kind == "moved" and event["cause"] == "complete-by passed")
+            or (kind == "moved" and event["cause"] == TEXTS["deadline"])
         ):
             self._troubled.add(task)
 
@@ -232,7 +230,7 @@ class FewCommits(Rule):
             if not calm or task.state not in ("processed", "undone"):
                 continue
             self.saw()
-            most = self._asked.get(number, 0) + 1
-            if task.commits > most:
-                text = f"{task.commits} commits for {most - 1} requests although nothing disturbed it: at most {most}"
+            limit = self._asked.get(number, 0) + 1
+            if task.commits > limit:
+                text = f"{task.commits} commits for {limit - 1} requests although nothing disturbed it: at most {limit}"
                 self.wrong(text, task.ended, task=number)

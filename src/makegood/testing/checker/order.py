@@ -10,7 +10,7 @@ from makegood.testing.checker.report import Report, listed
 from makegood.testing.checker.rule import Rule, when
 from makegood.testing.history import Event
 
-_STOPPED: Mapping[str, str] = MappingProxyType({"poison": "*poison", "guilty": "*guilty"})
+_STOPPED: Mapping[str, str] = MappingProxyType({"poison": "*poison", "unreadable": "*unreadable"})
 """Alerts which say that a whole task is asked nothing more."""
 
 
@@ -52,34 +52,34 @@ class UndoInOrder(Rule):
         step, name = task.step(idx), task.name(idx)
         if task.state != "undoing":
             self.wrong(f"the undo of {name} was asked {when(event)} although the task was {task.state}")
-        if not any(asked.doing == "do" for asked in step.asked.values()):
+        if not any(dispatch.doing == "do" for dispatch in step.asked.values()):
             self.wrong(f"the undo of {name} was asked {when(event)}, which certainly never started")
-        for asked in step.asked.values():
-            if asked.open:
-                text = f"the undo of {name} was asked {when(event)} while its attempt {asked.attempt} ({asked.doing}) was in flight"
-                self.wrong(text, asked.event)
+        for dispatch in step.asked.values():
+            if dispatch.open:
+                text = f"the undo of {name} was asked {when(event)} while its attempt {dispatch.attempt} ({dispatch.doing}) was in flight"
+                self.wrong(text, dispatch.event)
         barring = self._barring(task, idx)
         if barring:
-            said = [f"{task.name(other)} ({task.step(other).state})" for other in barring]
+            descriptions = [f"{task.name(follower)} ({task.step(follower).state})" for follower in barring]
             self.wrong(
-                f"the undo of {name} was asked {when(event)} before what came after it was settled: {listed(said)}"
+                f"the undo of {name} was asked {when(event)} before what came after it was settled: {listed(descriptions)}"
             )
 
     def _barring(self, task: TaskNow, idx: int) -> list[int]:
         """Return what came after a step and is not settled; a skipped step passes the question on."""
-        found: list[int] = []
-        seen, todo = {idx}, task.followers(idx)
+        barriers: list[int] = []
+        marks, todo = {idx}, task.followers(idx)
         while todo:
-            other = todo.pop()
-            if other in seen:
+            follower = todo.pop()
+            if follower in marks:
                 continue
-            seen.add(other)
-            state = task.step(other).state
+            marks.add(follower)
+            state = task.step(follower).state
             if state not in SETTLED:
-                found.append(other)
+                barriers.append(follower)
             elif state == "skipped":
-                todo += task.followers(other)
-        return sorted(found)
+                todo += task.followers(follower)
+        return sorted(barriers)
 
     def after(self, event: Event, world: HistoryState) -> None:
         """Check whether an undone task is undone completely."""
@@ -102,12 +102,12 @@ class UndoInOrder(Rule):
     def _incomplete(self, event: Event, task: TaskNow) -> None:
         """An undo ended in error: whatever is left must be stuck, or be barred by a stuck step."""
         self.saw()
-        stuck = self._stuck.get(event.task, set())
-        if stuck & set(_STOPPED.values()):
+        stuck_steps = self._stuck.get(event.task, set())
+        if stuck_steps & set(_STOPPED.values()):
             return
         for idx, step in sorted(task.steps.items()):
             left = step.state in ("done", "in_doubt", "undo_failed")
-            if left and task.name(idx) not in stuck and not self._barring(task, idx):
+            if left and task.name(idx) not in stuck_steps and not self._barring(task, idx):
                 self.wrong(
                     f"the undo ended in error {when(event)} with {task.name(idx)} {step.state}; nothing barred its undo, "
                     "and no alert says that it is stuck"
@@ -135,10 +135,16 @@ class ForwardInOrder(Rule):
         task, idx = world.task(event.task), event["idx"]
         if idx in task.plans:
             self.saw()
-        open_ = [other for other in task.before(idx) if task.step(other).state not in PASSED]
+        open_ = [
+            predecessor for predecessor in task.before(idx) if task.step(predecessor).state not in PASSED
+        ]
         if open_:
-            said = [f"{task.name(other)} ({task.step(other).state})" for other in open_]
-            self.wrong(f"{task.name(idx)} was started {when(event)} before what it follows: {listed(said)}")
+            descriptions = [
+                f"{task.name(predecessor)} ({task.step(predecessor).state})" for predecessor in open_
+            ]
+            self.wrong(
+                f"{task.name(idx)} was started {when(event)} before what it follows: {listed(descriptions)}"
+            )
         if task.state not in ("processing", "undoing"):
             self.wrong(f"{task.name(idx)} was started {when(event)} although the task was {task.state}")
 
@@ -154,8 +160,8 @@ class ForwardInOrder(Rule):
         if not holds or event["doing"] == "undo" or task.backward or task.state in AT_REST:
             return
         self.saw()
-        failed = [task.name(idx) for idx, step in sorted(task.steps.items()) if step.state == "failed"]
-        if failed:
+        failures = [task.name(idx) for idx, step in sorted(task.steps.items()) if step.state == "failed"]
+        if failures:
             self.wrong(
-                f"{task.name(event['idx'])} was taken up {when(event)}, although the task is held: {listed(failed)} has failed"
+                f"{task.name(event['idx'])} was taken up {when(event)}, although the task is held: {listed(failures)} has failed"
             )

@@ -51,14 +51,14 @@ class OneOwner(Rule):
             self.wrong(text, self._claims.get(event.task))
 
     def _taken(self, event: Event, world: HistoryState) -> None:
-        asked, name = world.asked(event), world.task(event.task).name(event["idx"])
-        if asked is None:
+        dispatch, name = world.asked(event), world.task(event.task).name(event["idx"])
+        if dispatch is None:
             self.wrong(
                 f"attempt {event['attempt']} of {name} was taken {when(event)}, which no commit had handed out"
             )
-        elif asked.by is not None and asked.by != event["by"]:
-            text = f"attempt {asked.attempt} of {name} was taken by {event['by']} {when(event)}, {asked.by} had it already"
-            self.wrong(text, asked.event)
+        elif dispatch.by is not None and dispatch.by != event["by"]:
+            text = f"attempt {dispatch.attempt} of {name} was taken by {event['by']} {when(event)}, {dispatch.by} had it already"
+            self.wrong(text, dispatch.event)
 
 
 class OnlyTheTerm(Rule):
@@ -132,33 +132,33 @@ class CountedOnce(Rule):
                 self.wrong(f"the lock of a task that nobody held was freed {when(event)}")
             return
         idx, attempt = event["idx"], event["attempt"]
-        name, asked = task.name(idx), world.asked(event)
-        if asked is None:
+        name, dispatch = task.name(idx), world.asked(event)
+        if dispatch is None:
             self.wrong(f"attempt {attempt} of {name} was judged {when(event)}, which was never handed out")
             return
-        if asked.judged is not None:
-            text = f"the silence of attempt {attempt} of {name} was counted twice: {when(asked.judged)} and {when(event)}"
-            self.wrong(text, asked.judged)
-        if asked.answered is not None:
-            text = f"attempt {attempt} of {name} was answered {when(asked.answered)} and judged silent {when(event)}"
-            self.wrong(text, asked.answered)
-        self._too_early(event, asked, name)
+        if dispatch.judged is not None:
+            text = f"the silence of attempt {attempt} of {name} was counted twice: {when(dispatch.judged)} and {when(event)}"
+            self.wrong(text, dispatch.judged)
+        if dispatch.answered is not None:
+            text = f"attempt {attempt} of {name} was answered {when(dispatch.answered)} and judged silent {when(event)}"
+            self.wrong(text, dispatch.answered)
+        self._too_early(event, dispatch, name)
         plan = task.plans.get(idx)
         if plan is None or plan.policy is None:
             return
-        undo = asked.doing == "undo"
+        undo = dispatch.doing == "undo"
         threshold = plan.policy.undo_threshold if undo else plan.policy.threshold
-        most = threshold + 2 + (plan.policy.probe and not undo)
-        if event["failures"] > most:
+        limit = threshold + 2 + (plan.policy.probe and not undo)
+        if event["failures"] > limit:
             self.wrong(
-                f"{name} failed {event['failures']} times {when(event)}; its threshold is {threshold}, so at most {most}"
+                f"{name} failed {event['failures']} times {when(event)}; its threshold is {threshold}, so at most {limit}"
             )
 
-    def _too_early(self, event: Event, asked: Dispatch, name: str) -> None:
+    def _too_early(self, event: Event, dispatch: Dispatch, name: str) -> None:
         """Whoever takes a request has its whole time, in true time; an extension only adds to it."""
-        if asked.taken is None or (within := asked.taken.fields.get("within")) is None:
+        if dispatch.taken is None or (within := dispatch.taken.fields.get("within")) is None:
             return
-        had = event.at - asked.taken.at
-        if had < within - EPSILON:
-            text = f"attempt {asked.attempt} of {name} was judged silent {when(event)}, after {had:.3f} s of the {within:.3f} s that it had"
-            self.wrong(text, asked.taken)
+        wait = event.at - dispatch.taken.at
+        if wait < within - EPSILON:
+            text = f"attempt {dispatch.attempt} of {name} was judged silent {when(event)}, after {wait:.3f} s of the {within:.3f} s that it had"
+            self.wrong(text, dispatch.taken)

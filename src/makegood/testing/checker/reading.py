@@ -143,14 +143,16 @@ class TaskNow:
         plan = self.plans.get(idx)
         if plan is None:
             return []
-        named = [*plan.after, *(when for when, _ in plan.guards), plan.of, plan.item_of]
+        predecessors = [*plan.after, *(guard for guard, _ in plan.guards), plan.of, plan.item_of]
         if plan.kind == "gather":
-            named += [other for other, item in self.plans.items() if _made_by(item) == plan.of]
-        return [other for other in dict.fromkeys(named) if other >= 0]
+            predecessors += [
+                predecessor for predecessor, item in self.plans.items() if _made_by(item) == plan.of
+            ]
+        return [predecessor for predecessor in dict.fromkeys(predecessors) if predecessor >= 0]
 
     def followers(self, idx: int) -> list[int]:
         """Return the steps that wait for a step."""
-        return [other for other in self.plans if idx in self.before(other)]
+        return [follower for follower in self.plans if idx in self.before(follower)]
 
 
 @dataclass(slots=True)
@@ -199,11 +201,11 @@ class HistoryState:
 
     def standing(self, task: int, idx: int) -> dict[int, int]:
         """Return how many effects of a step are in place, by round, as far as services reported."""
-        found: dict[int, int] = {}
+        counts: dict[int, int] = {}
         for (_, of, step, round_), event in self.nets.items():
             if (of, step) == (task, idx):
-                found[round_] = found.get(round_, 0) + event["net"]
-        return found
+                counts[round_] = counts.get(round_, 0) + event["net"]
+        return counts
 
     def take(self, event: Event) -> None:
         """Fold an event in."""
@@ -229,20 +231,20 @@ def in_order(history: History) -> Iterator[Event]:
 
 
 def _telling(history: History) -> Iterator[Event]:
-    freed: set[tuple[float, str, int]] = set()
+    releases: set[tuple[float, str, int]] = set()
     for event in history.events:
         if event.kind == "released":
-            freed.add((event.at, event.node, event.task))
+            releases.add((event.at, event.node, event.task))
         elif event.kind == "moved":
             moves = event["moves"]
             back = len(moves) == 1 and moves[0][0] == "task" and moves[0][2] == "pending"
-            if not moves or (back and (event.at, event.node, event.task) in freed):
+            if not moves or (back and (event.at, event.node, event.task) in releases):
                 continue
         yield event
 
 
-def _commit(numbered: tuple[int, Event]) -> object:
-    number, event = numbered
+def _commit(entry: tuple[int, Event]) -> object:
+    number, event = entry
     return (event.at, event.node) if event.kind in _RANK else number
 
 
@@ -268,8 +270,8 @@ def _claimed(world: HistoryState, event: Event) -> None:
 
 
 def _accepted(world: HistoryState, event: Event) -> None:
-    if (found := world.asked(event)) is not None:
-        found.answered = found.answered or event
+    if (dispatch := world.asked(event)) is not None:
+        dispatch.answered = dispatch.answered or event
         world.task(event.task).fresh[event["idx"]] = event["reply"]
 
 
@@ -309,31 +311,31 @@ def _step_moved(task: TaskNow, move: Sequence[Any]) -> None:
 
 def _sent(world: HistoryState, event: Event) -> None:
     step = world.task(event.task).step(event["idx"])
-    asked = Dispatch(event, event["doing"], event["attempt"], event["round"], event["key"])
-    asked.local = bool(event.fields.get("local"))
-    step.asked.pop(asked.attempt, None)
-    step.asked[asked.attempt] = asked
-    world.keys.setdefault(asked.key, (event.task, event["idx"], asked.round))
+    dispatch = Dispatch(event, event["doing"], event["attempt"], event["round"], event["key"])
+    dispatch.local = bool(event.fields.get("local"))
+    step.asked.pop(dispatch.attempt, None)
+    step.asked[dispatch.attempt] = dispatch
+    world.keys.setdefault(dispatch.key, (event.task, event["idx"], dispatch.round))
 
 
 def _taken(world: HistoryState, event: Event) -> None:
-    if (found := world.asked(event)) is not None:
-        found.by, found.taken = event["by"], event
+    if (dispatch := world.asked(event)) is not None:
+        dispatch.by, dispatch.taken = event["by"], event
 
 
 def _given_back(world: HistoryState, event: Event) -> None:
-    if (found := world.asked(event)) is not None:
-        found.by, found.taken, found.local = None, None, False
+    if (dispatch := world.asked(event)) is not None:
+        dispatch.by, dispatch.taken, dispatch.local = None, None, False
 
 
 def _withdrawn(world: HistoryState, event: Event) -> None:
-    if (found := world.asked(event)) is not None:
-        found.withdrawn = found.withdrawn or event
+    if (dispatch := world.asked(event)) is not None:
+        dispatch.withdrawn = dispatch.withdrawn or event
 
 
 def _judged(world: HistoryState, event: Event) -> None:
-    if (found := world.asked(event)) is not None:
-        found.judged = found.judged or event
+    if (dispatch := world.asked(event)) is not None:
+        dispatch.judged = dispatch.judged or event
 
 
 def _released(world: HistoryState, event: Event) -> None:
@@ -356,15 +358,15 @@ def _lease(world: HistoryState, event: Event) -> None:
 
 
 def _call(world: HistoryState, event: Event) -> None:
-    whose = world.keys.get(event["key"])
-    if event["doing"] == "do" and whose is not None:
-        world.called.add(whose)
+    owner = world.keys.get(event["key"])
+    if event["doing"] == "do" and owner is not None:
+        world.called.add(owner)
 
 
 def _effect(world: HistoryState, event: Event) -> None:
-    whose = world.keys.get(event["key"])
-    if whose is not None:
-        world.nets[(event["service"], *whose)] = event
+    owner = world.keys.get(event["key"])
+    if owner is not None:
+        world.nets[(event["service"], *owner)] = event
 
 
 def _ended(world: HistoryState, event: Event) -> None:

@@ -26,23 +26,23 @@ class OneCompletion(Rule):
     def before(self, event: Event, world: HistoryState) -> None:
         """Check whether such a reply was accepted before."""
         task, idx = world.task(event.task), event["idx"]
-        if (asked := world.asked(event)) is None:
+        if (dispatch := world.asked(event)) is None:
             return  # I3 reports it.
         self.saw()
-        if asked.answered is not None:
+        if dispatch.answered is not None:
             self.wrong(
-                f"attempt {asked.attempt} of {task.name(idx)} was answered twice: {asked.answered['reply']} "
-                f"{when(asked.answered)} and {event['reply']} {when(event)}",
-                asked.answered,
+                f"attempt {dispatch.attempt} of {task.name(idx)} was answered twice: {dispatch.answered['reply']} "
+                f"{when(dispatch.answered)} and {event['reply']} {when(event)}",
+                dispatch.answered,
             )
             return
-        said = (event["doing"], event["reply"])
-        what = "completed" if said in _COMPLETIONS else "undone" if said in _UNDONE else ""
-        if what:
-            earlier = self._seen.setdefault((event.task, idx, asked.round, what), event)
+        reply = (event["doing"], event["reply"])
+        completion = "completed" if reply in _COMPLETIONS else "undone" if reply in _UNDONE else ""
+        if completion:
+            earlier = self._seen.setdefault((event.task, idx, dispatch.round, completion), event)
             if earlier is not event:
                 self.wrong(
-                    f"{task.name(idx)} was {what} twice in round {asked.round}: by attempt {earlier['attempt']} "
+                    f"{task.name(idx)} was {completion} twice in round {dispatch.round}: by attempt {earlier['attempt']} "
                     f"{when(earlier)} and by attempt {event['attempt']} {when(event)}",
                     earlier,
                 )
@@ -130,28 +130,30 @@ class RefusedChangesNothing(Rule):
             self._turned_away[event.task, event.fields.get("idx", -1)] = event
 
     def _moved(self, event: Event, task: TaskNow, idx: int, move: tuple[str, str]) -> None:
-        wanted, step = _NEEDS.get(move), task.step(idx)
-        heard = task.fresh.get(idx)
+        replies, step = _NEEDS.get(move), task.step(idx)
+        reply = task.fresh.get(idx)
         if move == ("in_doubt", "failed"):
             if _denied(step) or "settle" in task.acts:
                 return
-        elif wanted is None or heard in wanted or ("settle" in task.acts and move[0] == "in_doubt"):
+        elif replies is None or reply in replies or ("settle" in task.acts and move[0] == "in_doubt"):
             return
-        refused = self._turned_away.get((task.id, idx))
-        why = f"the reply to attempt {refused['attempt']} had been refused {when(refused)}" if refused else ""
+        refusal = self._turned_away.get((task.id, idx))
+        reason = (
+            f"the reply to attempt {refusal['attempt']} had been refused {when(refusal)}" if refusal else ""
+        )
         self.wrong(
             f"{task.name(idx)} went from {move[0]} to {move[1]} {when(event)} without an accepted reply that says so"
-            + (f"; {why}" if why else ""),
-            refused,
+            + (f"; {reason}" if reason else ""),
+            refusal,
         )
 
 
 def _denied(step: StepNow) -> bool:
     """Whether a probe has reported, since the action was last asked, that it did not happen."""
-    asked: Iterable[Dispatch] = reversed(step.asked.values())
-    for one in asked:
-        if one.round != step.round or one.doing == "do":
+    dispatches: Iterable[Dispatch] = reversed(step.asked.values())
+    for dispatch in dispatches:
+        if dispatch.round != step.round or dispatch.doing == "do":
             return False
-        if one.answered is not None and one.answered["reply"] in ("not_happened", "refused"):
+        if dispatch.answered is not None and dispatch.answered["reply"] in ("not_happened", "refused"):
             return True
     return False

@@ -63,7 +63,7 @@ class Report:
 
     def of(self, invariant: str) -> list[Violation]:
         """Return the violations of one invariant."""
-        return [found for found in self.violations if found.invariant == invariant]
+        return [violation for violation in self.violations if violation.invariant == invariant]
 
     def broken(self) -> list[str]:
         """Return the names of the invariants that are violated, each once."""
@@ -71,14 +71,14 @@ class Report:
 
     def __str__(self) -> str:
         """Return the violations, then the invariants that were never checked."""
-        told = "\n".join(str(found) for found in self.violations) or "no invariant is violated"
-        looked = ", ".join(
+        text = "\n".join(str(violation) for violation in self.violations) or "no invariant is violated"
+        counts = ", ".join(
             f"{name} {self.exercised[name]}" for name in self.invariants if self.exercised[name]
         )
-        lines = [told, f"looked at: {looked or 'nothing'}"]
+        lines = [text, f"looked at: {counts or 'nothing'}"]
         if self.idle:
             lines.append(f"nothing to look at: {', '.join(self.idle)}")
-        lines += [f"not applicable: {name}, {why}" for name, why in sorted(self.excused.items())]
+        lines += [f"not applicable: {name}, {reason}" for name, reason in sorted(self.excused.items())]
         return "\n".join(lines)
 
 

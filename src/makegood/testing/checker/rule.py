@@ -47,8 +47,8 @@ class Rule:
         """The invariant is violated. ``earlier``: events that show it, besides the one being checked; None is
         left out.
         """
-        shown = [event for event in (*earlier, self.event) if event is not None]
-        self.report.wrong(self.name, text, *shown, task=task)
+        events = [event for event in (*earlier, self.event) if event is not None]
+        self.report.wrong(self.name, text, *events, task=task)
 
 
 def when(event: Event) -> str:

@@ -53,11 +53,11 @@ class FinalStates(Rule):
                 continue
             if state in AT_REST:
                 self.saw()
-                wanted = _LEAVES.get((state, move[2]), frozenset())
-                if not wanted & set(task.acts):
+                acts = _LEAVES.get((state, move[2]), frozenset())
+                if not acts & set(task.acts):
                     self.wrong(
                         f"a task that had ended ({state}) went to {move[2]} {when(event)}; "
-                        f"that takes {' or '.join(sorted(wanted)) or 'more than any act may do'}, "
+                        f"that takes {' or '.join(sorted(acts)) or 'more than any act may do'}, "
                         f"acts in that commit: {listed(task.acts)}",
                         task.ended,
                     )
@@ -98,15 +98,15 @@ class Folding(Rule):
         now: dict[Any, str] = {"task": task.state}
         for move in event["moves"]:
             self.saw()
-            who, old, new = move[0], move[1], move[2]
-            step = task.steps.get(who) if who != "task" else None
-            so_far = now.get(who, step.state if step is not None else "waiting")
-            name = "the task" if who == "task" else task.name(who)
+            subject, old, new = move[0], move[1], move[2]
+            step = task.steps.get(subject) if subject != "task" else None
+            so_far = now.get(subject, step.state if step is not None else "waiting")
+            name = "the task" if subject == "task" else task.name(subject)
             if so_far != old:
                 self.wrong(f"{name} went from {old} to {new} {when(event)}, but it was {so_far}")
-            if not _lawful(task, who, old, new):
+            if not _lawful(task, subject, old, new):
                 self.wrong(f"{name} went from {old} to {new} {when(event)}: no lawful move")
-            now[who] = new
+            now[subject] = new
 
     def end(self, world: HistoryState) -> None:
         """Compare the moves with the rows, and the rows with the store's own history of them."""
@@ -118,14 +118,14 @@ class Folding(Rule):
                     f"the task's row says {detail.task.state}, its moves say {task.state}", task=task.id
                 )
             for view in detail.steps:
-                known = task.steps.get(view.idx)
-                state, round_ = (known.state, known.round) if known else ("waiting", 1)
+                step_now = task.steps.get(view.idx)
+                state, round_ = (step_now.state, step_now.round) if step_now else ("waiting", 1)
                 if (view.state, view.round) != (state, round_):
                     text = f"the row of {view.name} says {view.state} in round {view.round}, its moves say {state} in round {round_}"
                     self.wrong(text, task=task.id)
-                if known and known.last is not None and known.last.attempt > view.attempt:
-                    text = f"the row of {view.name} says attempt {view.attempt}, but attempt {known.last.attempt} was handed out"
-                    self.wrong(text, known.last.event)
+                if step_now and step_now.last is not None and step_now.last.attempt > view.attempt:
+                    text = f"the row of {view.name} says attempt {view.attempt}, but attempt {step_now.last.attempt} was handed out"
+                    self.wrong(text, step_now.last.event)
             if task.id in world.final.histories:
                 rows = {"task": detail.task.state, **{step.name: step.state for step in detail.steps}}
                 self._own_history(world, task.id, rows)
@@ -143,16 +143,17 @@ class Folding(Rule):
                     self.wrong(text, task=number)
                 fold[name] = new
         for name, state in rows.items():
-            told = fold.get(name, "pending" if name == "task" else "waiting")
-            if told != state:
+            fold_state = fold.get(name, "pending" if name == "task" else "waiting")
+            if fold_state != state:
                 self.wrong(
-                    f"the row of {name} says {state}, the store's history of it says {told}", task=number
+                    f"the row of {name} says {state}, the store's history of it says {fold_state}",
+                    task=number,
                 )
 
 
-def _lawful(task: TaskNow, who: Any, old: Any, new: Any) -> bool:
-    if who == "task":
+def _lawful(task: TaskNow, subject: Any, old: Any, new: Any) -> bool:
+    if subject == "task":
         return new in TASK_MOVES.get(old, ())
-    if who in task.plans:
-        return new in (CONTROL_MOVES if task.is_control(who) else STEP_MOVES).get(old, ())
+    if subject in task.plans:
+        return new in (CONTROL_MOVES if task.is_control(subject) else STEP_MOVES).get(old, ())
     return new in STEP_MOVES.get(old, ()) or new in CONTROL_MOVES.get(old, ())

@@ -32,17 +32,19 @@ def timeline(history: History, task: int | None = None, *, last: int | None = No
             numbers[event.task] = len(numbers) + 1
         if event.kind == "submitted":
             names[event.task] = tuple(event["steps"])
-    shown = [
+    events = [
         event for event in history.events if task is None or event.task == task or event.kind in _OF_THE_WORLD
     ]
-    rows = [_row(event, numbers, names.get(event.task, ())) for event in shown]
+    rows = [_row(event, numbers, names.get(event.task, ())) for event in events]
     cut = rows if last is None else rows[-last:]
     widths = [max((len(row[n]) for row in cut), default=0) for n in range(4)]
     lines = [f"task #{n} is {show(of)}" for of, n in numbers.items() if task in (None, of)]
     if len(cut) < len(rows):
         lines.append(f"... {len(rows) - len(cut)} lines before")
-    for at, mark, node, about, what in cut:
-        line = f"{at:>{widths[0]}}  {mark:<{widths[1]}}  {node:<{widths[2]}}  {about:<{widths[3]}}  {what}"
+    for at, mark, node, about, sentence in cut:
+        line = (
+            f"{at:>{widths[0]}}  {mark:<{widths[1]}}  {node:<{widths[2]}}  {about:<{widths[3]}}  {sentence}"
+        )
         lines.append(line.rstrip())
     return "\n".join(lines)
 
@@ -53,13 +55,13 @@ def _row(event: Event, numbers: Mapping[int, int], names: tuple[str, ...]) -> tu
 
 
 def _sentence(event: Event, names: tuple[str, ...]) -> str:
-    told = _SENTENCES.get(event.kind)
-    if told is None:
+    sentence = _SENTENCES.get(event.kind)
+    if sentence is None:
         fields = " ".join(f"{name}={value!r}" for name, value in event.fields.items())
         return f"{event.kind} {fields}".rstrip()
-    if isinstance(told, str):
-        return told.format_map(defaultdict(str, event.fields, it=_named(event, names)))
-    return told(event, names)
+    if isinstance(sentence, str):
+        return sentence.format_map(defaultdict(str, event.fields, it=_named(event, names)))
+    return sentence(event, names)
 
 
 def _named(event: Event, names: tuple[str, ...]) -> str:
@@ -82,17 +84,17 @@ def _name(idx: int, names: tuple[str, ...]) -> str:
 
 
 def _claimed(event: Event, _names: tuple[str, ...]) -> str:
-    lost = event.fields.get("lost")
-    return f"claimed under epoch {event['epoch']}" + (f", it has lost {lost} Schedulers" if lost else "")
+    losses = event.fields.get("lost")
+    return f"claimed under epoch {event['epoch']}" + (f", it has lost {losses} Schedulers" if losses else "")
 
 
 def _moved(event: Event, names: tuple[str, ...]) -> str:
-    said = [
+    moves = [
         f"{'TASK' if idx == 'task' else _name(idx, names)} {old} -> {new}"
         for idx, old, new, *_ in event["moves"]
     ]
-    why = event.fields.get("note") or event.fields.get("cause")
-    return "; ".join(said or ["noted"]) + (f"  ({why})" if why else "")
+    reason = event.fields.get("note") or event.fields.get("cause")
+    return "; ".join(moves or ["noted"]) + (f"  ({reason})" if reason else "")
 
 
 def _answered(event: Event, names: tuple[str, ...]) -> str:
@@ -106,8 +108,8 @@ def _refused(event: Event, names: tuple[str, ...]) -> str:
 
 
 def _sent(event: Event, names: tuple[str, ...]) -> str:
-    where = "in memory" if event.fields.get("local") else "by the store"
-    return f"asks for {_named(event, names)}, round {event['round']}, {where}"
+    place = "in memory" if event.fields.get("local") else "by the store"
+    return f"asks for {_named(event, names)}, round {event['round']}, {place}"
 
 
 def _call(event: Event, names: tuple[str, ...]) -> str:
@@ -116,8 +118,8 @@ def _call(event: Event, names: tuple[str, ...]) -> str:
 
 
 def _effect(event: Event, _names: tuple[str, ...]) -> str:
-    said = f"{event['service']}: {event['doing']} {event['key'].partition('/')[2] or event['key']} -> {event['outcome']}"
-    return f"{said}, is in place {event['net']} times" + ("" if event["changed"] else " as before")
+    text = f"{event['service']}: {event['doing']} {event['key'].partition('/')[2] or event['key']} -> {event['outcome']}"
+    return f"{text}, is in place {event['net']} times" + ("" if event["changed"] else " as before")
 
 
 def _ended(event: Event, _names: tuple[str, ...]) -> str:
@@ -132,8 +134,8 @@ def _fault(event: Event, _names: tuple[str, ...]) -> str:
 
 def _store(event: Event, _names: tuple[str, ...]) -> str:
     verbs: Any = event.fields.get("verbs") or event.fields.get("verb") or ""
-    told = verbs if isinstance(verbs, str) else "+".join(dict.fromkeys(verbs))
-    return f"transaction {event['outcome']}" + (f": {told}" if told else "")
+    text = verbs if isinstance(verbs, str) else "+".join(dict.fromkeys(verbs))
+    return f"transaction {event['outcome']}" + (f": {text}" if text else "")
 
 
 _SENTENCES: Mapping[str, str | Callable[[Event, tuple[str, ...]], str]] = MappingProxyType(

@@ -16,12 +16,14 @@ from makegood.testing.history import History
 from makegood.testing.kit.limits import piled
 from makegood.testing.kit.services import FakeService, Heard
 from makegood.testing.kit.stage import Stage
+from makegood.testing.simulator.refused_calls import NotSimulatedError
 from makegood.testing.simulator.world import Outcome
 
 _HEADERS = "pass headers=mg.current_call().headers with every call"
 _GUARANTEES = 'see docs/build/write-actions-and-undos.md, "Your service: what to write"'
 _MAKEGOOD = Path(__file__).resolve().parents[2]
 _PYTHON = Path(sysconfig.get_path("stdlib"))
+_INSTALLED = Path(sysconfig.get_path("purelib"))
 _DULL = frozenset({"lease", "answered", "told"})
 _MOST_LINES = 80
 _MOST_RAW = 6
@@ -32,80 +34,91 @@ def what_is_wrong(stage: Stage, outcome: Outcome) -> list[str]:
     """Return what is wrong with a world, the plainest finding first; empty if nothing is."""
     if stage.piled is not None:
         return [piled(stage, stage.piled)]  # The world was stopped midway: no other finding means anything.
-    told = [finding for service in stage.services.values() for finding in _of_service(service, outcome)]
-    found_out = bool(told)
-    for task, found in outcome.at_rest.items():
-        if stage.raised is not None and found.state == "error":
-            told.append(
-                f"task {show(task)} ended in error and waits for an operator: {found.cause}; its steps: "
-                + ", ".join(f"{name} {state}" for name, state, _, kind in found.steps if kind == "action")
+    findings = [finding for service in stage.services.values() for finding in _of_service(service, outcome)]
+    found_out = bool(findings)
+    for task, task_at_rest in outcome.at_rest.items():
+        if stage.raised is not None and task_at_rest.state == "error":
+            findings.append(
+                f"task {show(task)} ended in error and waits for an operator: {task_at_rest.cause}; its steps: "
+                + ", ".join(
+                    f"{name} {state}" for name, state, _, kind in task_at_rest.steps if kind == "action"
+                )
             )
     if stage.raised is not None:
-        told.append(_of_test(stage.raised))
+        findings.append(_of_test(stage.raised))
     raw = list(dict.fromkeys(finding.partition("\n")[0] for finding in outcome.findings))
     if found_out:
-        broken = [f"{name} ({outcome.report.invariants[name]})" for name in outcome.report.broken()]
-        told += [f"broken: {'; '.join(broken)}"] if broken else []
-        return told
-    told += [f"the checker: {finding}" for finding in raw[:_MOST_RAW]]
+        invariants = [f"{name} ({outcome.report.invariants[name]})" for name in outcome.report.broken()]
+        findings += [f"broken: {'; '.join(invariants)}"] if invariants else []
+        return findings
+    findings += [f"the checker: {finding}" for finding in raw[:_MOST_RAW]]
     if len(raw) > _MOST_RAW:
-        told.append(f"the checker: {len(raw) - _MOST_RAW} more")
-    return told
+        findings.append(f"the checker: {len(raw) - _MOST_RAW} more")
+    return findings
 
 
-def _of_test(raised: BaseException) -> str:
+def _of_test(error: BaseException) -> str:
     """Return the test's own error, and the last line of the user's code that led to it (not makegood's, not
     Python's).
     """
-    frames = traceback.extract_tb(raised.__traceback__)
+    frames = (
+        error.stack if isinstance(error, NotSimulatedError) else traceback.extract_tb(error.__traceback__)
+    )
     theirs = [frame for frame in frames if not Path(frame.filename).resolve().is_relative_to(_MAKEGOOD)]
     theirs = [frame for frame in theirs if not Path(frame.filename).is_relative_to(_PYTHON)] or theirs
-    where = f", {Path(theirs[-1].filename).name}:{theirs[-1].lineno}: {theirs[-1].line}" if theirs else ""
-    name = type(raised).__name__
-    text = (str(raised).strip() or "no word").replace("\n", "\n    ")
-    return f"your test said: {name}: {text}{where}"
+    theirs = [frame for frame in theirs if not Path(frame.filename).is_relative_to(_INSTALLED)] or theirs
+    place = f", {Path(theirs[-1].filename).name}:{theirs[-1].lineno}: {theirs[-1].line}" if theirs else ""
+    if isinstance(error, NotSimulatedError) and error.step:
+        place += f" (step {error.step})"
+    name = type(error).__name__
+    text = (str(error).strip() or "no word").replace("\n", "\n    ")
+    return f"your test said: {name}: {text}{place}"
 
 
 def _of_service(service: FakeService, outcome: Outcome) -> Iterable[str]:
-    heard: dict[str, list[Heard]] = {}
-    for each in service.heard:
-        heard.setdefault(each.truth, []).append(each)
-    last = {(all_of_it[0].task, all_of_it[0].step): truth for truth, all_of_it in heard.items()}
-    for truth, all_of_it in heard.items():
-        if all("probe" in each.doing for each in all_of_it):
+    requests_by_key: dict[str, list[Heard]] = {}
+    for request in service.heard:
+        requests_by_key.setdefault(request.truth, []).append(request)
+    last = {(requests[0].task, requests[0].step): truth for truth, requests in requests_by_key.items()}
+    for truth, requests in requests_by_key.items():
+        if all("probe" in request.doing for request in requests):
             continue  # It was only asked about a step whose effect is elsewhere.
-        task = all_of_it[0].task
-        name = all_of_it[0].step
+        task = requests[0].task
+        name = requests[0].step
         step = name if len(outcome.at_rest) < 2 else f"{name} of task {show(task)}"
-        done = [each for each in all_of_it if each.doing == "do" and each.changed]
-        undone = [each for each in all_of_it if each.doing == "undo"]
+        effects = [request for request in requests if request.doing == "do" and request.changed]
+        undos = [request for request in requests if request.doing == "undo"]
         state = _state(outcome, task, name) if last[task, name] == truth else "of an earlier round"
         net = service.standing(truth)
-        if len(done) > 1:
-            times = " and again at ".join(f"{each.at:.3f} s" for each in done)
+        if len(effects) > 1:
+            times = " and again at ".join(f"{request.at:.3f} s" for request in effects)
             left = f"{net} of them are still in place" if net else "none of them is in place now"
-            yield f"DOUBLE EFFECT: step {step} was done {len(done)} times at {service.name}, at {times}; {left}.\n    Why: {_why_twice(service, done)}"
+            yield f"DOUBLE EFFECT: step {step} was done {len(effects)} times at {service.name}, at {times}; {left}.\n    Why: {_why_twice(service, effects)}"
         elif net and state in ("undone", "failed", "skipped"):
             yield (
-                f"LEFT IN PLACE: step {step} is {state}, yet what it did at {service.name} at {done[0].at:.3f} s is still in place.\n"
-                f"    Why: {_why_left(service, done[0], undone)}"
+                f"LEFT IN PLACE: step {step} is {state}, yet what it did at {service.name} at {effects[0].at:.3f} s is still in place.\n"
+                f"    Why: {_why_left(service, effects[0], undos)}"
             )
         elif not net and state == "done":
             yield (
                 f"NOTHING IN PLACE: step {step} is done, yet at {service.name} nothing of it is in place.\n"
-                f"    Why: {_why_gone(task, done, undone)}"
+                f"    Why: {_why_gone(task, effects, undos)}"
             )
 
 
 def _state(outcome: Outcome, task: int, step: str) -> str:
     """Return the state in which a step ended."""
-    found = outcome.at_rest.get(task)
-    states = [state for name, state, _, _ in found.steps if name == step] if found is not None else []
+    task_at_rest = outcome.at_rest.get(task)
+    states = (
+        [state for name, state, _, _ in task_at_rest.steps if name == step]
+        if task_at_rest is not None
+        else []
+    )
     return states[-1] if states else "unknown"
 
 
-def _why_twice(service: FakeService, done: list[Heard]) -> str:
-    first, second = done[0], done[1]
+def _why_twice(service: FakeService, effects: list[Heard]) -> str:
+    first, second = effects[0], effects[1]
     if not service.keys:
         return _why_twice_without_keys(service, first, second)
     if second.told is None or first.told is None:
@@ -120,25 +133,25 @@ def _why_twice_without_keys(service: FakeService, first: Heard, second: Heard) -
     """Return why a service that does not honour keys did it twice: it was asked twice, or its probe received
     too little.
     """
-    asked = [
-        each
-        for each in service.heard
-        if each.truth == first.truth and "probe" in each.doing and each.at <= second.at
+    probes = [
+        request
+        for request in service.heard
+        if request.truth == first.truth and "probe" in request.doing and request.at <= second.at
     ]
-    fenced = [each for each in asked if each.doing == "fencing probe"]
+    fences = [request for request in probes if request.doing == "fencing probe"]
     one_attempt = first.token is not None and first.token == second.token
-    if any(each.at >= first.at and each.outcome == "not happened" for each in asked):
+    if any(request.at >= first.at and request.outcome == "not happened" for request in probes):
         return (
             f"the probe did not find what {service.name} had done at {first.at:.3f} s: where no keys are honoured it looks for the arguments that "
             "`do` was asked with. Give the probe the same."
         )
-    if asked and not fenced and not one_attempt:
+    if probes and not fences and not one_attempt:
         return (
             f'{service.name} was asked whether that had happened, and a request that had been sent before came after all: "not happened" was too '
             f"early. If {service.name} can refuse what is older from then on, ask it to: fences=True where the probe is declared and in its call. "
             f"If it cannot, declare a plain probe, and the action with retry=mg.NEVER ({_GUARANTEES})."
         )
-    if fenced and (second.token is None or all(each.token is None for each in fenced)):
+    if fences and (second.token is None or all(request.token is None for request in fences)):
         return (
             f"{service.name} was asked to refuse what is older, but did not receive a token each time, so it could not know what is: {_HEADERS}, of the "
             "action and of its probe."
@@ -150,13 +163,13 @@ def _why_twice_without_keys(service: FakeService, first: Heard, second: Heard) -
     )
 
 
-def _why_left(service: FakeService, done: Heard, undone: list[Heard]) -> str:
-    if not undone:
+def _why_left(service: FakeService, effect: Heard, undos: list[Heard]) -> str:
+    if not undos:
         return (
             f"its undo never asked {service.name}. The step was in doubt: no answer had come, so result was None, and it had been done "
             f"all the same. An undo must ask {service.name} also when result is None: {_HEADERS}, which says what to take back."
         )
-    if done.at > undone[-1].at:
+    if effect.at > undos[-1].at:
         if service.tokens:
             return (
                 f"the request arrived after its undo, and {service.name} did not receive its token, so it could not refuse what is older: "
@@ -173,23 +186,23 @@ def _why_left(service: FakeService, done: Heard, undone: list[Heard]) -> str:
             f"its undo asked {service.name}, but could not say what to take back: result was None, as no answer had come, and {service.name} "
             f"honours no keys. Declare the action with retry=mg.NEVER: it is then undone only when it is known whether it happened ({_GUARANTEES})."
         )
-    if undone[-1].told is None:
+    if undos[-1].told is None:
         return (
             f"its undo asked {service.name}, but did not say what to take back: result was None, as no answer had come, and no key was "
             f"passed on ({_HEADERS})."
         )
-    return f"its undo named {undone[-1].told!r}, under which {service.name} had done nothing: mg.current_call().undoes is the key to name."
+    return f"its undo named {undos[-1].told!r}, under which {service.name} had done nothing: mg.current_call().undoes is the key to name."
 
 
-def _why_gone(task: int, done: list[Heard], undone: list[Heard]) -> str:
-    if not done:
+def _why_gone(task: int, effects: list[Heard], undos: list[Heard]) -> str:
+    if not effects:
         return "the action returned without having it done: it asked the service only in part of the cases, or kept an answer of its own."
-    if undone:
-        by = undone[-1]
-        whose = f" of another task, {show(by.task)}, which named its answer: are the answers unique?"
+    if undos:
+        by = undos[-1]
+        origin = f" of another task, {show(by.task)}, which named its answer: are the answers unique?"
         if by.task == task:
-            whose = ""
-        return f"it was taken back at {by.at:.3f} s by the undo of step {by.step}{whose}"
+            origin = ""
+        return f"it was taken back at {by.at:.3f} s by the undo of step {by.step}{origin}"
     return "it was taken back by something that is not an undo of this step."
 
 

@@ -12,6 +12,8 @@ from collections.abc import Awaitable, Callable, Collection, Iterable, Sequence
 from importlib import import_module
 from typing import Any, Final, NamedTuple, TypeVar, overload
 
+from makegood.base.arguments import judge_calls
+from makegood.base.did_you_mean import meant
 from makegood.errors import ConfigError
 from makegood.testing.kit.progress import on_terminal
 from makegood.testing.kit.proof import KINDS, USUAL, Proof, UnprovedError
@@ -19,7 +21,6 @@ from makegood.testing.kit.stage import ATTEMPTS, Stage
 from makegood.testing.kit.storms import FAULTS
 from makegood.testing.kit.world import World
 from makegood.testing.simulator.ctrl_c import held_back
-from makegood.testing.simulator.did_you_mean import meant
 
 Test = TypeVar("Test", bound=Callable[..., Awaitable[object]])
 Decorated = Callable[..., None]
@@ -43,9 +44,9 @@ class PluginOptions(NamedTuple):
     told: str = ""
     """The options as the user wrote them, for messages."""
 
-    def of(self, known: Iterable[str]) -> tuple[str, ...]:
+    def of(self, choices: Iterable[str]) -> tuple[str, ...]:
         """Return the requested faults that a decorator knows."""
-        words = set(known)
+        words = set(choices)
         return tuple(name for name in self.faults if name in words)
 
 
@@ -60,6 +61,7 @@ def crash_everywhere(
     attempts: int = ...,
     fails: bool = ...,
 ) -> Callable[[Test], Decorated]: ...
+@judge_calls(ConfigError)
 def crash_everywhere(
     test: Any = None,
     /,
@@ -92,22 +94,22 @@ def crash_everywhere(
 
     Raises ``ConfigError`` for arguments that make no sense. The test fails with ``UnprovedError``.
     """
-    chosen = _words(kinds, KINDS, "kinds")
+    defaults = _words(kinds, KINDS, "kinds")
     if at_most is not None:
         _counted(at_most, "crash_everywhere(at_most", ", or None for every point")
     _counted(attempts, "crash_everywhere(attempts")
 
     def prove(proof: Proof, settings: PluginOptions) -> None:
-        started = seed if settings.seed is None else settings.seed
+        start = seed if settings.seed is None else settings.seed
         proof.attempts, proof.fails = attempts, fails
         if settings.point is not None:
-            proof.again(started, settings.point, settings.what)
+            proof.again(start, settings.point, settings.what)
             proof.say(f"it held in the one world of --makegood-seed={settings.told}; no other was played")
             return
-        asked = settings.of(KINDS)
-        proof.everywhere(started, asked or chosen, at_most)
-        held = f"it held at every point under seed {started}, with {proof.played:,} worlds"
-        _held(proof, settings, held, asked, chosen, fewer=bool(settings.faults))
+        selection = settings.of(KINDS)
+        proof.everywhere(start, selection or defaults, at_most)
+        text = f"it held at every point under seed {start}, with {proof.played:,} worlds"
+        _held(proof, settings, text, selection, defaults, fewer=bool(settings.faults))
 
     decorate = functools.partial(_decorated, prove=prove, name="crash_everywhere")
     return decorate if test is None else decorate(test)
@@ -119,6 +121,7 @@ def simulate(test: Test, /) -> Decorated: ...
 def simulate(
     *, seeds: int = ..., faults: str | Sequence[str] = ..., attempts: int = ..., fails: bool = ...
 ) -> Callable[[Test], Decorated]: ...
+@judge_calls(ConfigError)
 def simulate(
     test: Any = None,
     /,
@@ -146,7 +149,7 @@ def simulate(
     with ``UnprovedError``.
     """
     words = tuple(FAULTS) if faults == "all" else (faults,) if isinstance(faults, str) else tuple(faults)
-    chosen = _words(words, FAULTS, "faults")
+    defaults = _words(words, FAULTS, "faults")
     _counted(seeds, "simulate(seeds")
     _counted(attempts, "simulate(attempts")
 
@@ -156,15 +159,15 @@ def simulate(
                 f"--makegood-seed={settings.told}: this names a fault in a test under @crash_everywhere; {proof.name} is under @simulate, "
                 f"where a seed is a whole number, such as --makegood-seed={settings.seed}"
             )
-        asked = tuple(FAULTS) if "all" in settings.faults else settings.of(FAULTS)
+        selection = tuple(FAULTS) if "all" in settings.faults else settings.of(FAULTS)
         if settings.faults:
             proof.options = f" --makegood-faults={','.join(settings.faults)}"
         proof.attempts, proof.fails = attempts, fails
         numbers = range(settings.seeds or seeds) if settings.seed is None else (settings.seed,)
-        proof.storms(numbers, asked or chosen)
-        held = f"it held in a calm world and in the storm of seed {settings.seed}; no other was played"
+        proof.storms(numbers, selection or defaults)
+        text = f"it held in a calm world and in the storm of seed {settings.seed}; no other was played"
         fewer = settings.seed is not None or bool(settings.faults) or len(numbers) < seeds
-        _held(proof, settings, held, asked, chosen, fewer=fewer)
+        _held(proof, settings, text, selection, defaults, fewer=fewer)
 
     decorate = functools.partial(_decorated, prove=prove, name="simulate")
     return decorate if test is None else decorate(test)
@@ -173,57 +176,57 @@ def simulate(
 def _held(
     proof: Proof,
     settings: PluginOptions,
-    held: str,
-    asked: Sequence[str],
-    chosen: Sequence[str],
+    text: str,
+    selection: Sequence[str],
+    defaults: Sequence[str],
     *,
     fewer: bool,
 ) -> None:
-    """For a test that passed: report what it held under, ``held``, if that was one seed, and which of
+    """For a test that passed: report what it held under, ``text``, if that was one seed, and which of
     --makegood-faults it ran under, if they differ from its decorator's.
 
-    ``asked``: the faults of the option that the decorator knows; ``chosen``: the decorator's own. ``fewer``:
-    less was played than the test asks for; if not, raises ``UnprovedError`` for a service that no world
-    called.
+    ``selection``: the faults of the option that the decorator knows; ``defaults``: the decorator's own.
+    ``fewer``: less was played than the test asks for; if not, raises ``UnprovedError`` for a service that no
+    world called.
     """
     if not fewer:
         proof.all_were_called()
     if settings.seed is not None:
-        proof.say(held)
-    strange = [name for name in settings.faults if name not in (*asked, "all")]
-    without = [name for name in chosen if name not in asked]
-    said: list[str] = []
-    if settings.faults and not asked:
-        said.append(f"it held under {', '.join(chosen)}, as its decorator says")
+        proof.say(text)
+    strange = [name for name in settings.faults if name not in (*selection, "all")]
+    without = [name for name in defaults if name not in selection]
+    notes: list[str] = []
+    if settings.faults and not selection:
+        notes.append(f"it held under {', '.join(defaults)}, as its decorator says")
     elif settings.faults and without:
         were = "were" if len(without) > 1 else "was"
-        said.append(f"it held under {', '.join(asked)} alone; {', '.join(without)} {were} not played")
+        notes.append(f"it held under {', '.join(selection)} alone; {', '.join(without)} {were} not played")
     if strange:
-        said.append(f"@crash_everywhere has no fault {', '.join(strange)}: @simulate has")
-    elif "all" in settings.faults and not asked:
-        said.append("`all` is for @simulate: name the faults that @crash_everywhere shall play")
-    if said:
-        proof.say(f"{'; '.join(said)} (--makegood-faults={','.join(settings.faults)})")
+        notes.append(f"@crash_everywhere has no fault {', '.join(strange)}: @simulate has")
+    elif "all" in settings.faults and not selection:
+        notes.append("`all` is for @simulate: name the faults that @crash_everywhere shall play")
+    if notes:
+        proof.say(f"{'; '.join(notes)} (--makegood-faults={','.join(settings.faults)})")
 
 
-def _counted(number: Any, told: str, otherwise: str = "") -> None:
+def _counted(number: Any, argument: str, alternative: str = "") -> None:
     if not isinstance(number, int) or isinstance(number, bool) or number < 1:
-        raise ConfigError(f"{told}={number!r}): a whole number, at least 1{otherwise}")
+        raise ConfigError(f"{argument}={number!r}): a whole number, at least 1{alternative}")
 
 
-def _words(given: Sequence[str], known: Any, name: str) -> tuple[str, ...]:
-    words = (given,) if isinstance(given, str) else tuple(given)
-    unknown = [word for word in words if word not in known]
+def _words(values: Sequence[str], choices: Any, name: str) -> tuple[str, ...]:
+    words = (values,) if isinstance(values, str) else tuple(values)
+    unknown = [word for word in words if word not in choices]
     if unknown or not words:
-        raise _unknown(f"{name}={given!r}", unknown, known)
+        raise _unknown(f"{name}={values!r}", unknown, choices)
     return words
 
 
-def _unknown(told: str, words: Sequence[str], known: Collection[str]) -> ConfigError:
+def _unknown(argument: str, words: Sequence[str], choices: Collection[str]) -> ConfigError:
     """Return the error for unknown words, or for no words at all."""
-    what = f"{', '.join(map(repr, words))} is not one" if words else "name at least one"
-    question = meant(words[0], known) if words else ""
-    return ConfigError(f"{told}: {what} of {', '.join(known)}{question and ': '}{question}")
+    complaint = f"{', '.join(map(repr, words))} is not one" if words else "name at least one"
+    question = meant(words[0], choices) if words else ""
+    return ConfigError(f"{argument}: {complaint} of {', '.join(choices)}{question and ': '}{question}")
 
 
 def _decorated(
@@ -232,10 +235,10 @@ def _decorated(
     """Return a plain test function without the parameter ``world``. It asks pytest for ``request``, to read
     its options.
     """
-    known = getattr(test, _PROOF, None)
-    if known is not None:
+    mark = getattr(test, _PROOF, None)
+    if mark is not None:
         raise ConfigError(
-            f"@{name} above @{known} on {test.__name__!r}: each plays the test in worlds of its own, so one test has one of them. Write what "
+            f"@{name} above @{mark} on {test.__name__!r}: each plays the test in worlds of its own, so one test has one of them. Write what "
             f"both share as an `async def play(world)`, and two tests that `await play(world)`"
         )
     signature = inspect.signature(test)
@@ -244,9 +247,9 @@ def _decorated(
             f"@{name} above {getattr(test, '__name__', test)!r}: it takes an `async def` test with a parameter `world`"
         )
     asks = _REQUEST in signature.parameters
-    kept = [parameter for parameter in signature.parameters.values() if parameter.name != _WORLD]
+    parameters = [parameter for parameter in signature.parameters.values() if parameter.name != _WORLD]
     if not asks:
-        kept.append(inspect.Parameter(_REQUEST, inspect.Parameter.KEYWORD_ONLY))
+        parameters.append(inspect.Parameter(_REQUEST, inspect.Parameter.KEYWORD_ONLY))
 
     @functools.wraps(test)
     def proved(*args: Any, **kwargs: Any) -> None:
@@ -263,27 +266,27 @@ def _decorated(
                 progress.begin()
                 prove(proof, settings_of(request.config))
             return
-        except UnprovedError as unproved:
-            said = str(unproved)
-        except ConfigError as refused:
-            said = f"ConfigError: {refused}"
+        except UnprovedError as error:
+            text = str(error)
+        except ConfigError as error:
+            text = f"ConfigError: {error}"
         finally:
             progress.end()
             _remember(request.config, proof)
-        import_module("pytest").fail(said, pytrace=False)
+        import_module("pytest").fail(text, pytrace=False)
 
     setattr(proved, _PROOF, name)
-    proved.__signature__ = signature.replace(parameters=kept)  # type: ignore[attr-defined]  # pytest reads it
+    proved.__signature__ = signature.replace(parameters=parameters)  # type: ignore[attr-defined]  # pytest reads it
     return proved
 
 
 def _remember(config: Any, proof: Proof) -> None:
-    """Hand the plugin the undos that ran in this test's worlds. At its end it reports those that ran in no
-    world of any test.
+    """Hand the plugin how far the undos and probes came in this test's worlds. At its end it reports those
+    that answered in no world of any test.
     """
     plugin = config.pluginmanager.get_plugin("makegood")
     if plugin is not None:
-        plugin.remember(config, proof.undone)
+        plugin.remember(config, proof.coverage)
 
 
 def _script(
@@ -295,38 +298,38 @@ def _script(
 ) -> Awaitable[object]:
     """Start the test in the world of a stage."""
     world = World(stage)
-    given = list(args)
+    arguments = list(args)
     places = list(signature.parameters)
-    if len(given) > places.index(_WORLD):
-        given.insert(places.index(_WORLD), world)
-        return test(*given, **kwargs)
-    return test(*given, **kwargs, world=world)
+    if len(arguments) > places.index(_WORLD):
+        arguments.insert(places.index(_WORLD), world)
+        return test(*arguments, **kwargs)
+    return test(*arguments, **kwargs, world=world)
 
 
 def settings_of(config: Any) -> PluginOptions:
     """Return what pytest's command line asks for; without the plugin, nothing. Raises ``ConfigError`` for bad
     options.
     """
-    told = config.getoption("makegood_seed", None)
+    option = config.getoption("makegood_seed", None)
     seeds = config.getoption("makegood_seeds", None)
     faults = config.getoption("makegood_faults", None)
     if seeds is not None and seeds < 1:
         raise ConfigError(f"--makegood-seeds={seeds}: at least 1")
-    named = tuple(word.strip() for word in faults.split(",")) if faults is not None else ()
-    unknown = [word for word in named if word not in ("all", *KINDS, *FAULTS)]
+    names = tuple(word.strip() for word in faults.split(",")) if faults is not None else ()
+    unknown = [word for word in names if word not in ("all", *KINDS, *FAULTS)]
     if unknown:
         raise _unknown(f"--makegood-faults={faults}", unknown, ("all", *FAULTS))
-    if told is None:
-        return PluginOptions(seeds=seeds, faults=named)
+    if option is None:
+        return PluginOptions(seeds=seeds, faults=names)
     if seeds is not None:
         raise ConfigError(
-            f"--makegood-seed={told} plays one seed, --makegood-seeds={seeds} the first {seeds}: give one of them"
+            f"--makegood-seed={option} plays one seed, --makegood-seeds={seeds} the first {seeds}: give one of them"
         )
-    seed, *rest = str(told).split("/")
-    if not seed.isdecimal() or (rest and not (len(rest) == 2 and rest[0].isdecimal() and rest[1])):
+    seed, *strike = str(option).split("/")
+    if not seed.isdecimal() or (strike and not (len(strike) == 2 and strike[0].isdecimal() and strike[1])):
         raise ConfigError(
-            f"--makegood-seed={told}: a seed, a whole number from 0 such as 7, or what a failure printed, such as 0/118/kill"
+            f"--makegood-seed={option}: a seed, a whole number from 0 such as 7, or what a failure printed, such as 0/118/kill"
         )
-    if not rest:
-        return PluginOptions(int(seed), faults=named, told=told)
-    return PluginOptions(int(seed), int(rest[0]), rest[1].replace("-", " "), faults=named, told=told)
+    if not strike:
+        return PluginOptions(int(seed), faults=names, told=option)
+    return PluginOptions(int(seed), int(strike[0]), strike[1].replace("-", " "), faults=names, told=option)

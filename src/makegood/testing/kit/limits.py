@@ -4,12 +4,12 @@ their number.
 Both are counted, not timed: a proof that is too large here is too large on every machine.
 """
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Final
 
+from makegood.base.did_you_mean import meant
 from makegood.base.ids import show
 from makegood.testing.kit.stage import Stage
-from makegood.testing.simulator.did_you_mean import meant
 from makegood.testing.simulator.quiescence import Failed, StepCalls
 
 MOST_STEPS: Final = 200_000_000
@@ -26,11 +26,11 @@ _REMEDY: Final = (
 )
 
 
-def piled(stage: Stage, asked: StepCalls) -> str:
+def piled(stage: Stage, calls: StepCalls) -> str:
     """Return the message for a world that was stopped because the attempts of a step piled up."""
     return (
-        f"ENDLESS: step {asked.step} of task {show(asked.task)} was asked {asked.attempts:,} times within {stage.loop.now:,.0f} virtual seconds and "
-        f"has not come to an end ({asked.state}{_last(asked)}); this world was stopped there.\n"
+        f"ENDLESS: step {calls.step} of task {show(calls.task)} was asked {calls.attempts:,} times within {stage.loop.now:,.0f} virtual seconds and "
+        f"has not come to an end ({calls.state}{_last(calls)}); this world was stopped there.\n"
         f"    What to do: {_REMEDY}. If it is meant to be asked so often, say attempts=... in the decorator."
     )
 
@@ -41,15 +41,15 @@ def too_long(name: str, worlds: int, calm: Stage) -> str | None:
     if worlds * steps <= MOST_STEPS:
         return None
     hours = worlds * steps / _SECOND / 3600
-    asked = calm.asked
-    why = (
-        f" Step {asked.step} was asked {asked.attempts:,} times there{_last(asked)}; each attempt brings some thirty fault points. {_REMEDY}."
-        if asked is not None and asked.attempts > _SEVERAL
+    calls = calm.asked
+    reason = (
+        f" Step {calls.step} was asked {calls.attempts:,} times there{_last(calls)}; each attempt brings some thirty fault points. {_REMEDY}."
+        if calls is not None and calls.attempts > _SEVERAL
         else " Test a smaller case: fewer steps, fewer tasks."
     )
     return (
         f"{name} was not begun: its calm world has {calm.faults.number:,} fault points and takes {steps:,} steps of the event loop. To play "
-        f"{worlds:,} worlds like it takes about {hours:,.0f} hours.{why} Or say how many are enough: @crash_everywhere(at_most=500) spreads "
+        f"{worlds:,} worlds like it takes about {hours:,.0f} hours.{reason} Or say how many are enough: @crash_everywhere(at_most=500) spreads "
         f"500 evenly over all, at_most={worlds} plays them all"
     )
 
@@ -64,16 +64,30 @@ def failed(task: Failed) -> str:
     )
 
 
-def never_undone(actions: Sequence[str]) -> list[str]:
-    """Return the lines about actions whose undo no world of any test requested."""
-    return [
-        f"the undo of {', '.join(actions)} ran in no world of these tests: nothing shows that it works.",
-        "Let it run: await world.operator.cancel(task), or kinds=(..., 'refuses'), or a storm.",
-    ]
+def not_proved(coverage: Mapping[str, int]) -> list[str]:
+    """Return the lines about undos and probes that answered in no world of any test.
+
+    ``coverage``: how far each came: 0 did not run, 1 ran, 2 answered.
+    """
+    lines: list[str] = []
+    idle = sorted(name for name, level in coverage.items() if level == 0)
+    if idle:
+        lines += [f"{name} ran in no world of these tests: nothing shows that it works." for name in idle]
+        lines.append(
+            "Let them run: an undo by await world.operator.cancel(task), or kinds=(..., 'refuses'), or a storm; a probe by an action that "
+            "is in doubt and not asked again, or a storm."
+        )
+    mute = sorted(name for name, level in coverage.items() if level == 1)
+    if mute:
+        lines += [
+            f"{name} answered in no world of these tests: nothing shows that it works." for name in mute
+        ]
+        lines.append("Whenever it ran, it raised or was silent: look at its fake.")
+    return lines
 
 
 def never_called(
-    name: str, idle: Sequence[str], called: Collection[str], agents: Collection[str], ends: str
+    name: str, idle: Sequence[str], active: Collection[str], agents: Collection[str], ends: str
 ) -> str:
     """Return the message for services that no world called.
 
@@ -82,18 +96,18 @@ def never_called(
     """
     lines: list[str] = []
     for service in idle:
-        question = meant(service, {*called, *agents} - {service})
+        question = meant(service, {*active, *agents} - {service})
         lines.append(
             f"- service {service!r} was never called{f': {question}' if question else ''}"
             f"\n    Why: no action, undo or probe called it in any world. If your code calls another object, put this one where it looks "
             f"(monkeypatch.setattr). If this test does not get as far as the call, such as an undo's, let it: world.operator.cancel(task), or "
             f"kinds=(..., 'refuses'). If it need not be called here, leave the service out, or say needed=False"
         )
-    others = ", ".join(sorted(called)) or "none"
-    told = "\n".join(lines)
+    services = ", ".join(sorted(active)) or "none"
+    text = "\n".join(lines)
     return (
-        f"{name} held, but proves nothing about what it never met.\n\nWhat is wrong:\n{told}\n\n"
-        f"Services that were called: {others}\nIn the calm world: {ends}"
+        f"{name} held, but proves nothing about what it never met.\n\nWhat is wrong:\n{text}\n\n"
+        f"Services that were called: {services}\nIn the calm world: {ends}"
     )
 
 
@@ -102,15 +116,15 @@ def often(stage: Stage, took: float) -> str:
 
     ``took``: seconds of wall time.
     """
-    asked = stage.asked
+    calls = stage.asked
     if took > _SLOW + 2 * stage.loop.steps / _SECOND:
         return (
             f"; the calm one took {took:.1f} s of real time: time.sleep and real services do not belong here"
         )
-    if asked is None or asked.attempts <= _SEVERAL:
+    if calls is None or calls.attempts <= _SEVERAL:
         return ""
-    return f"; in the calm one step {asked.step} was asked {asked.attempts:,} times{_last(asked)}"
+    return f"; in the calm one step {calls.step} was asked {calls.attempts:,} times{_last(calls)}"
 
 
-def _last(asked: StepCalls) -> str:
-    return f", and last said {asked.said!r}" if asked.said else ""
+def _last(calls: StepCalls) -> str:
+    return f", and last said {calls.said!r}" if calls.said else ""

@@ -42,17 +42,17 @@ class Progress:
         self._began = self.clock.monotonic()
         self._next = self.first
 
-    def tell(self, done: int, of: int, what: str = "") -> None:
-        """Report that ``done`` of ``of`` worlds have been played, if a report is due. ``what``: why it may
+    def tell(self, count: int, of: int, note: str = "") -> None:
+        """Report that ``count`` of ``of`` worlds have been played, if a report is due. ``note``: why it may
         take long.
         """
         took = self.clock.monotonic() - self._began
-        if self.line is None or took < self._next or done >= of:
+        if self.line is None or took < self._next or count >= of:
             return
         self._next = took * 2 if self.steady is None else took + self.steady
         self._shown = True
-        left = f", about {_length(took / done * (of - done))} to go" if done else ""
-        self.line(f"{done:,} of {counted(of, 'world')}{left}{what}")
+        left = f", about {_length(took / count * (of - count))} to go" if count else ""
+        self.line(f"{count:,} of {counted(of, 'world')}{left}{note}")
 
     def end(self) -> None:
         """Clear the line."""
@@ -71,15 +71,15 @@ def on_terminal(config: Any, name: str) -> Progress:
     capture = config.pluginmanager.get_plugin("capturemanager")
     tty = bool(reporter.isatty)
 
-    begun: list[str] = []
+    names: list[str] = []
 
     @contextmanager
     def beside_the_dots() -> Iterator[None]:
         with nullcontext() if capture is None else capture.global_and_fixture_disabled():
             # With `-q` pytest prints only dots, and this line now continues theirs.
-            if not begun and not reporter.showfspath:
+            if not names and not reporter.showfspath:
                 reporter.write_line("")
-            begun.append(name)
+            names.append(name)
             reporter.ensure_newline()
             yield
 

@@ -21,6 +21,7 @@ from makegood.testing.kit.limits import failed, never_called, often, too_long
 from makegood.testing.kit.progress import Progress
 from makegood.testing.kit.stage import ATTEMPTS, Script, Stage
 from makegood.testing.kit.storms import slowly, stormy
+from makegood.testing.simulator.blocking_calls import calls_watched
 from makegood.testing.simulator.faults import FaultPoint
 from makegood.testing.simulator.swarm import Swarm
 from makegood.testing.simulator.world import Outcome
@@ -103,8 +104,10 @@ class Proof:
     called: dict[str, bool] = field(default_factory=dict)
     fails: bool = False
     """Whether an action may keep failing in a calm world."""
-    undone: dict[str, bool] = field(default_factory=dict)
-    """For each action that has an undo: whether any world requested it."""
+    coverage: dict[str, int] = field(default_factory=dict)
+    """For each undo and probe, such as "the undo of shop/payments/charge": the furthest that it came in any
+    world (see ``Eye.coverage``).
+    """
     ends: str = ""
     """How the tasks of the calm world ended."""
     clock: Clock = field(default_factory=SystemClock)
@@ -118,25 +121,29 @@ class Proof:
         stage.attempts = self.attempts
         stage.faults.plan = None if plan is None else partial(plan, stage)
         began = self.clock.monotonic()
-        with _quiet():
+        with _quiet(), calls_watched(stage.loop):
             outcome = stage.run()
         took = self.clock.monotonic() - began
         self.played += 1
         self._count(stage)
-        raised = stage.raised
-        if raised is not None and not isinstance(raised, Exception) and type(raised).__name__ != "Failed":
-            raise raised  # pytest.skip is raised; pytest.fail is a verdict like any other.
-        bad = raised or outcome.findings or stage.piled
+        error = stage.raised
+        if error is not None and not isinstance(error, Exception) and type(error).__name__ != "Failed":
+            raise error  # pytest.skip is raised; pytest.fail is a verdict like any other.
+        bad = error or outcome.findings or stage.piled
         return Played(stage, outcome, what_is_wrong(stage, outcome) if bad else [], took)
 
     def _count(self, stage: Stage) -> None:
-        """Note what this world covered: the services it called, the undos it requested."""
+        """Note what this world covered: the services it called, the undos and probes that answered."""
         for fake in stage.services.values():
             self.called[fake.name] = self.called.get(fake.name, not fake.needed) or bool(fake.heard)
-        for (agent, action), undone in stage.undone.items():
-            known = stage.app.agents[agent].actions.get(action)
-            if known is not None and known._undoable:
-                self.undone[known.address] = self.undone.get(known.address, False) or undone
+        for (agent, action, doing), level in stage.coverage.items():
+            declaration = stage.app.agents[agent].actions.get(action)
+            if (
+                declaration is not None
+                and (declaration._undo_fn if doing == "undo" else declaration._probe_fn) is not None
+            ):
+                name = f"the {doing} of {declaration.address}"
+                self.coverage[name] = max(self.coverage.get(name, 0), level)
 
     def calm(
         self, seed: int, plan: Callable[[Stage, FaultPoint], str | None] | None = None
@@ -145,42 +152,42 @@ class Proof:
         checked less often.
         """
         first = self._unmarred(seed, _swarm(_LAZIEST), _never)
-        lasted = first.stage.over - (first.stage.began or 0.0)
-        swarm = _swarm(min(_LAZIEST, max(_LIVELIEST, lasted / 100.0)))
-        calm_one = self._unmarred(seed, swarm, plan or _never)
-        if calm_one.stage.began is None:
+        duration = first.stage.over - (first.stage.began or 0.0)
+        swarm = _swarm(min(_LAZIEST, max(_LIVELIEST, duration / 100.0)))
+        calm_world = self._unmarred(seed, swarm, plan or _never)
+        if calm_world.stage.began is None:
             raise UnprovedError(f"{self.name} submitted no task: `task = await world.submit(workflow, ...)`")
-        self.ends = calm_one.stage.ends
-        task = calm_one.stage.failed
-        if task is not None and not self.fails and not calm_one.outcome.faults:  # The test itself may kill.
-            calm_one.wrong.append(failed(task))
-            raise self.failure(calm_one, str(seed), _CALM)
-        return calm_one, swarm
+        self.ends = calm_world.stage.ends
+        task = calm_world.stage.failed
+        if task is not None and not self.fails and not calm_world.outcome.faults:  # The test itself may kill.
+            calm_world.wrong.append(failed(task))
+            raise self.failure(calm_world, str(seed), _CALM)
+        return calm_world, swarm
 
     def _unmarred(self, seed: int, swarm: Swarm, plan: Callable[[Stage, FaultPoint], str | None]) -> Played:
         """Play it in a calm world, in which nothing may go wrong."""
-        played = self.play(seed, swarm, plan)
-        if played.wrong:
-            raise self.failure(played, str(seed), _CALM)
-        return played
+        world = self.play(seed, swarm, plan)
+        if world.wrong:
+            raise self.failure(world, str(seed), _CALM)
+        return world
 
     def say(self, text: str) -> None:
         """Print a message to the terminal."""
         if self.progress.say is not None:
             self.progress.say(text)
 
-    def failure(self, played: Played, again: str, where: str) -> UnprovedError:
+    def failure(self, world: Played, again: str, place: str) -> UnprovedError:
         """Return the error for a world in which something was wrong."""
-        wrong = "\n".join(f"- {text}" for text in played.wrong)
+        wrong = "\n".join(f"- {text}" for text in world.wrong)
         return UnprovedError(
             f"see it again with: pytest '{self.name}' --makegood-seed={again}{self.options}\n\n"
-            f"seed {played.stage.seed}, {where}; {counted(self.played, 'world')} {'was' if self.played == 1 else 'were'} played.\n\n"
-            f"What is wrong:\n{wrong}\n\nWhat happened (virtual seconds; !! a fault, >> a double effect):\n{shown(played.stage)}"
+            f"seed {world.stage.seed}, {place}; {counted(self.played, 'world')} {'was' if self.played == 1 else 'were'} played.\n\n"
+            f"What is wrong:\n{wrong}\n\nWhat happened (virtual seconds; !! a fault, >> a double effect):\n{shown(world.stage)}"
         )
 
     def all_were_called(self) -> None:
         """Raise ``UnprovedError`` for a service that no world called: nothing was proved about it."""
-        idle = [name for name, called in self.called.items() if not called]
+        idle = [name for name, was_called in self.called.items() if not was_called]
         if idle:
             agents = {name for app in self.apps.values() for name in app.agents}
             raise UnprovedError(
@@ -194,64 +201,66 @@ class Proof:
         ``UnprovedError``.
         """
         points: list[FaultPoint] = []
-        calm_one, swarm = self.calm(seed, _Listing(points))
-        things = [what for kind in kinds for what in KINDS[kind]]
-        strikes = [Strike(point, what) for point in points for what in things if what in point.able]
+        calm_world, swarm = self.calm(seed, _Listing(points))
+        faults = [fault for kind in kinds for fault in KINDS[kind]]
+        strikes = [Strike(point, fault) for point in points for fault in faults if fault in point.able]
         if not strikes:
             raise UnprovedError(
                 f"{self.name} reaches no fault point at which one of {', '.join(kinds)} could strike"
             )
-        if at_most is None and (said := too_long(self.name, len(strikes), calm_one.stage)):
-            raise UnprovedError(said)
-        chosen = sorted(
+        if at_most is None and (reason := too_long(self.name, len(strikes), calm_world.stage)):
+            raise UnprovedError(reason)
+        order = sorted(
             _spread(len(strikes), at_most), key=lambda n: not strikes[n].point.name.startswith(_CALLS)
         )
-        why = often(calm_one.stage, calm_one.took) + ("; at_most=... plays fewer" if at_most is None else "")
-        for done, n in enumerate(chosen):  # Points around the calls come first: most findings are there.
-            self.progress.tell(done, len(chosen), why)
+        note = often(calm_world.stage, calm_world.took) + (
+            "; at_most=... plays fewer" if at_most is None else ""
+        )
+        for position, n in enumerate(order):  # Points around the calls come first: most findings are there.
+            self.progress.tell(position, len(order), note)
             strike = strikes[n]
             self._strike(seed, swarm, strike, f"fault {n + 1} of {len(strikes)}: {strike}")
         return self.played
 
-    def again(self, seed: int, number: int, what: str) -> None:
-        """Play the one world in which fault ``what`` strikes at point ``number``."""
+    def again(self, seed: int, number: int, fault: str) -> None:
+        """Play the one world in which ``fault`` strikes at point ``number``."""
         points: list[FaultPoint] = []
         _, swarm = self.calm(seed, _Listing(points, every=True))
-        able = sorted({each for point in points for each in point.able})
-        if what not in able:
+        able = sorted({kind for point in points for kind in point.able})
+        if fault not in able:
             raise UnprovedError(
-                f"--makegood-seed: nothing called {what!r} can strike in {self.name}: one of {', '.join(able)}"
+                f"--makegood-seed: nothing called {fault!r} can strike in {self.name}: one of {', '.join(able)}"
             )
-        found = next((point for point in points if point.number == number), None)
-        if found is None or what not in found.able:
+        fault_point = next((point for point in points if point.number == number), None)
+        if fault_point is None or fault not in fault_point.able:
             raise UnprovedError(
-                f"{self.name} has no fault point {number} where {what!r} can strike: the test or its workflow has changed since; "
+                f"{self.name} has no fault point {number} where {fault!r} can strike: the test or its workflow has changed since; "
                 f"run it without --makegood-seed"
             )
-        strike = Strike(found, what)
+        strike = Strike(fault_point, fault)
         self._strike(seed, swarm, strike, str(strike))
 
-    def _strike(self, seed: int, swarm: Swarm, strike: Strike, where: str) -> None:
-        point, lost = strike.point, []
+    def _strike(self, seed: int, swarm: Swarm, strike: Strike, place: str) -> None:
+        point, strays = strike.point, []
 
-        def plan(_stage: Stage, reached: FaultPoint) -> str | None:
-            if reached.number != point.number:
+        def plan(_stage: Stage, fault_point: FaultPoint) -> str | None:
+            if fault_point.number != point.number:
                 return None
-            if (reached.name, reached.process) != (point.name, point.process):
-                lost.append(reached)
+            if (fault_point.name, fault_point.process) != (point.name, point.process):
+                strays.append(fault_point)
                 return None
             return strike.what
 
-        played = self.play(seed, swarm, plan)
-        if lost or not played.outcome.faults:
-            now = f"it is {lost[0].name!r}" if lost else "it is not reached"
+        world = self.play(seed, swarm, plan)
+        if strays or not world.outcome.faults:
+            now = f"it is {strays[0].name!r}" if strays else "it is not reached"
             raise UnprovedError(
                 f"{self.name} does not run the same way twice: fault point {point.number} was {point.name!r} in {point.process}, now "
                 f"{now}. {_CHANCE}"
             )
-        if played.wrong:
+        if world.wrong:
             again = f"{seed}/{point.number}/{strike.what.replace(' ', '-')}"
-            raise self.failure(played, again, where + self._once_more(seed, swarm, plan))
+            raise self.failure(world, again, place + self._once_more(seed, swarm, plan))
 
     def _once_more(
         self, seed: int, swarm: Swarm, plan: Callable[[Stage, FaultPoint], str | None] | None = None
@@ -267,18 +276,18 @@ class Proof:
 
     def storms(self, seeds: Iterable[int], faults: Sequence[str]) -> int:
         """Play it in one storm per seed; returns the number of worlds. Raises ``UnprovedError``."""
-        chosen = list(seeds)
-        calm_one, _ = self.calm(chosen[0] if chosen else 0)
-        lasted = calm_one.stage.over - (calm_one.stage.began or 0.0)
-        why = often(calm_one.stage, calm_one.took)
-        for done, seed in enumerate(chosen):
-            self.progress.tell(done, len(chosen), why)
-            storm = stormy(seed, faults, lasted)
-            played = self.play(seed, storm)
-            if played.wrong:
-                struck = ", ".join(f"{what} {n}" for what, n in sorted(played.outcome.faults.items()))
-                where = f"a storm ({struck or 'no fault'}){self._once_more(seed, storm)}"
-                raise self.failure(played, str(seed), where)
+        series = list(seeds)
+        calm_world, _ = self.calm(series[0] if series else 0)
+        duration = calm_world.stage.over - (calm_world.stage.began or 0.0)
+        note = often(calm_world.stage, calm_world.took)
+        for position, seed in enumerate(series):
+            self.progress.tell(position, len(series), note)
+            storm = stormy(seed, faults, duration)
+            world = self.play(seed, storm)
+            if world.wrong:
+                blows = ", ".join(f"{fault} {n}" for fault, n in sorted(world.outcome.faults.items()))
+                place = f"a storm ({blows or 'no fault'}){self._once_more(seed, storm)}"
+                raise self.failure(world, str(seed), place)
         return self.played
 
 
@@ -299,9 +308,9 @@ class _Listing:
         events = stage.history.events
         self._happened += sum(1 for n in range(self._looked, len(events)) if events[n].task)
         self._looked = len(events)
-        where = (point.name, point.process, self._happened)
-        if self._every or where not in self._seen:
-            self._seen.add(where)
+        visit = (point.name, point.process, self._happened)
+        if self._every or visit not in self._seen:
+            self._seen.add(visit)
             self._points.append(point)
 
 

@@ -145,16 +145,16 @@ class FakeService(Service):
         ``fences``: refuse older tokens from now on, even if the service does not compare them otherwise. The
         token is in ``headers``; without one the service rejects nothing.
         """
-        asked = self._asked("probe", args, kwargs, headers, key, fences=fences)
-        found = await self._over_the_wire(asked)
-        return NOT_HAPPENED if found is None else Happened(found.answer)
+        request = self._asked("probe", args, kwargs, headers, key, fences=fences)
+        effect = await self._over_the_wire(request)
+        return NOT_HAPPENED if effect is None else Happened(effect.answer)
 
     def standing(self, key: str | None = None) -> int:
-        """Return how many effects are in place: all, or those of the step with this key.
+        """Return how many effects are in place: all, or those of the step with this key, in whichever form.
 
         >>> # assert bank.standing() == len(fake.charges)
         """
-        return sum(effect.stands for effect in self.effects if key in (None, effect.truth))
+        return sum(effect.stands for effect in self.effects if key in (None, effect.truth, effect.told))
 
     # -- the wire ----------------------------------------------------------------------------------
 
@@ -169,148 +169,149 @@ class FakeService(Service):
         fences: bool = False,
     ) -> ServiceRequest:
         call = current_call()
-        told = {name.lower(): value for name, value in (headers or {}).items()}
-        named = told.get("idempotency-key") if key is None else key
-        undoes = key if doing == "undo" and key is not None else told.get("makegood-undoes")
-        token = told.get("makegood-token")
+        fields = {name.lower(): value for name, value in (headers or {}).items()}
+        header = (call._keys.header or "Idempotency-Key").lower()  # noqa: SLF001 - as ``call.headers`` spells it
+        sent_key = fields.get(header, fields.get("idempotency-key")) if key is None else key
+        undoes = key if doing == "undo" and key is not None else fields.get("makegood-undoes")
+        token = fields.get("makegood-token")
         return ServiceRequest(
-            doing, args, kwargs, named, undoes, None if token is None else tuple(int(n) for n in token.split(".")),
-            told.get("makegood-scope", ""), call, call.undoes or call.key, parse(call.task_id), call.step, fences=fences,
+            doing, args, kwargs, sent_key, undoes, None if token is None else tuple(int(n) for n in token.split(".")),
+            fields.get("makegood-scope", ""), call, call.undoes_as("plain") or call.key_as("plain"), parse(call.task_id), call.step, fences=fences,
         )  # fmt: skip
 
-    def _begin(self, asked: ServiceRequest) -> None:
+    def _begin(self, request: ServiceRequest) -> None:
         """Send the request."""
-        call, process = asked.call, current_process()
+        call, process = request.call, current_process()
         call.check()
         self.world.history.note(
-            "call", process.name if process else "", asked.task, service=self.name, step=asked.step, doing=asked.doing,
-            attempt=call.attempt, key=call.key, token=list(call.token), remaining=call.left,
+            "call", process.name if process else "", request.task, service=self.name, step=request.step, doing=request.doing,
+            attempt=call.attempt, key=call.key_as("plain"), token=list(call.token), remaining=call.left,
         )  # fmt: skip
 
-    async def _over_the_wire(self, asked: ServiceRequest) -> Any:
+    async def _over_the_wire(self, request: ServiceRequest) -> Any:
         world: Any = self.world
-        where = f"{asked.doing} at {self.name}"
-        await world.point(f"{where} before the call", "kill", "stop")
-        self._begin(asked)
-        trouble = self._spell if world.loop.now < self._spell_ends else world.strike(where, _TROUBLES)
-        asked.trouble = trouble
-        answered: asyncio.Future[Any] = world.loop.create_future()
+        place = f"{request.doing} at {self.name}"
+        await world.point(f"{place} before the call", "kill", "stop")
+        self._begin(request)
+        trouble = self._spell if world.loop.now < self._spell_ends else world.strike(place, _TROUBLES)
+        request.trouble = trouble
+        future: asyncio.Future[Any] = world.loop.create_future()
         silent = trouble in _SILENT
         if not silent:
-            asked.answered = answered
+            request.answered = future
         if trouble != "service hangs":
-            self._sent(asked, self._on_its_way(asked, trouble))
-        if self.keys and world.strike(f"{where} again", ("service called twice",)):
-            self._sent(asked.again(), world.draw() * 3.0)
-        patience = self._patience(asked, trouble)
+            self._sent(request, self._on_its_way(request, trouble))
+        if self.keys and world.strike(f"{place} again", ("service called twice",)):
+            self._sent(request.again(), world.draw() * 3.0)
+        patience = self._patience(request, trouble)
         try:
             async with asyncio.timeout(patience if silent else None):
-                found = await answered
+                answer = await future
         except TimeoutError:
             raise ServiceError(f"{self.name}: no answer in {patience:.1f} s") from None
-        await world.point(f"{where} after the call", "kill", "stop")
-        if isinstance(found, Exception):
-            raise found
-        return found
+        await world.point(f"{place} after the call", "kill", "stop")
+        if isinstance(answer, Exception):
+            raise answer
+        return answer
 
-    def _patience(self, asked: ServiceRequest, trouble: str | None) -> float | None:
+    def _patience(self, request: ServiceRequest, trouble: str | None) -> float | None:
         """Return after how many seconds the caller gives up; None: not before its complete-by.
 
         A timeout leaves time for another attempt; otherwise a forbidden retry would never show.
         """
-        drawn, world = self.world.draw(), self.world
+        fraction, world = self.world.draw(), self.world
         if trouble == "service does it and times out":
-            return drawn * min(3.0, asked.call.remaining() / 2)
-        return None if drawn < 0.3 or trouble == "service too late" else world.draw() * 3.0
+            return fraction * min(3.0, request.call.remaining() / 2)
+        return None if fraction < 0.3 or trouble == "service too late" else world.draw() * 3.0
 
-    def _on_its_way(self, asked: ServiceRequest, trouble: str | None) -> float:
+    def _on_its_way(self, request: ServiceRequest, trouble: str | None) -> float:
         """Return how long a request travels. Too late means after its complete-by, when its step may have
         been undone.
         """
         if trouble == "service too late":
-            return asked.call.left + 10.0 + self.world.draw() * 20.0
+            return request.call.left + 10.0 + self.world.draw() * 20.0
         return self._delay(trouble)
 
-    def _ask_now(self, asked: ServiceRequest) -> Any:
+    def _ask_now(self, request: ServiceRequest) -> Any:
         """Make a request from a ``def`` action: everything happens at one moment of virtual time."""
         world: Any = self.world
-        where = f"{asked.doing} at {self.name}"
-        if world.strike(f"{where} before the call", ("kill",)) == "kill":
+        place = f"{request.doing} at {self.name}"
+        if world.strike(f"{place} before the call", ("kill",)) == "kill":
             raise KilledError
-        self._begin(asked)
-        trouble = asked.trouble = world.strike(where, _AT_ONCE)
-        twice = self.keys and world.strike(f"{where} again", ("service called twice",))
-        found = self._carried_out(asked)
+        self._begin(request)
+        trouble = request.trouble = world.strike(place, _AT_ONCE)
+        twice = self.keys and world.strike(f"{place} again", ("service called twice",))
+        answer = self._carried_out(request)
         if twice:
-            self._sent(asked.again(), world.draw() * 3.0)
-        if world.strike(f"{where} after the call", ("kill",)) == "kill":
+            self._sent(request.again(), world.draw() * 3.0)
+        if world.strike(f"{place} after the call", ("kill",)) == "kill":
             raise KilledError
         if trouble in _SILENT:
             raise ServiceError(f"{self.name}: no answer")
-        if isinstance(found, Exception):
-            raise found
-        return found
+        if isinstance(answer, Exception):
+            raise answer
+        return answer
 
-    def _sent(self, asked: ServiceRequest, delay: float) -> None:
-        self._under_way[asked.truth] = self._under_way.get(asked.truth, 0) + 1
-        self.world.loop.call_later(delay, self._arrives, asked, context=Context())
+    def _sent(self, request: ServiceRequest, delay: float) -> None:
+        self._under_way[request.truth] = self._under_way.get(request.truth, 0) + 1
+        self.world.loop.call_later(delay, self._arrives, request, context=Context())
 
-    def _arrives(self, asked: ServiceRequest) -> None:
-        self._under_way[asked.truth] -= 1
-        found = self._carried_out(asked)
-        if asked.answered is not None:
+    def _arrives(self, request: ServiceRequest) -> None:
+        self._under_way[request.truth] -= 1
+        answer = self._carried_out(request)
+        if request.answered is not None:
             delay = self.world.draw() * self.world.swarm.pace
-            self.world.loop.call_later(delay, _answer, asked.answered, found, context=Context())
+            self.world.loop.call_later(delay, _answer, request.answered, answer, context=Context())
 
     # -- the books ---------------------------------------------------------------------------------
 
-    def _carried_out(self, asked: ServiceRequest) -> Any:
+    def _carried_out(self, request: ServiceRequest) -> Any:
         """Carry out a request that arrived; returns the answer, or the exception that the caller gets."""
-        if asked.trouble == "service fails" and self.world.draw() < 0.5:
+        if request.trouble == "service fails" and self.world.draw() < 0.5:
             return ServiceError(f"{self.name}: 503")
         # If the service compares no tokens, ``highest`` is the highest of its fencing probes.
-        if asked.token is not None:
-            if asked.token < self.highest.get(asked.scope, asked.token):
-                self._noted(asked, asked.truth, "stale token", changed=False)
+        if request.token is not None:
+            if request.token < self.highest.get(request.scope, request.token):
+                self._noted(request, request.truth, "stale token", changed=False)
                 return StaleTokenError(f"{self.name}: it was asked with a later token")
-            if asked.fences or (self.tokens and asked.doing != "probe"):
-                self.highest[asked.scope] = asked.token
-        found = {"do": self._done, "undo": self._undone, "probe": self._found}[asked.doing](asked)
-        return ServiceError(f"{self.name}: 500") if asked.trouble == "service fails" else found
+            if request.fences or (self.tokens and request.doing != "probe"):
+                self.highest[request.scope] = request.token
+        answer = {"do": self._done, "undo": self._undone, "probe": self._found}[request.doing](request)
+        return ServiceError(f"{self.name}: 500") if request.trouble == "service fails" else answer
 
-    def _done(self, asked: ServiceRequest) -> Any:
-        told = asked.key if self.keys else None
-        if told is not None and told in self.said:
-            found = self.said[told]
-            outcome = "refused" if isinstance(found, Exception) else "ok"
-            self._noted(asked, asked.truth, outcome, changed=False)
-            return found
-        if told is not None and self.tokens and told in self.gone:
-            self._noted(asked, asked.truth, "tombstone", changed=False)
+    def _done(self, request: ServiceRequest) -> Any:
+        key = request.key if self.keys else None
+        if key is not None and key in self.said:
+            reply = self.said[key]
+            outcome = "refused" if isinstance(reply, Exception) else "ok"
+            self._noted(request, request.truth, outcome, changed=False)
+            return reply
+        if key is not None and self.tokens and key in self.gone:
+            self._noted(request, request.truth, "tombstone", changed=False)
             return Refused(f"{self.name}: undone before")
         try:
-            if asked.trouble == "service refuses":
+            if request.trouble == "service refuses":
                 raise Permanent(f"{self.name}: no")  # noqa: TRY301 - as if the fake had raised it
-            answer = self._answer_of(asked)
-        except Exception as raised:  # noqa: BLE001 - the fake's own answer, which goes to the caller
-            if told is not None and isinstance(raised, Permanent | Refused):
-                self.said[told] = raised
-            self._noted(asked, asked.truth, "refused", changed=False)
-            return raised
-        if told is not None:
-            self.said[told] = answer
-        self.effects.append(Effect(asked.truth, told, answer, (asked.args, asked.kwargs)))
-        entry = self.books.setdefault(asked.truth, KeyState())
+            answer = self._answer_of(request)
+        except Exception as error:  # noqa: BLE001 - the fake's own answer, which goes to the caller
+            if key is not None and isinstance(error, Permanent | Refused):
+                self.said[key] = error
+            self._noted(request, request.truth, "refused", changed=False)
+            return error
+        if key is not None:
+            self.said[key] = answer
+        self.effects.append(Effect(request.truth, key, answer, (request.args, request.kwargs)))
+        entry = self.books.setdefault(request.truth, KeyState())
         entry.net += 1
         entry.answer = answer
-        self._noted(asked, asked.truth, "ok", changed=True)
+        self._noted(request, request.truth, "ok", changed=True)
         return answer
 
-    def _answer_of(self, asked: ServiceRequest) -> Any:
+    def _answer_of(self, request: ServiceRequest) -> Any:
         if self.does is None:
             self.made += 1
             return f"{self.name}-{self.made}"
-        answer = self.does(*asked.args, **asked.kwargs)
+        answer = self.does(*request.args, **request.kwargs)
         if inspect.isawaitable(answer):
             if inspect.iscoroutine(answer):
                 answer.close()
@@ -319,60 +320,67 @@ class FakeService(Service):
             )
         return answer
 
-    def _undone(self, asked: ServiceRequest) -> Any:
-        if asked.trouble == "service refuses":
-            self._noted(asked, asked.truth, "refused", changed=False)
+    def _undone(self, request: ServiceRequest) -> Any:
+        if request.trouble == "service refuses":
+            self._noted(request, request.truth, "refused", changed=False)
             return Later(0.5)
-        told = asked.undoes if self.keys else None
-        found = self._standing_of(told, asked.args[0])
-        if told is not None:
-            self.gone.add(told)
-        if found is None:
-            self._noted(asked, asked.truth, "ok", changed=False)
+        key = request.undoes if self.keys else None
+        effect = self._standing_of(key, request.args[0])
+        if key is not None:
+            self.gone.add(key)
+        if effect is None:
+            self._noted(request, request.truth, "ok", changed=False)
             return None
         if self.undoes is not None:
             try:
-                self.undoes(found.answer)
-            except Exception as raised:  # noqa: BLE001 - the fake's own answer, which goes to the caller
-                self._noted(asked, found.truth, "refused", changed=False)
-                return raised
-        found.stands = False
-        self.books[found.truth].net -= 1
-        self._noted(asked, found.truth, "ok", changed=True)
+                self.undoes(effect.answer)
+            except Exception as error:  # noqa: BLE001 - the fake's own answer, which goes to the caller
+                self._noted(request, effect.truth, "refused", changed=False)
+                return error
+        effect.stands = False
+        self.books[effect.truth].net -= 1
+        self._noted(request, effect.truth, "ok", changed=True)
         return None
 
-    def _standing_of(self, told: str | None, answer: Any) -> Effect | None:
+    def _standing_of(self, key: str | None, answer: Any) -> Effect | None:
         """Return the effect that an undo request means: by its key; an effect without a key by its answer."""
         for effect in self.effects:
             if effect.stands and (
-                effect.told == told
-                if told is not None and effect.told is not None
+                effect.told == key
+                if key is not None and effect.told is not None
                 else answer is not None and effect.answer == answer
             ):
                 return effect
         return None
 
-    def _found(self, asked: ServiceRequest) -> Effect | None:
-        told = asked.undoes or asked.key if self.keys else None
-        meant = asked.args, asked.kwargs
+    def _found(self, request: ServiceRequest) -> Effect | None:
+        key = request.undoes or request.key if self.keys else None
+        arguments = request.args, request.kwargs
         standing = (effect for effect in self.effects if effect.stands)
-        found = next((one for one in standing if (one.told == told if told else one.asked == meant)), None)
-        self._hear(asked, asked.truth, "not happened" if found is None else "happened", changed=False)
-        return found
+        match = next(
+            (
+                candidate
+                for candidate in standing
+                if (candidate.told == key if key else candidate.asked == arguments)
+            ),
+            None,
+        )
+        self._hear(request, request.truth, "not happened" if match is None else "happened", changed=False)
+        return match
 
-    def _noted(self, asked: ServiceRequest, truth: str, outcome: str, *, changed: bool) -> None:
+    def _noted(self, request: ServiceRequest, truth: str, outcome: str, *, changed: bool) -> None:
         entry = self.books.setdefault(truth, KeyState())
-        self._hear(asked, truth, outcome, changed=changed)
+        self._hear(request, truth, outcome, changed=changed)
         self.world.history.note(
-            "effect", "", asked.task, service=self.name, key=truth, doing=asked.doing, token=list(asked.token or ()),
+            "effect", "", request.task, service=self.name, key=truth, doing=request.doing, token=list(request.token or ()),
             net=entry.net, changed=changed, outcome=outcome,
         )  # fmt: skip
 
-    def _hear(self, asked: ServiceRequest, truth: str, outcome: str, *, changed: bool) -> None:
-        now, told = self.world.loop.now, asked.undoes if asked.doing == "undo" else asked.key
-        doing = "fencing probe" if asked.fences else asked.doing
-        heard = Heard(now, asked.task, asked.step, doing, truth, told, asked.token, changed, outcome)
-        self.heard.append(heard)
+    def _hear(self, request: ServiceRequest, truth: str, outcome: str, *, changed: bool) -> None:
+        now, key = self.world.loop.now, request.undoes if request.doing == "undo" else request.key
+        doing = "fencing probe" if request.fences else request.doing
+        entry = Heard(now, request.task, request.step, doing, truth, key, request.token, changed, outcome)
+        self.heard.append(entry)
 
     def _take_back(self, key: str, task: int = 0) -> None:
         """An operator takes an effect back by hand, permanently."""
@@ -401,10 +409,11 @@ class Blocking:
         self, *args: Any, headers: Headers = None, key: str | None = None, fences: bool = False, **kwargs: Any
     ) -> Happened[Any] | NotHappened:
         """See ``FakeService.probe``."""
-        found = self.service._ask_now(self.service._asked("probe", args, kwargs, headers, key, fences=fences))  # noqa: SLF001 - as above
-        return NOT_HAPPENED if found is None else Happened(found.answer)
+        request = self.service._asked("probe", args, kwargs, headers, key, fences=fences)  # noqa: SLF001 - as above
+        effect = self.service._ask_now(request)
+        return NOT_HAPPENED if effect is None else Happened(effect.answer)
 
 
-def _answer(answered: "asyncio.Future[Any]", found: Any) -> None:
-    if not answered.done():
-        answered.set_result(found)
+def _answer(future: "asyncio.Future[Any]", answer: Any) -> None:
+    if not future.done():
+        future.set_result(answer)

@@ -8,16 +8,15 @@ recovers and must come to rest.
 import asyncio
 import gc
 from collections.abc import Awaitable, Callable, Coroutine
-from pathlib import Path
 from typing import Any, Final, TypeVar
 
+from makegood.base.did_you_mean import meant
 from makegood.base.ids import show
 from makegood.client.client import Client
 from makegood.errors import ConfigError, DefinitionError, StoreUnavailableError
 from makegood.testing.kit.services import FakeService
 from makegood.testing.simulator import world as simulated
 from makegood.testing.simulator.customers import Customers, Order
-from makegood.testing.simulator.did_you_mean import meant
 from makegood.testing.simulator.faults import Plan
 from makegood.testing.simulator.loop import SimulatedProcess
 from makegood.testing.simulator.members import FleetMember
@@ -40,7 +39,6 @@ decorators.
 _HOUR: Final = 3_600.0
 _MOMENT: Final = 0.05
 _UNKNOWN: Final = TaskAtRest("unknown", "")
-_MAKEGOOD: Final = Path(__file__).resolve().parents[2]
 
 
 class NotAtRestError(AssertionError):
@@ -65,13 +63,13 @@ class Shoppers(Customers):
             if not shop.up or shop.client is None:
                 await asyncio.sleep(_MOMENT)
                 continue
-            asked = self._stage.loop.create_task(
+            submission = self._stage.loop.create_task(
                 self._try(shop, shop.client, order), context=shop.process.context.copy()
             )
-            waited = 0.0
-            while not asked.done() and order.key not in self.told and waited < 3.0:
+            wait = 0.0
+            while not submission.done() and order.key not in self.told and wait < 3.0:
                 await asyncio.sleep(_MOMENT)
-                waited += _MOMENT
+                wait += _MOMENT
             if order.key in self.failed:
                 raise self.failed[order.key]
         return self.told[order.key]
@@ -118,8 +116,8 @@ class Stage(simulated.SimulatedWorld):
         """The step with the most attempts."""
         self.failed: Failed | None = None
         """A task that did not succeed because of an action."""
-        self.undone: dict[tuple[str, str], bool] = {}
-        """For each action that has an undo: whether it was requested."""
+        self.coverage: dict[tuple[str, str, str], int] = {}
+        """How far undos and probes came: see ``Eye.coverage``."""
         self.ends = ""
         """How all tasks ended, in words."""
         self._looked = 0
@@ -134,16 +132,17 @@ class Stage(simulated.SimulatedWorld):
 
     def _add(self, name: str, roles: tuple[str, ...]) -> None:
         """Name a process after its role if it has only one."""
-        called = roles[0] if len(roles) == 1 else "node" if roles else name
-        same = sum(member.partition("-")[0] == called for member in self.members)
-        super()._add(f"{called}-{same + 1}" if same else called, roles)
+        prefix = roles[0] if len(roles) == 1 else "node" if roles else name
+        count = sum(member.partition("-")[0] == prefix for member in self.members)
+        super()._add(f"{prefix}-{count + 1}" if count else prefix, roles)
 
     async def _live(self, eye: Eye) -> None:
         self.eye = eye
         self._given_up = self.loop.create_future()
         life = self.loop.create_task(self._whole())
         await asyncio.wait({life, self._given_up}, return_when=asyncio.FIRST_COMPLETED)
-        self.asked, self.failed, self.undone = eye.most_asked(), eye.failed(), eye.undone()
+        self.asked, self.failed = eye.most_asked(), eye.failed()
+        self.coverage = eye.coverage(self.history.events)
         self.ends = self.said_of_tasks()
         if life.done():
             life.result()
@@ -166,10 +165,10 @@ class Stage(simulated.SimulatedWorld):
 
     async def _whole(self) -> None:
         """Play the script, and wait until all that it started has settled."""
-        played = self.loop.create_task(self._play())
-        await asyncio.wait({played}, timeout=2 * DAY)
-        if not played.done():
-            played.cancel()
+        script_task = self.loop.create_task(self._play())
+        await asyncio.wait({script_task}, timeout=2 * DAY)
+        if not script_task.done():
+            script_task.cancel()
             self.raised = NotAtRestError(
                 "the test did not end within two days of virtual time: it waits for something that never comes (there is no network "
                 "and no file to wait for in this world: give your actions a fake)"
@@ -182,25 +181,25 @@ class Stage(simulated.SimulatedWorld):
             self.heal()
             try:
                 await self.to_rest()
-            except NotAtRestError as stuck:
-                self.raised = self.raised or stuck
+            except NotAtRestError as error:
+                self.raised = self.raised or error
 
     async def _play(self) -> None:
         try:
             await self._script(self)
-        except Exception as raised:  # noqa: BLE001 - it is the test's verdict
-            self.raised = raised
-        except BaseException as raised:  # pytest.skip and pytest.fail are of this kind.
-            if isinstance(raised, asyncio.CancelledError | GeneratorExit):
+        except Exception as error:  # noqa: BLE001 - it is the test's verdict
+            self.raised = error
+        except BaseException as error:  # pytest.skip and pytest.fail are of this kind.
+            if isinstance(error, asyncio.CancelledError | GeneratorExit):
                 raise
-            self.raised = raised
+            self.raised = error
 
     def _look_outside(self) -> None:
-        """Fail a test whose code used something that no world offers and let the error pass: it proves
-        nothing, whatever its workflow did.
+        """Fail a test whose actions used something that no world offers: it proves nothing, whatever became
+        of the error. The test itself may catch it.
         """
         if self.raised is None or isinstance(self.raised, Exception):
-            self.raised = next(filter(_let_through, self.loop.refused), self.raised)
+            self.raised = next(iter(self.loop.refused), self.raised)
 
     async def begin(self, workflow: Workflow[..., Any]) -> None:
         """Start the processes with the app of the first task; without a storm, wait until they are ready."""
@@ -277,11 +276,11 @@ class Stage(simulated.SimulatedWorld):
     def said_of_tasks(self) -> str:
         """Return the current state of all tasks, as text."""
         tasks = self.eye.tasks().items() if self.eye is not None else ()
-        told = [
-            f"task {show(task)} is {found.state}{found.cause and f' ({found.cause})'}"
-            for task, found in tasks
+        lines = [
+            f"task {show(task)} is {task_at_rest.state}{task_at_rest.cause and f' ({task_at_rest.cause})'}"
+            for task, task_at_rest in tasks
         ]
-        return "; ".join(told) or "there is no task"
+        return "; ".join(lines) or "there is no task"
 
     def found(self, task: int) -> TaskAtRest:
         """Return a task as it is in the store now."""
@@ -290,8 +289,8 @@ class Stage(simulated.SimulatedWorld):
 
     def of_role(self, role: str) -> list[FleetMember]:
         """Return the processes with this role or this name. Raises ``ConfigError``."""
-        found = [m for m in self.members.values() if role in m.roles or m.name == role]
-        if not found:
+        members = [m for m in self.members.values() if role in m.roles or m.name == role]
+        if not members:
             roles = sorted({r for m in self.members.values() for r in m.roles})
             question = meant(role, [*roles, *self.members])
             raise ConfigError(
@@ -299,7 +298,7 @@ class Stage(simulated.SimulatedWorld):
             )
         if self.began is None:
             raise ConfigError(f"no {role} runs yet: the processes start with the first world.submit(...)")
-        return found
+        return members
 
     def kill_role(self, role: str) -> None:
         """Kill the first living process of a role; it restarts a while later."""
@@ -340,12 +339,6 @@ class Stage(simulated.SimulatedWorld):
                 await asyncio.sleep(_MOMENT * 10)
 
 
-def _let_through(refused: Exception) -> bool:
-    """Return whether makegood was the last to catch this error, and none of the user's code."""
-    caught = refused.__traceback__
-    return caught is not None and Path(caught.tb_frame.f_code.co_filename).resolve().is_relative_to(_MAKEGOOD)
-
-
 def app_of(workflow: Workflow[..., Any]) -> App:
     """Return the app that a workflow was declared on. A workflow does not know it, so this searches all
     living apps.
@@ -353,9 +346,9 @@ def app_of(workflow: Workflow[..., Any]) -> App:
     It reads the type of every object and never calls `isinstance`, which wakes lazy objects such as Django's
     settings.
     """
-    for one in gc.get_objects():
-        if issubclass(type(one), App):
-            app: App = one
+    for candidate in gc.get_objects():
+        if issubclass(type(candidate), App):
+            app: App = candidate
             if app.workflows.get(workflow.name) is workflow:
                 return app
     raise DefinitionError(

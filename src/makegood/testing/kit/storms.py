@@ -33,28 +33,28 @@ def stormy(seed: int, faults: Sequence[str], lasts: float) -> Swarm:
     """Return the options of a seed. ``faults``: words of ``FAULTS``; ``lasts``: seconds that the test takes
     in a calm world.
     """
-    drawn = draw(random.Random(f"{seed} swarm"))
-    wanted = frozenset[str]().union(*(FAULTS[name] for name in faults))
+    swarm = draw(random.Random(f"{seed} swarm"))
+    kinds = frozenset[str]().union(*(FAULTS[name] for name in faults))
     longer = max(1.0, lasts / _SHORT)
     clock = "clock" in faults
     return replace(
-        drawn,
+        swarm,
         tasks=0,
         tidying=0,
-        storm=drawn.storm * longer,
-        points=_only(drawn.points, wanted),
-        messages=_only(drawn.messages, wanted),
-        services=_only(drawn.services, wanted),
-        driven={kind: rate / longer for kind, rate in _only(drawn.driven, wanted).items()},
-        skew=drawn.skew if clock else 0.0,
-        drift=drawn.drift if clock else 0.0,
+        storm=swarm.storm * longer,
+        points=_only(swarm.points, kinds),
+        messages=_only(swarm.messages, kinds),
+        services=_only(swarm.services, kinds),
+        driven={kind: rate / longer for kind, rate in _only(swarm.driven, kinds).items()},
+        skew=swarm.skew if clock else 0.0,
+        drift=swarm.drift if clock else 0.0,
         client_apart=True,
-        engine=drawn.engine if longer == 1.0 else slowly(drawn.engine, min(60.0, max(1.0, lasts / 100))),
+        engine=swarm.engine if longer == 1.0 else slowly(swarm.engine, min(60.0, max(1.0, lasts / 100))),
     )
 
 
-def _only(strengths: Mapping[str, float], wanted: frozenset[str]) -> dict[str, float]:
-    return {kind: strength for kind, strength in strengths.items() if kind in wanted}
+def _only(strengths: Mapping[str, float], kinds: frozenset[str]) -> dict[str, float]:
+    return {kind: strength for kind, strength in strengths.items() if kind in kinds}
 
 
 def slowly(engine: Options, pace: float) -> Options:

@@ -9,8 +9,8 @@ from functools import partial
 from typing import Any
 
 from makegood.base import ids
+from makegood.base.did_you_mean import meant
 from makegood.base.durations import Duration, seconds
-from makegood.base.old_names import keeps_old_names
 from makegood.client.client import Client
 from makegood.errors import ConfigError, KeyConflict, TaskNotFoundError
 from makegood.model.messages import Answer
@@ -20,7 +20,6 @@ from makegood.testing.checker import timeline
 from makegood.testing.kit.services import FakeService
 from makegood.testing.kit.stage import DAY, NotAtRestError, Stage
 from makegood.testing.simulator.customers import Order
-from makegood.testing.simulator.did_you_mean import meant
 from makegood.workflow.workflow import Workflow
 
 
@@ -58,8 +57,8 @@ class Task:
         """The states of its steps, by name. An unknown name raises ``TaskNotFoundError``, which lists the
         existing ones.
         """
-        found = self._stage.found(self.number).steps
-        return Steps(self.id, {name: state for name, state, _, kind in found if kind == "action"})
+        rows = self._stage.found(self.number).steps
+        return Steps(self.id, {name: state for name, state, _, kind in rows if kind == "action"})
 
     async def result(self) -> Any:
         """Wait for its end and return its result. Raises ``mg.TaskUndone`` or ``mg.TaskInError``."""
@@ -90,12 +89,12 @@ class Task:
         return timeline(self._stage.history, self.number)
 
     def _assert(self, states: tuple[str, ...]) -> None:
-        found = self._stage.found(self.number)
-        if found.state not in states:
+        task_at_rest = self._stage.found(self.number)
+        if task_at_rest.state not in states:
             steps = ", ".join(f"{name} {state}" for name, state in self.steps.items())
-            said = f" ({found.cause})" if found.cause else ""
+            cause = f" ({task_at_rest.cause})" if task_at_rest.cause else ""
             raise AssertionError(
-                f"task {self.id} is {found.state}{said}, not {' or '.join(states)}; its steps: {steps}"
+                f"task {self.id} is {task_at_rest.state}{cause}, not {' or '.join(states)}; its steps: {steps}"
             )
 
 
@@ -142,8 +141,8 @@ class Operator:
 
     async def _act(self, task: Task, kind: str, **options: Any) -> Answer:
         async def act(client: Client) -> Answer:
-            done: Answer = await getattr(client.task(task.number), kind)(**options, who="operator")
-            return done
+            answer: Answer = await getattr(client.task(task.number), kind)(**options, who="operator")
+            return answer
 
         return await self._stage.in_office(act)
 
@@ -173,7 +172,6 @@ class Role:
         return any(m.up and not m.process.stopped for m in self._stage.of_role(self.name))
 
 
-@keeps_old_names
 class World:
     """What a test under ``@crash_everywhere`` or ``@simulate`` gets: one simulated world, on virtual time::
 
@@ -236,9 +234,9 @@ class World:
             )
         if name in self._stage.services:
             raise ConfigError(f"this world has a service {name!r} already: give each its own name")
-        made = FakeService(self._stage, name, keys=keys, tokens=token, does=do, undoes=undo, needed=needed)
-        self._stage.services[name] = made
-        return made
+        fake = FakeService(self._stage, name, keys=keys, tokens=token, does=do, undoes=undo, needed=needed)
+        self._stage.services[name] = fake
+        return fake
 
     async def submit(self, workflow: Workflow[..., Any], *inputs: Any, key: str | None = None) -> Task:
         """Submit a task and return it once the submission is acknowledged.
@@ -250,17 +248,19 @@ class World:
             raise ConfigError(f"world.submit({workflow!r}): a workflow first, then its inputs")
         await self._stage.begin(workflow)
         self._submitted += 1
-        named = key or f"test-{self._submitted}"
+        task_key = key or f"test-{self._submitted}"
         plan = workflow.plan(*inputs)
-        known = self._plans.setdefault(named, plan)
-        if known.fingerprint != plan.fingerprint:
+        first_plan = self._plans.setdefault(task_key, plan)
+        if first_plan.fingerprint != plan.fingerprint:
+            differences = plan.comparison.differences(first_plan.inputs, plan.inputs)
             raise KeyConflict(
-                f"a task of {known.app}.{known.workflow} has the key {named!r} with other inputs: use another key, or submit the same inputs",
-                key=named,
+                f"a task of {first_plan.app}.{first_plan.workflow} has the key {task_key!r} with other inputs ({differences}): use another key, or "
+                f"submit the same inputs",
+                key=task_key,
             )
         self._stage.longest = max(self._stage.longest, 4 * (workflow.within or DAY / 4))
-        number = await self._stage.shoppers.place(Order(workflow, inputs, named))
-        return Task(number, named, plan.returns_type, self._stage)
+        number = await self._stage.shoppers.place(Order(workflow, inputs, task_key))
+        return Task(number, task_key, plan.returns_type, self._stage)
 
     async def run_to_rest(self) -> None:
         """Wait until every task has ended and nothing is in flight. In a storm, the storm passes first.

@@ -21,9 +21,9 @@ def whose(handle: Any) -> str:
 
 def _place(coroutine: Any) -> str:
     """Return the innermost coroutine that is not asyncio's, and its line; "" if there is none."""
-    found = ""
+    place = ""
     while (frame := getattr(coroutine, "cr_frame", None)) is not None:
         if not frame.f_globals.get("__name__", "").startswith("asyncio."):
-            found = f"{coroutine.__qualname__} ({Path(frame.f_code.co_filename).name}:{frame.f_lineno})"
+            place = f"{coroutine.__qualname__} ({Path(frame.f_code.co_filename).name}:{frame.f_lineno})"
         coroutine = coroutine.cr_await
-    return found
+    return place

@@ -45,11 +45,11 @@ class _Held:
             return
         try:
             self._former(number, frame)
-        except BaseException as raised:  # noqa: BLE001 - it is raised again, where it can do no harm
+        except BaseException as error:  # noqa: BLE001 - it is raised again, where it can do no harm
             if frame is not None:  # The line where it arrived, for the traceback.
                 line = frame.f_lineno or frame.f_code.co_firstlineno  # Some instructions have none.
-                raised = raised.with_traceback(TracebackType(None, frame, frame.f_lasti, line))
-            self.raised, self._at = raised, now
+                error = error.with_traceback(TracebackType(None, frame, frame.f_lasti, line))
+            self.raised, self._at = error, now
             # Unlike `get_running_loop`, it does not raise if no loop runs.
             running = asyncio._get_running_loop()  # noqa: SLF001 - exported for this purpose
             if running is not None:
@@ -65,14 +65,14 @@ def held_back() -> Iterator[None]:
     if threading.current_thread() is not threading.main_thread() or not callable(former):
         yield
         return
-    held = _Held(former, SystemClock())
-    signal.signal(_NUMBER, held)
+    handler = _Held(former, SystemClock())
+    signal.signal(_NUMBER, handler)
     try:
         yield
     finally:
         signal.signal(_NUMBER, former)
-        if held.raised is not None:  # Whatever else the block raised.
-            raise held.raised
+        if handler.raised is not None:  # Whatever else the block raised.
+            raise handler.raised
 
 
 def give_in() -> None:

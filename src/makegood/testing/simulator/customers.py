@@ -58,7 +58,7 @@ class Customers:
                 "submitted", door.name, handle.number, key=order.key, steps=steps, no_return=no_return,
                 on_failure=plan.on_failure, created=handle.created, reply_to=order.reply_to,
             )  # fmt: skip
-        known = self.told.setdefault(order.key, handle.number)
-        if known != handle.number:
-            self.findings.append(f"order {order.key} has two tasks: {known} and {handle.number}")
+        number = self.told.setdefault(order.key, handle.number)
+        if number != handle.number:
+            self.findings.append(f"order {order.key} has two tasks: {number} and {handle.number}")
         return handle

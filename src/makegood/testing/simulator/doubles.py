@@ -16,16 +16,16 @@ class Doubled:
         self._store: Any = store
 
     def __getattr__(self, name: str) -> Any:
-        found = getattr(self._store, name, None) if name in SLICES else getattr(self._store, name)
+        member = getattr(self._store, name, None) if name in SLICES else getattr(self._store, name)
         if name in SLICES:
-            found = _Slice(self, name, found)
-            setattr(self, name, found)
-            return found
-        return self.passed(name, found)
+            member = _Slice(self, name, member)
+            setattr(self, name, member)
+            return member
+        return self.passed(name, member)
 
-    def passed(self, name: str, found: Any) -> Any:  # noqa: ARG002 - for those who watch
+    def passed(self, name: str, member: Any) -> Any:  # noqa: ARG002 - for those who watch
         """Return what a verb is that has no method here. The views of a slice bear its name."""
-        return found
+        return member
 
 
 class _Slice:
@@ -38,6 +38,6 @@ class _Slice:
         if hasattr(type(self._double), verb):
             return getattr(self._double, verb)
         real = None if self._real is None else getattr(self._real, verb)
-        found = self._double.passed(self._name if verb == "views" else verb, real)
-        setattr(self, verb, found)
-        return found
+        member = self._double.passed(self._name if verb == "views" else verb, real)
+        setattr(self, verb, member)
+        return member

@@ -46,8 +46,8 @@ class InjectedFault(NamedTuple):
 
     def __str__(self) -> str:
         """Return it as a line of text."""
-        who = f" of {self.who}" if self.who else ""
-        return f"{self.what} at {self.where}{who}, number {self.nth + 1}"
+        owner = f" of {self.who}" if self.who else ""
+        return f"{self.what} at {self.where}{owner}, number {self.nth + 1}"
 
 
 @dataclass(slots=True)
@@ -74,7 +74,7 @@ class Faults:
     def strikes(self, name: str, process: str, able: tuple[str, ...]) -> str | None:
         """Return the fault that strikes at this point, one of ``able``, or None."""
         self.number += 1
-        met = self.met[name] = self.met.get(name, 0) + 1
+        count = self.met[name] = self.met.get(name, 0) + 1
         if self.plan is not None:
             return self.plan(FaultPoint(self.number, name, process, able))
         if not self.on:
@@ -84,10 +84,10 @@ class Faults:
             return next((kind for kind in able if InjectedFault(name, process, nth, kind) in self.only), None)
         if not self.strengths:
             return None
-        struck = self._chance(able, met)
-        if struck is not None:
-            self.blows.append(InjectedFault(name, process, nth, struck))
-        return struck
+        fault = self._chance(able, count)
+        if fault is not None:
+            self.blows.append(InjectedFault(name, process, nth, fault))
+        return fault
 
     def happens(self, what: str, who: str = "") -> bool:
         """Return whether something due happens, an order or a driven fault: always, unless ``only`` leaves it
@@ -99,23 +99,23 @@ class Faults:
         self.blows.append(blow)
         return True
 
-    def _come(self, where: str, who: str) -> int:
-        """Count that ``who`` reached ``where``; returns how often it had before."""
-        nth = self._times.get((where, who), 0)
-        self._times[where, who] = nth + 1
+    def _come(self, point: str, process: str) -> int:
+        """Count that ``process`` reached ``point``; returns how often it had before."""
+        nth = self._times.get((point, process), 0)
+        self._times[point, process] = nth + 1
         return nth
 
-    def _chance(self, able: tuple[str, ...], met: int) -> str | None:
+    def _chance(self, able: tuple[str, ...], count: int) -> str | None:
         """Draw one of ``able`` by its strength, or None; faults of processes strike more often at rarely
         reached points.
         """
-        drawn = self.rng.random()
+        roll = self.rng.random()
         for kind in able:
             strength = self.strengths.get(kind)
             if not strength:
                 continue
-            drawn -= strength * (1.0 + _RARE / met**0.5 if kind in OF_PROCESSES else 1.0)
-            if drawn < 0:
+            roll -= strength * (1.0 + _RARE / count**0.5 if kind in OF_PROCESSES else 1.0)
+            if roll < 0:
                 return kind
         return None
 

@@ -2,15 +2,18 @@
 
 import os
 import sqlite3
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any, Literal, TypeAlias
 
+from makegood.base.sqlite_log import Connection
 from makegood.store.sqlite.connection import connect
 
+Role: TypeAlias = Literal["writer", "reader", "merger"]
 _ONCE = ("pragma fullfsync =", "pragma checkpoint_fullfsync =", "pragma cache_size =", "create temp ")
 
 
-class WatchedConnection(sqlite3.Connection):
+class WatchedConnection(Connection):
     """A connection whose commits the world sees. The current writer sets ``watched`` on the one that
     writes.
     """
@@ -37,8 +40,10 @@ class SharedConnection(WatchedConnection):
     skipped.
     """
 
-    said: set[str]
-    """The statements that have prepared it."""
+    def __init__(self, *arguments: Any, **options: Any) -> None:
+        super().__init__(*arguments, **options)
+        self.said: set[str] = set()
+        """The statements that have prepared it."""
 
     def execute(self, sql: str, parameters: Any = (), /) -> sqlite3.Cursor:
         """Execute a statement; one that prepares the connection runs only once."""
@@ -62,7 +67,8 @@ class SharedConnection(WatchedConnection):
 
 
 class Files:
-    """The connections to a world's file: one writes and one reads, and all processes share them in turn.
+    """The connections to a world's file: one writes, one reads, one merges the log. All processes
+    share them in turn.
 
     A transaction runs in one go, so no two ever overlap, and it makes no difference whose connection it is.
     To open a file, compile all statements and set up the log for each process that starts was a quarter of a
@@ -71,18 +77,26 @@ class Files:
     """
 
     def __init__(self) -> None:
-        self.reading = False
-        self._open: dict[bool, SharedConnection] = {}
+        self._role: Role = "writer"
+        self._open: dict[Role, SharedConnection] = {}
+
+    @contextmanager
+    def opening(self, role: Role) -> Iterator[None]:
+        """Let ``open`` return the connection of this role meanwhile."""
+        before, self._role = self._role, role
+        try:
+            yield
+        finally:
+            self._role = before
 
     def open(self, uri: str) -> sqlite3.Connection:
-        """Return the connection that reads, or the one that writes."""
-        if self.reading not in self._open:
+        """Return the connection of the present role."""
+        if self._role not in self._open:
             alone = f"{uri}&vfs=unix-excl" if os.name == "posix" else uri
-            made = connect(alone, factory=SharedConnection)
-            assert isinstance(made, SharedConnection)
-            made.said = set()
-            self._open[self.reading] = made
-        return self._open[self.reading]
+            connection = connect(alone, factory=SharedConnection)
+            assert isinstance(connection, SharedConnection)
+            self._open[self._role] = connection
+        return self._open[self._role]
 
     def idle(self) -> sqlite3.Connection | None:
         """Roll back what a world left open. Return the connection that writes, or None if there never was
@@ -90,10 +104,10 @@ class Files:
         """
         for connection in self._open.values():
             connection.close()
-        return self._open.get(False)
+        return self._open.get("writer")
 
     def close(self) -> None:
-        """Close both: the file is not used any more."""
+        """Close all: the file is not used any more."""
         for connection in self._open.values():
             connection.close_truly()
         self._open.clear()

@@ -135,6 +135,10 @@ class WorldLoop(LackingLoop):
         if handle is not None and handle._context.get(PROCESS) is None:
             self.broken.append(f"{context['message']}: {context.get('exception')!r}")
 
+    def in_process(self) -> bool:
+        """Whether the running code belongs to a simulated process."""
+        return PROCESS.get() is not None
+
     # -- what asyncio asks of a loop ---------------------------------------------------------------
 
     def time(self) -> float:
@@ -186,8 +190,8 @@ class WorldLoop(LackingLoop):
                 return
             try:
                 result = func(*args)
-            except Exception as raised:  # noqa: BLE001 - it belongs to the caller
-                future.set_exception(raised)
+            except Exception as error:  # noqa: BLE001 - it belongs to the caller
+                future.set_exception(error)
             else:
                 future.set_result(result)
 
@@ -210,7 +214,7 @@ class WorldLoop(LackingLoop):
         self._processes[process] = None
         process.tasks.append(task)
         if len(process.tasks) > _MOST_KEPT:
-            process.tasks = [kept for kept in process.tasks if not kept.done()]
+            process.tasks = [child for child in process.tasks if not child.done()]
         return task
 
     def add_signal_handler(self, sig: int, callback: Callable[..., object], *args: Any) -> None:  # type: ignore[override]  # the same with a simpler signature
@@ -226,10 +230,10 @@ class WorldLoop(LackingLoop):
 
     def signal(self, process: SimulatedProcess, sig: int) -> bool:
         """Send a signal to a process; False if it has no handler for it."""
-        told = process.signals.get(sig)
-        if told is not None:
-            self.call_soon(told, context=process.context)
-        return told is not None
+        handler = process.signals.get(sig)
+        if handler is not None:
+            self.call_soon(handler, context=process.context)
+        return handler is not None
 
     def _process_events(self, _events: Any) -> None:
         """There is no selector."""
@@ -279,17 +283,17 @@ class WorldLoop(LackingLoop):
             context.run(handle._callback, *handle._args)
         except (SystemExit, KeyboardInterrupt):
             raise
-        except BaseException as raised:  # noqa: BLE001 - the task's owner handles it
-            told = f"Exception in callback {handle._callback!r}"
-            self.call_exception_handler({"message": told, "exception": raised, "handle": handle})
+        except BaseException as error:  # noqa: BLE001 - the task's owner handles it
+            message = f"Exception in callback {handle._callback!r}"
+            self.call_exception_handler({"message": message, "exception": error, "handle": handle})
 
     def _jump(self, timers: list[Any]) -> None:
         """Let time pass until the next timer that was not cancelled."""
-        cancelled = self._timer_cancelled_count  # type: ignore[has-type]
-        if cancelled > _MOST_CANCELLED and cancelled * 2 > len(timers):
+        count = self._timer_cancelled_count  # type: ignore[has-type]
+        if count > _MOST_CANCELLED and count * 2 > len(timers):
             for _, timer in timers:
                 timer._scheduled = timer._scheduled and not timer._cancelled
-            timers[:] = [(when, timer) for when, timer in timers if not timer._cancelled]
+            timers[:] = [(due, timer) for due, timer in timers if not timer._cancelled]
             heapq.heapify(timers)
             self._timer_cancelled_count = 0
         while timers and timers[0][1]._cancelled:
@@ -310,16 +314,16 @@ class WorldLoop(LackingLoop):
         count = len(ready)
         if count == 1:
             return ready.popleft()
-        chosen = int(self._rng.random() * count)
-        process = ready[chosen]._context.get(PROCESS)
-        for position in range(chosen):
+        index = int(self._rng.random() * count)
+        process = ready[index]._context.get(PROCESS)
+        for position in range(index):
             if ready[position]._context.get(PROCESS) is process:
-                chosen = position
+                index = position
                 break
-        if chosen == 0:
+        if index == 0:
             return ready.popleft()
-        handle = ready[chosen]
-        del ready[chosen]
+        handle = ready[index]
+        del ready[index]
         return handle
 
     # -- processes ---------------------------------------------------------------------------------
@@ -327,17 +331,17 @@ class WorldLoop(LackingLoop):
     def resume(self, process: SimulatedProcess) -> None:
         """Resume a stopped process: everything that fell due meanwhile is ready now."""
         process.stopped = False
-        parked, self._parked = self._parked, []
-        for handle in parked:
+        handles, self._parked = self._parked, []
+        for handle in handles:
             mine = handle._context.get(PROCESS) is process  # type: ignore[attr-defined]
             (self._ready if mine else self._parked).append(handle)  # type: ignore[attr-defined]
 
     def postpone(self, process: SimulatedProcess, seconds: float) -> None:
         """Delay a process's timers by ``seconds``, as on a suspended machine."""
         timers: list[Any] = self._scheduled  # type: ignore[attr-defined]
-        for n, (when, timer) in enumerate(timers):
+        for n, (due, timer) in enumerate(timers):
             if timer._context.get(PROCESS) is process:
-                timer._when = when + seconds
+                timer._when = due + seconds
                 timers[n] = (timer._when, timer)
         heapq.heapify(timers)
 
@@ -362,9 +366,9 @@ class WorldLoop(LackingLoop):
         self._parked.clear()
         self.refused.clear()
         for handle in self._ready:  # type: ignore[attr-defined]
-            for given in handle._args or ():  # The end of a collected generator: nobody will await it.
-                if asyncio.iscoroutine(given):
-                    given.close()
+            for argument in handle._args or ():  # The end of a collected generator: nobody will await it.
+                if asyncio.iscoroutine(argument):
+                    argument.close()
         self._ready.clear()  # type: ignore[attr-defined]
         self._scheduled.clear()  # type: ignore[attr-defined]
         self.close()

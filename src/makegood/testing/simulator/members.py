@@ -101,9 +101,9 @@ class FleetMember:
         world, process = self.world, self.process
 
         def bell(*args: Any) -> WorldBell:
-            made = WorldBell(*args, world=world, process=process)
-            world.bells.append(made)
-            return made
+            world_bell = WorldBell(*args, world=world, process=process)
+            world.bells.append(world_bell)
+            return world_bell
 
         store = SQLiteStore(
             world.path,
@@ -132,7 +132,7 @@ class FleetMember:
         app = world.app if {"agent", "inbox"} & set(self.roles) else None
         options = self._options()
         node = Node(app, store, roles=self.roles, name=self.name, options=options, clock=self.clock, rng=rng)
-        begun: list[Node] = []
+        nodes: list[Node] = []
 
         def met(defect: Exception) -> None:
             """Note a defect that no row of this world can cause: the Scheduler continues, and the world has
@@ -147,12 +147,12 @@ class FleetMember:
             if node._scheduler is not None:
                 node._scheduler.turns.listeners.defect = met
             self.node, self.client = node, node.client
-            begun.append(node)
+            nodes.append(node)
 
         try:
             await node.run(started)
         except Exception as failure:
-            if not begun and isinstance(failure, StoreUnavailableError):
+            if not nodes and isinstance(failure, StoreUnavailableError):
                 raise
             world.crashes.append(f"{self.name} died of {failure!r} at {world.loop.now:.3f} s")
         world.left(self)
@@ -187,13 +187,13 @@ class FleetMember:
         world = self.world
 
         def delivered(task: int, message: TaskMessage, node: int) -> bool:
-            taken = deliver(task, message, node)
-            if taken:
+            success = deliver(task, message, node)
+            if success:
                 world.recorder.heard[task, message.idx, message.attempt] = message.kind
                 world.history.note(
                     "reply", self.name, task, idx=message.idx, doing=message.doing, attempt=message.attempt,
                     reply=message.kind, local=True,
                 )  # fmt: skip
-            return taken
+            return success
 
         return delivered

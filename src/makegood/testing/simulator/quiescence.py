@@ -1,14 +1,17 @@
 """The world's own view of the store's file: what holds of its tasks, and has everything settled?"""
 
-import sqlite3
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from makegood.base import sqlite_log
+from makegood.model.states import TEXTS
 from makegood.store import search
 from makegood.store.rows import Interner
 from makegood.store.sqlite.transaction import WriteTransaction
 from makegood.testing.checker import Final
+from makegood.testing.history import Event
 
 _BUSY = """
 select (select count(*) from makegood_task where state not in ('processed', 'undone', 'error') or locked_by is not null)
@@ -21,11 +24,13 @@ order by attempt desc, task, idx limit 1
 """
 _FAILED = """
 select id, state, cause from makegood_task
-where state in ('undone', 'error') and (failure_count > 0 or cause = 'complete-by passed') order by id limit 1
+where state in ('undone', 'error') and (failure_count > 0 or cause = ?) order by id limit 1
 """
 _ACTIONS = """
-select distinct agent, action, state in ('undone', 'undoing', 'undo_failed') from makegood_step where kind = 'action' and attempt > 0
+select task, idx, agent, action from makegood_step where kind = 'action' and attempt > 0
 """
+_ANSWERS = frozenset({"done", "refused", "permanent", "happened", "not_happened"})
+"""Replies that show what a function does."""
 
 
 @dataclass(slots=True)
@@ -61,9 +66,7 @@ class Eye:
     """Reads the file of a world's store, apart from the engine."""
 
     def __init__(self, path: Path) -> None:
-        self._connection = sqlite3.connect(
-            f"{path.absolute().as_uri()}?mode=ro", uri=True, isolation_level=None
-        )
+        self._connection = sqlite_log.connect(f"{path.absolute().as_uri()}?mode=ro", timeout=5.0)
 
     def close(self) -> None:
         """Close the file."""
@@ -83,34 +86,40 @@ class Eye:
 
     def tasks(self) -> dict[int, TaskAtRest]:
         """Return all tasks with their steps."""
-        found = {
+        tasks = {
             id_: TaskAtRest(state, cause)
             for id_, state, cause in self.rows("select id, state, cause from makegood_task")
         }
         for task, name, state, round_, kind in self.rows(
             "select task, name, state, round, kind from makegood_step order by task, idx"
         ):
-            found[task].steps.append((name, state, round_, kind))
-        return found
+            tasks[task].steps.append((name, state, round_, kind))
+        return tasks
 
     def most_asked(self) -> StepCalls | None:
         """Return the step that was asked most often; None before the first."""
-        found = self.rows(_MOST_ASKED)
-        return StepCalls(*found[0]) if found else None
+        rows = self.rows(_MOST_ASKED)
+        return StepCalls(*rows[0]) if rows else None
 
     def failed(self) -> Failed | None:
         """Return the first task that was undone, or is in error, because an action failed; None if there is
         none.
         """
-        found = self.rows(_FAILED)
-        return Failed(*found[0]) if found else None
+        rows = self.rows(_FAILED, TEXTS["deadline"])
+        return Failed(*rows[0]) if rows else None
 
-    def undone(self) -> dict[tuple[str, str], bool]:
-        """Return whether the undo was asked for, by agent and name of the executed actions."""
-        found: dict[tuple[str, str], bool] = {}
-        for agent, action, undone in self.rows(_ACTIONS):
-            found[agent, action] = found.get((agent, action), False) or bool(undone)
-        return found
+    def coverage(self, events: Iterable[Event]) -> dict[tuple[str, str, str], int]:
+        """Return how far the undos and probes of the executed actions came, by agent, action, and "undo" or
+        "probe": 0 did not run, 1 ran, 2 answered.
+        """
+        actions = {(task, idx): (agent, action) for task, idx, agent, action in self.rows(_ACTIONS)}
+        levels = {(*action, doing): 0 for action in actions.values() for doing in ("undo", "probe")}
+        for event in events:
+            if event.kind in ("taken", "accepted") and event["doing"] != "do":
+                key = (*actions[event.task, event["idx"]], event["doing"])
+                level = 2 if event.kind == "accepted" and event["reply"] in _ANSWERS else 1
+                levels[key] = max(levels[key], level)
+        return levels
 
     def final(self) -> Final:
         """Return what the checker needs beside the history: the tasks' rows, and the store's own history of
@@ -118,12 +127,12 @@ class Eye:
         """
         tx = WriteTransaction(self._connection, 0.0, Interner())
         ids_ = [id_ for (id_,) in self.rows("select id from makegood_task order by id")]
-        details = [found for id_ in ids_ if (found := tx.do(search.detail, tx.plans, id_)) is not None]
+        details = [detail for id_ in ids_ if (detail := tx.do(search.detail, tx.plans, id_)) is not None]
         return Final(tasks=details, histories={id_: tx.do(search.history, id_) for id_ in ids_})
 
     def rest(self) -> dict[str, Any]:
         """Return what the store holds: counts, and rows that should not be there."""
-        counted = {
+        counts = {
             table: self.rows(f"select count(*) from makegood_{table}")[0][0]  # noqa: S608 - our own tables
             for table in ("task", "inbox", "request")
         }
@@ -136,8 +145,8 @@ class Eye:
             "(select id from makegood_node where dead = 0 and stopped_at is null)"
         )
         return {
-            "tasks": counted["task"], "orphans": [list(row) for row in orphans], "leases_held_by_dead": [n for (n,) in dead],
-            "inbox_rows": counted["inbox"], "request_rows": counted["request"],
+            "tasks": counts["task"], "orphans": [list(row) for row in orphans], "leases_held_by_dead": [n for (n,) in dead],
+            "inbox_rows": counts["inbox"], "request_rows": counts["request"],
         }  # fmt: skip
 
 

@@ -55,11 +55,11 @@ def triggers(rows: Sequence[Trigger], conditions: Mapping[str, str]) -> Iterable
     """
     for what, verb, table, source_columns in rows:
         columns = ", ".join(["what", *_COLUMNS[: source_columns.count(",") + 1]])
-        when = conditions.get(what, "").format(row="old" if verb == "delete" else "new")
+        condition = conditions.get(what, "").format(row="old" if verb == "delete" else "new")
         named_columns = f"'{what}', {source_columns}"
         into = f"insert into makegood_log ({columns}) values ({named_columns})"  # noqa: S608 - our own columns
         name = f"makegood_log_{what}_{verb.partition(' ')[0]}_{table}"
-        yield f"create temp trigger {name} after {verb} on main.{table}{when} begin {into}; end"
+        yield f"create temp trigger {name} after {verb} on main.{table}{condition} begin {into}; end"
 
 
 @dataclass(slots=True)
@@ -129,23 +129,23 @@ class Recorder:
         """One kind of operation has finished its work within the transaction."""
         if tx.connection.total_changes == self.changes:
             return  # Nothing was changed, so nothing was logged.
-        logged = tx.connection.execute("select * from makegood_log order by n").fetchall()
-        if not logged:
+        entries = tx.connection.execute("select * from makegood_log order by n").fetchall()
+        if not entries:
             return
         tx.connection.execute("delete from makegood_log")
-        told = LoggedChanges(verb, tx.now, fields)
-        for row in logged:
-            told.by.setdefault(row[1], []).append(row[2:])
-        self._learn(told)
-        self._locks(told)
-        self._replies(told)
-        self._judged(told)
-        self._failures(told)
-        self._moves(told)
-        self._requests(told)
-        self._said(told)
-        self._around(told)
-        self._ends(told, tx.connection)
+        changes = LoggedChanges(verb, tx.now, fields)
+        for row in entries:
+            changes.by.setdefault(row[1], []).append(row[2:])
+        self._learn(changes)
+        self._locks(changes)
+        self._replies(changes)
+        self._judged(changes)
+        self._failures(changes)
+        self._moves(changes)
+        self._requests(changes)
+        self._said(changes)
+        self._around(changes)
+        self._ends(changes, tx.connection)
 
     def keep(self, outcome: str, verbs: Sequence[str]) -> None:
         """The transaction was truly committed."""
@@ -171,78 +171,89 @@ class Recorder:
 
     # -- what the rows say -------------------------------------------------------------------------
 
-    def _failures(self, told: LoggedChanges) -> None:
-        for task, idx, *_, failures in (row[:6] for row in told.of("stepped")):
+    def _failures(self, changes: LoggedChanges) -> None:
+        for task, idx, *_, failures in (row[:6] for row in changes.of("stepped")):
             if failures > self._counted.get((task, idx), self.failures.get((task, idx), 0)):
                 self._note("counted", task, idx=idx, failures=failures)
             self._counted[task, idx] = failures
 
-    def _learn(self, told: LoggedChanges) -> None:
-        for number, name in (row[:2] for row in told.of("node")):
+    def _learn(self, changes: LoggedChanges) -> None:
+        for number, name in (row[:2] for row in changes.of("node")):
             self.names[number] = name
-        for task, idx, name, attempt, round_, *_ in told.of("step") + told.of("stepped"):
+        for task, idx, name, attempt, round_, *_ in changes.of("step") + changes.of("stepped"):
             self.steps[task, idx] = (name, attempt, round_)
             self.indices.setdefault(task, {})[name] = idx
 
-    def _locks(self, told: LoggedChanges) -> None:
-        for task, was, epoch, holder, lost, _, _, held, _ in told.of("task"):
-            if epoch > was and (holder is not None or told.verb == "commit"):
-                self._note("claimed", task, epoch=epoch, lost=lost)
-            elif holder is None and held is not None and told.verb in ("release_dead", "release_deaf"):
-                why = told.verb.removeprefix("release_")
-                self._note("released", task, epoch=told.fields["term"].epoch, why=why)
-        for name, was, epoch, before, holder in (row[:5] for row in told.of("lease")):
+    def _locks(self, changes: LoggedChanges) -> None:
+        for task, was, epoch, holder, losses, _, _, former_holder, _ in changes.of("task"):
+            if epoch > was and (holder is not None or changes.verb == "commit"):
+                self._note("claimed", task, epoch=epoch, lost=losses)
+            elif (
+                holder is None
+                and former_holder is not None
+                and changes.verb in ("release_dead", "release_deaf")
+            ):
+                reason = changes.verb.removeprefix("release_")
+                self._note("released", task, epoch=changes.fields["term"].epoch, why=reason)
+        for name, was, epoch, before, holder in (row[:5] for row in changes.of("lease")):
             verb = "acquired" if epoch > was else "renewed" if holder is not None else "released"
             self._note("lease", name=name, epoch=epoch, holder=holder or before, verb=verb)
 
-    def _replies(self, told: LoggedChanges) -> None:
+    def _replies(self, changes: LoggedChanges) -> None:
         """A taken request that a Scheduler's commit consumed was answered."""
-        for task, idx, attempt, doing, complete_by, *_ in told.of("answered"):
+        for task, idx, attempt, doing, complete_by, *_ in changes.of("answered"):
             self._note(
-                "answered", task, idx=idx, doing=doing, attempt=attempt, complete_by=complete_by, now=told.now
+                "answered",
+                task,
+                idx=idx,
+                doing=doing,
+                attempt=attempt,
+                complete_by=complete_by,
+                now=changes.now,
             )
-        if told.verb != "commit":
+        if changes.verb != "commit":
             return
-        said: dict[tuple[int, int, int], str] = {}
-        for task, kind, _, body, *_ in told.of("used"):
+        kinds: dict[tuple[int, int, int], str] = {}
+        for task, kind, _, body, *_ in changes.of("used"):
             message = rows.read_message(body, 0)
             if kind not in ("late", "expired"):
-                said[task, message.idx, message.attempt] = kind
-        for task, idx, attempt, doing, taken_by, complete_by, *_ in told.of("gone"):
+                kinds[task, message.idx, message.attempt] = kind
+        for task, idx, attempt, doing, taken_by, complete_by, *_ in changes.of("gone"):
             if taken_by is not None:
                 key = (task, idx, attempt)
                 self._note(
-                    "accepted", task, idx=idx, doing=doing, attempt=attempt, reply=said.get(key) or self.heard.get(key, "?"),
-                    complete_by=complete_by, now=told.now, came=self.came.get(key),
+                    "accepted", task, idx=idx, doing=doing, attempt=attempt, reply=kinds.get(key) or self.heard.get(key, "?"),
+                    complete_by=complete_by, now=changes.now, came=self.came.get(key),
                 )  # fmt: skip
             else:
                 self._note("withdrawn", task, idx=idx, doing=doing, attempt=attempt)
 
-    def _judged(self, told: LoggedChanges) -> None:
-        if told.verb != "judge":
+    def _judged(self, changes: LoggedChanges) -> None:
+        if changes.verb != "judge":
             return
-        failures = {(row[0], row[1]): row[5] for row in told.of("stepped")}
-        for task, idx, attempt, *_ in told.of("gone"):
-            counted = failures.get((task, idx), 0)
+        failures = {(row[0], row[1]): row[5] for row in changes.of("stepped")}
+        for task, idx, attempt, *_ in changes.of("gone"):
+            count = failures.get((task, idx), 0)
             self._note(
-                "judged", task, idx=idx, attempt=attempt, failures=counted, epoch=told.fields["term"].epoch
+                "judged", task, idx=idx, attempt=attempt, failures=count, epoch=changes.fields["term"].epoch
             )
 
-    def _moves(self, told: LoggedChanges) -> None:
-        causes = {row[0]: row[8] for row in told.of("task")}
+    def _moves(self, changes: LoggedChanges) -> None:
+        causes = {row[0]: row[8] for row in changes.of("task")}
         # Of several tasks by their ids: in which order a store writes them depends on what its caches know.
-        for task, _, encoded, note, *_ in sorted(told.of("event"), key=itemgetter(0)):
+        for task, _, body, note, *_ in sorted(changes.of("event"), key=itemgetter(0)):
             moves: list[tuple[Any, ...]] = []
-            for name, old, new, _why in msgspec.json.decode(encoded):
+            for name, old, new, *_details in msgspec.json.decode(body):
                 if name == "task":
-                    moves.append(("task", old, new))
+                    if old != new:  # else its lock alone was freed
+                        moves.append(("task", old, new))
                 else:
                     idx = self.indices[task][name]
                     moves.append((idx, old, new, *self.steps[task, idx][1:]))
             self._note("moved", task, moves=moves, cause=causes.get(task, ""), note=note)
 
-    def _requests(self, told: LoggedChanges) -> None:
-        for row in told.of("sent"):
+    def _requests(self, changes: LoggedChanges) -> None:
+        for row in changes.of("sent"):
             task, idx, attempt, doing, taken_by, *_ = row
             name, _, round_ = self.steps[task, idx]
             key = ids.key(self.store_id, task, name, round_, "undo" if doing == "undo" else "do")
@@ -251,35 +262,35 @@ class Recorder:
                 "sent", task, idx=idx, doing=doing, attempt=attempt, round=round_, key=key, local=local
             )
             if local:
-                self._taken(row, told.now)
-        for row in told.of("taken"):
+                self._taken(row, changes.now)
+        for row in changes.of("taken"):
             task, idx, attempt, doing, taken_by, _, before, *_ = row
             if taken_by is None:
                 by = self.names.get(before, "?")
                 self._note("given back", task, idx=idx, doing=doing, attempt=attempt, by=by)
             else:
-                self._taken(row, told.now)
+                self._taken(row, changes.now)
 
     def _taken(self, row: Sequence[Any], now: float) -> None:
         task, idx, attempt, doing, node, complete_by, *_ = row
         by, within = self.names.get(node, "?"), complete_by - now
         self._note("taken", task, idx=idx, doing=doing, attempt=attempt, by=by, within=within)
 
-    def _said(self, told: LoggedChanges) -> None:
-        for task, kind, step, text, *_ in told.of("alert"):
+    def _said(self, changes: LoggedChanges) -> None:
+        for task, kind, step, text, *_ in changes.of("alert"):
             self._note("alert", task or 0, alert=kind, step=step, text=text)
-        for task, kind, verdict, reason, *_ in told.of("act"):
+        for task, kind, verdict, reason, *_ in changes.of("act"):
             if not task:  # on many tasks, or the leader: each of their commands is an act of its own
                 continue
             self._note("act", task, what=kind, verdict=verdict, reason=reason)
             if verdict == "refused":
                 self._note("refused", task, what="act", idx=-1, attempt=0, why=reason)
 
-    def _around(self, told: LoggedChanges) -> None:
+    def _around(self, changes: LoggedChanges) -> None:
         """Note what happened around the engine."""
 
-    def _ends(self, told: LoggedChanges, connection: sqlite3.Connection) -> None:
-        for task, _, _, _, _, was, state, *_ in told.of("task"):
+    def _ends(self, changes: LoggedChanges, connection: sqlite3.Connection) -> None:
+        for task, _, _, _, _, was, state, *_ in changes.of("task"):
             if state in AT_REST and state != was:
                 standing = connection.execute(_STANDING, (task,)).fetchall()
                 result, submission = connection.execute(_RESULT, (task,)).fetchone()

@@ -71,19 +71,19 @@ class Service:
         return 0 if entry is None else entry.net
 
     def _delay(self, trouble: str | None) -> float:
-        drawn = self.world.draw()
+        fraction = self.world.draw()
         # In a queue somewhere; after a spell all come out together, in any order.
         if trouble == "service late":
             left = self._spell_ends - self.world.loop.now
-            return left + drawn * 2.0 if left > 0 else 2.0 + drawn * 28.0
+            return left + fraction * 2.0 if left > 0 else 2.0 + fraction * 28.0
         if trouble == "service slow":
-            return drawn * 6.0
-        return drawn * self.world.swarm.pace
+            return fraction * 6.0
+        return fraction * self.world.swarm.pace
 
     def _take_back(self, key: str, task: int = 0) -> None:
         """An operator takes an effect back by hand, permanently."""
         entry = self.books.setdefault(key, KeyState())
-        changed, entry.net, entry.gone = entry.net > 0, 0, True
+        in_place, entry.net, entry.gone = entry.net > 0, 0, True
         self.world.history.note(
-            "effect", "", task, service=self.name, key=key, doing="undo", token=[], net=0, changed=changed, outcome="ok"
+            "effect", "", task, service=self.name, key=key, doing="undo", token=[], net=0, changed=in_place, outcome="ok"
         )  # fmt: skip

@@ -32,6 +32,8 @@ from makegood.testing.simulator.swarm import Swarm
 _ASKED, _ANSWERED = ("kill", "stop", "store down"), ("kill", "stop")
 _AT_COMMIT = ("kill", "ambiguous committed", "ambiguous not committed", "slow commit", "stop")
 _LONGEST_COMMIT = 3.0
+_LATEST_COPY = 5.0
+"""Seconds after which a copy of a request comes."""
 
 
 class StoreWorld(Protocol):
@@ -41,6 +43,7 @@ class StoreWorld(Protocol):
     history: History
     recorder: Recorder
     files: Files
+    log_pages: int
     once: frozenset[str]
 
     @property
@@ -50,7 +53,7 @@ class StoreWorld(Protocol):
     def strike(self, name: str, able: tuple[str, ...], process: SimulatedProcess | None = None) -> str | None:
         """Report that a fault point is reached; returns what struck there."""
 
-    async def bear(self, struck: str) -> None:
+    async def bear(self, fault: str) -> None:
         """Apply a fault to the calling process; never returns in one that was killed."""
 
     def draw(self) -> float:
@@ -72,6 +75,8 @@ class InlineLine(StoreThread):
     def __init__(self, *args: Any, world: StoreWorld, process: SimulatedProcess, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self.place = None  # Nothing moves a world's file away.
+        if self.log is not None:
+            self.log.pages = world.log_pages
         self._world = world
         self._process = process
         self._given: list[Operation] = []
@@ -86,8 +91,8 @@ class InlineLine(StoreThread):
         self._thread = threading.current_thread()
 
     def _hand_over(self) -> None:
-        asked, self._asked = self._asked, []
-        self._given += asked
+        operations, self._asked = self._asked, []
+        self._given += operations
         if self._given and not self._busy:
             self._busy = True
             self.loop.call_later(self._world.draw() * 0.001, self._work)
@@ -120,11 +125,8 @@ class InlineLine(StoreThread):
 
     def _connect(self) -> sqlite3.Connection:
         fresh = self._connection is None
-        self._world.files.reading = fresh and not self.writes
-        try:
+        with self._world.files.opening("writer" if self.writes else "reader"):
             connection = super()._connect()
-        finally:
-            self._world.files.reading = False
         if self.writes:
             assert isinstance(connection, WatchedConnection)
             if fresh:
@@ -145,8 +147,12 @@ class InlineLine(StoreThread):
             if self._watching is not None:
                 self._watching.watched = None  # Another process may write next.
 
-    def _begin(self) -> sqlite3.Connection:
-        connection = super()._begin()
+    def _merge_log(self) -> None:
+        with self._world.files.opening("merger"):
+            super()._merge_log()
+
+    def _begin(self, tries: int | None = None) -> sqlite3.Connection:
+        connection = super()._begin(tries)
         self._verbs = []
         self._world.recorder.transaction(connection)
         return connection
@@ -171,19 +177,19 @@ class InlineLine(StoreThread):
         if self._looking:
             connection.commit_truly()
             return
-        struck = world.strike(f"commit {name}", _AT_COMMIT, self._process)
-        if struck == "kill":
+        fault = world.strike(f"commit {name}", _AT_COMMIT, self._process)
+        if fault == "kill":
             raise KilledError
-        if struck == "ambiguous not committed":
-            world.recorder.outcome = struck
+        if fault == "ambiguous not committed":
+            world.recorder.outcome = fault
             connection.rollback()
             raise _unknown()
         connection.commit_truly()
-        if struck == "ambiguous committed":
-            world.recorder.keep(struck, self._verbs)
+        if fault == "ambiguous committed":
+            world.recorder.keep(fault, self._verbs)
             raise _unknown()
         world.recorder.keep("committed", self._verbs)
-        if struck == "slow commit":
+        if fault == "slow commit":
             self._slow = world.draw() * _LONGEST_COMMIT
         if world.strike(f"committed {name}", ("kill", "stop"), self._process) == "kill":
             raise KilledError
@@ -199,8 +205,8 @@ def _unknown() -> sqlite3.OperationalError:
 class WorldBell(Bell):
     """The doorbell of a store object in a simulated process: it has no socket, the world relays the rings."""
 
-    def __init__(self, path: Path, heard: Heard, *, world: StoreWorld, process: SimulatedProcess) -> None:
-        super().__init__(path, heard)
+    def __init__(self, path: Path, callback: Heard, *, world: StoreWorld, process: SimulatedProcess) -> None:
+        super().__init__(path, callback)
         self._world = world
         self.process = process
         self.kinds: set[str] = set()
@@ -225,7 +231,7 @@ class WorldBell(Bell):
         self.kinds.clear()
 
 
-_NOT_STRUCK = frozenset({"join", "put_to_error", "count", "views", "depths"})
+_NOT_STRUCK = frozenset({"clock", "join", "put_to_error", "count", "views", "depths"})
 VERBS = frozenset(
     verb
     for room in (protocol.Tasks, protocol.Requests, protocol.Supervision, protocol.Leases, protocol.Nodes)
@@ -239,26 +245,27 @@ class Wire(Doubled):
     """The store as one process sees it, and the way of its messages."""
 
     def __init__(
-        self, world: StoreWorld, store: Any, process: SimulatedProcess, struck: frozenset[str] = VERBS
+        self, world: StoreWorld, store: Any, process: SimulatedProcess, verbs: frozenset[str] = VERBS
     ) -> None:
         super().__init__(store)
         self._world = world
         self._process = process
-        self._struck = struck
-        self._again: list[tuple[float, Request]] = []
+        self._struck = verbs
+        self._again: list[tuple[float, float, Request]] = []
+        """Copies that come later: when, since when, of what."""
 
-    def passed(self, name: str, found: Any) -> Any:
+    def passed(self, name: str, member: Any) -> Any:
         """Return a verb that may be struck."""
         if name not in self._struck:
-            return found
-        return partial(self._call, name, found)
+            return member
+        return partial(self._call, name, member)
 
     async def _call(self, name: str, method: Any, *args: Any, **kwargs: Any) -> Any:
         world = self._world
-        struck = world.strike(f"{name} asked", _ASKED)
-        if struck is not None:
-            await world.bear(struck)
-        if struck == "store down" or world.away(self._process):
+        fault = world.strike(f"{name} asked", _ASKED)
+        if fault is not None:
+            await world.bear(fault)
+        if fault == "store down" or world.away(self._process):
             raise StoreUnavailableError(f"{name}: the store is away, says the simulator")
         try:
             return await method(*args, **kwargs)
@@ -266,8 +273,8 @@ class Wire(Doubled):
             self._note_refusal("supervisor", f"{name}: epoch {over.epoch}")
             raise
         finally:
-            if (struck := world.strike(f"{name} answered", _ANSWERED)) is not None:
-                await world.bear(struck)
+            if (fault := world.strike(f"{name} answered", _ANSWERED)) is not None:
+                await world.bear(fault)
 
     def _note_refusal(self, what: str, why: str, task: int = 0, idx: int = -1, attempt: int = 0) -> None:
         name = self._process.name
@@ -276,46 +283,57 @@ class Wire(Doubled):
     # -- requests and replies ----------------------------------------------------------------------
 
     async def take(self, node: int, offers: Sequence[Offer], *, alone: bool = False) -> Taken:
-        """Take requests; each may be lost on its way, and may come a second time."""
-        taken: Taken = await self._call("take", self._store.requests.take, node, offers, alone=alone)
+        """Take requests; each may be lost on its way, and may come a second time.
+
+        No copy comes so late that its agent would send it under a key that the service has forgotten: the
+        agent cannot tell it from the request, so a channel that may deliver twice must lose such a copy.
+        """
+        requests: Taken = await self._call("take", self._store.requests.take, node, offers, alone=alone)
         world, now = self._world, self._world.loop.now
         room = {offer.agent: offer.slots for offer in offers}
-        arrived = Taken((), taken.again)
-        for request in taken:
+        arrivals = Taken((), requests.again)
+        for request in requests:
             room[owner := address(request.app, request.agent)] -= 1
             able = ("drop",) if owner in world.once else ("drop", "duplicate")
-            struck = world.strike("request", able)
-            if struck == "duplicate":
-                self._again.append((now + world.draw() * 5.0, request))
-            if struck != "drop":
-                arrived.append(request)
-        for due, request in list(self._again):
+            fault = world.strike("request", able)
+            if fault == "duplicate":
+                self._again.append((now + world.draw() * _LATEST_COPY, now, request))
+            if fault != "drop":
+                arrivals.append(request)
+        for copy in list(self._again):
+            due, since, request = copy
             owner = address(request.app, request.agent)
             if due <= now and room.get(owner, 0) > 0:
-                self._again.remove((due, request))
+                self._again.remove(copy)
+                age = now - since + (request.taken_at - request.first_sent if request.first_sent else 0.0)
+                if request.keeps and age >= request.keeps - request.within:
+                    continue
                 room[owner] -= 1
-                arrived.append(request)
-        return arrived
+                arrivals.append(request)
+        return arrivals
 
     async def answer(self, node: int, replies: Sequence[tuple[int, TaskMessage]]) -> list[bool]:
         """Give replies; each may be lost on its way, duplicated or late."""
-        world, sent = self._world, []
+        world, deliveries = self._world, []
         for task, message in replies:
             world.history.note(
                 "reply", self._process.name, task, idx=message.idx, doing=message.doing, attempt=message.attempt,
                 reply=message.kind,
             )  # fmt: skip
-            struck = world.strike("reply", ("drop", "duplicate", "delay"))
-            if struck in ("duplicate", "delay"):
+            fault = world.strike("reply", ("drop", "duplicate", "delay"))
+            if fault in ("duplicate", "delay"):
                 asyncio.get_running_loop().create_task(self._later(node, task, message))
-            if struck not in ("drop", "delay"):
-                sent.append((task, message))
-        if not sent:
+            if fault not in ("drop", "delay"):
+                deliveries.append((task, message))
+        if not deliveries:
             return [True] * len(replies)
-        verdicts = await self._call("answer", self._store.requests.answer, node, sent)
-        self._refused(sent, verdicts)
-        told = {(task, id(message)): verdict for (task, message), verdict in zip(sent, verdicts, strict=True)}
-        return [told.get((task, id(message)), True) for task, message in replies]
+        verdicts = await self._call("answer", self._store.requests.answer, node, deliveries)
+        self._refused(deliveries, verdicts)
+        results = {
+            (task, id(message)): verdict
+            for (task, message), verdict in zip(deliveries, verdicts, strict=True)
+        }
+        return [results.get((task, id(message)), True) for task, message in replies]
 
     async def _later(self, node: int, task: int, message: TaskMessage) -> None:
         """Deliver a slow reply; nobody learns its result."""
@@ -326,8 +344,8 @@ class Wire(Doubled):
             return
         self._refused([(task, message)], verdicts)
 
-    def _refused(self, sent: Sequence[tuple[int, TaskMessage]], verdicts: Sequence[bool]) -> None:
-        for (task, message), in_time in zip(sent, verdicts, strict=True):
+    def _refused(self, deliveries: Sequence[tuple[int, TaskMessage]], verdicts: Sequence[bool]) -> None:
+        for (task, message), in_time in zip(deliveries, verdicts, strict=True):
             if not in_time:
                 about = {"idx": message.idx, "attempt": message.attempt}
                 self._world.history.note("late", self._process.name, task, doing=message.doing, **about)
@@ -335,18 +353,19 @@ class Wire(Doubled):
 
     async def commit(self, batch: Batch) -> Committed:
         """Commit Decisions; those that were lost, and replies that changed nothing, are noted as refused."""
-        done: Committed = await self._call("commit", self._store.tasks.commit, batch)
-        for task in sorted(done.lost):
+        outcome: Committed = await self._call("commit", self._store.tasks.commit, batch)
+        for task in sorted(outcome.lost):
             self._note_refusal("decision", "its lock or its request was gone", task)
-        decided = [d for d in batch.decisions if d.task.id not in done.lost]
-        for decision in (*decided, *(decision for _, decision in done.claimed)):
-            for stale in decision.stale:
-                self._note_refusal("reply", "superseded", decision.task.id, stale.idx, stale.attempt)
-        return done
+        decisions = [d for d in batch.decisions if d.task.id not in outcome.lost]
+        for decision in (*decisions, *(decision for _, decision in outcome.claimed)):
+            for end in decision.attempts:
+                if end.late:
+                    self._note_refusal("reply", "superseded", decision.task.id, end.idx, end.attempt)
+        return outcome
 
     async def renew(self, grant: Any) -> bool:
         """Renew a lease; a refusal is noted."""
-        held: bool = await self._call("renew", self._store.leases.renew, grant)
-        if not held:
+        success: bool = await self._call("renew", self._store.leases.renew, grant)
+        if not success:
             self._note_refusal("lease", f"epoch {grant.epoch}")
-        return held
+        return success

@@ -115,17 +115,17 @@ def draw(rng: random.Random) -> Swarm:
         abreast=apart.choice((None, 1, 2)),
         engine=engine,
     )  # fmt: skip
-    rung = not swarm.bell_loss and "kill" not in swarm.points and "kill" not in swarm.driven
-    if rung and apart.random() < _UNWATCHED:
+    reliable = not swarm.bell_loss and "kill" not in swarm.points and "kill" not in swarm.driven
+    if reliable and apart.random() < _UNWATCHED:
         return replace(swarm, engine=replace(engine, poll_every=None))
     return swarm
 
 
-def _some(rng: random.Random, most: dict[str, float]) -> dict[str, float]:
+def _some(rng: random.Random, strengths: dict[str, float]) -> dict[str, float]:
     """Return about half of the faults, each weak or strong; sometimes none of a kind or all of it."""
     share = rng.choice((0.0, 0.3, 0.5, 0.5, 0.7, 1.0))
     return {
         name: strength * rng.choice((0.1, 0.3, 1.0))
-        for name, strength in most.items()
+        for name, strength in strengths.items()
         if rng.random() < share
     }

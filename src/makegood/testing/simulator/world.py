@@ -16,6 +16,7 @@ from collections.abc import Mapping, Sequence
 from contextvars import Context
 from dataclasses import dataclass, field
 
+from makegood.base.sqlite_log import PAGES
 from makegood.node.signals import SAME
 from makegood.testing.checker import RULES, Report, check
 from makegood.testing.checker.rule import Rule
@@ -108,6 +109,7 @@ class SimulatedWorld(ABC):
         self._grounds = grounds or Grounds()
         self._ground = self._grounds.lend()
         self.path, self.files = self._ground.path, self._ground.files
+        self.log_pages = PAGES
 
     def _strengths(self) -> dict[str, float]:
         """Return the strength of each kind of fault."""
@@ -124,15 +126,15 @@ class SimulatedWorld(ABC):
             eye = self._eye()
             try:
                 self.loop.run_until_complete(self._live(eye))
-            except DeadlockError as stuck:
-                findings.append(f"deadlock: {stuck}")
-            seen = self._seen or self._at_rest(eye)
-            at_rest = seen.tasks
-            findings += self.loop.broken + self.crashes + self._misdone() + seen.findings
-            self._seen = seen
+            except DeadlockError as error:
+                findings.append(f"deadlock: {error}")
+            view = self._seen or self._at_rest(eye)
+            at_rest = view.tasks
+            findings += self.loop.broken + self.crashes + self._misdone() + view.findings
+            self._seen = view
             report = self._judged(eye)
-            findings += [str(found) for found in report.violations]
-            ends = dict(Counter(found.state for found in at_rest.values()))
+            findings += [str(violation) for violation in report.violations]
+            ends = dict(Counter(task.state for task in at_rest.values()))
             return Outcome(
                 self.seed, self.swarm, self.history, findings, ends, dict(self.faults.counts), self.faults.number,
                 self.loop.now, self.loop.steps, at_rest, report,
@@ -202,7 +204,7 @@ class SimulatedWorld(ABC):
         self.history.note("healed")
 
     def _calls_have_landed(self) -> bool:
-        return not any(count for each in self.services.values() for count in each._under_way.values())
+        return not any(count for service in self.services.values() for count in service._under_way.values())
 
     # -- what happens to processes -----------------------------------------------------------------
 
@@ -313,42 +315,42 @@ class SimulatedWorld(ABC):
 
     # -- what strikes ------------------------------------------------------------------------------
 
-    def _fault(self, what: str, point: str, name: str) -> None:
-        self.faults.struck(what)
-        self.history.note("fault", name, what=what, point=point)
+    def _fault(self, fault: str, point: str, name: str) -> None:
+        self.faults.struck(fault)
+        self.history.note("fault", name, what=fault, point=point)
 
     def strike(self, name: str, able: tuple[str, ...], process: SimulatedProcess | None = None) -> str | None:
         """Report that a fault point is reached; returns what struck there. The world's own code has none."""
         process = process or current_process()
         if process is None or process.name == "operator" or process.dead:
             return None
-        struck = self.faults.strikes(name, process.name, able)
-        if struck == "kill":
+        fault = self.faults.strikes(name, process.name, able)
+        if fault == "kill":
             self.kill(process.name, name)
-        elif struck == "stop":
+        elif fault == "stop":
             self.stop(process.name, _long(self.rng), name)
-        elif struck is not None:
-            self._fault(struck, name, process.name)
-        return struck
+        elif fault is not None:
+            self._fault(fault, name, process.name)
+        return fault
 
     async def point(self, name: str, *able: str) -> str | None:
         """The same for code that can wait; never returns in a process that was killed here."""
-        struck = self.strike(name, able)
-        if struck is not None:
-            await self.bear(struck)
-        return struck
+        fault = self.strike(name, able)
+        if fault is not None:
+            await self.bear(fault)
+        return fault
 
-    async def bear(self, struck: str) -> None:
+    async def bear(self, fault: str) -> None:
         """Apply a fault to the calling process; never returns in one that was killed."""
-        if struck == "kill":
+        if fault == "kill":
             await self.loop.create_future()
-        elif struck == "stop":
+        elif fault == "stop":
             await asyncio.sleep(0)
 
     def lateness(self) -> float:
         """Return for how many seconds a slow reply is under way."""
-        drawn = self.draw()
-        return drawn * (0.5 if drawn < 0.7 else 8.0)
+        fraction = self.draw()
+        return fraction * (0.5 if fraction < 0.7 else 8.0)
 
     def ring(self, sender: WorldBell, topics: set[str]) -> None:
         """Relay a ring to the other processes; it may be lost."""

@@ -42,8 +42,7 @@ def empty_store(*, page: int = _PAGE) -> bytes:
         connection.execute(f"pragma page_size = {page}")
         set_up(connection, path, busy=1.0)
         upkeep.migrate(connection, path, SimulatedClock(lambda: 0.0))
-        connection.execute("pragma wal_checkpoint(truncate)")
-        connection.close()
+        connection.close()  # the last one: this merges the log
         return path.read_bytes()
 
 
@@ -71,7 +70,7 @@ class Ground:
         connection = self.files.idle()
         if connection is None:  # No world has opened it.
             self.path.write_bytes(self._template)
-            with closing(sqlite3.connect(self.path, isolation_level=None)) as fresh:
+            with closing(connect(uri_of(self.path, create=False))) as fresh:
                 self._rows = dict(_filled(fresh))
                 _name(fresh, store_id)
         else:
@@ -119,9 +118,9 @@ def _filled(connection: sqlite3.Connection) -> Iterator[tuple[str, list[tuple[An
 def _replace(connection: sqlite3.Connection, rows: Rows) -> None:
     """Replace all rows of a store by these, and empty the log of its connection."""
     connection.execute("begin immediate")
-    for table, wanted in rows.items():
+    for table, table_rows in rows.items():
         connection.execute(f"delete from {table}")  # noqa: S608 - our own tables
-        for row in wanted:
+        for row in table_rows:
             placeholders = ", ".join("?" * len(row))
             connection.execute(f"insert into {table} values ({placeholders})", row)  # noqa: S608 - our own tables
     for (table,) in connection.execute(_LOGS).fetchall():
