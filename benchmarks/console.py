@@ -249,9 +249,9 @@ async def _watched(store: str, console: Console, options: argparse.Namespace) ->
 
 async def largest(store: str, options: argparse.Namespace) -> dict[str, Any]:
     """Return what the largest tasks cost a console, and an engine whose loop serves one."""
-    tasks = await large_tasks.fill(store, options.large)
+    tasks = await large_tasks.fill(store, options.steps, options.large)
     return {
-        "answers": await large_tasks.answers(store, _free_port(), tasks),
+        "answers": await large_tasks.answers(store, _free_port(), tasks, options.steps),
         "watched": await large_tasks.watched(
             store,
             _free_port(),
@@ -330,6 +330,7 @@ def parser() -> argparse.ArgumentParser:
     )
     made.add_argument("--only", choices=["pages", "viewers", "large"], help="default: all")
     made.add_argument("--large", type=int, default=150, help="tasks with a result of 1 MiB")
+    made.add_argument("--steps", type=int, default=9_000, help="steps of the longest task")
     made.add_argument("--stores", default="sqlite,postgres", help="default sqlite,postgres")
     made.add_argument("--ended", type=int, default=1_000_000, help="ended tasks beside which pages are asked")
     made.add_argument("--times", type=int, default=100, help="requests of each page")
@@ -361,7 +362,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Measure and print."""
     options = parser().parse_args(arguments)
     if options.quick:
-        options.ended, options.times, options.pairs, options.seconds, options.large = 1000, 5, 1, 2.0, 5
+        options.ended, options.times, options.pairs, options.seconds = 1000, 5, 1, 2.0
+        options.large, options.steps = 5, 300
     found = asyncio.run(measure(options))
     print(json.dumps(found, indent=1) if options.json else table(found))
     return 0

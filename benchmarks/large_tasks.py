@@ -3,7 +3,8 @@
     python -m benchmarks.large_tasks serve sqlite:///shop.db 8640        # a console that reports how long its loop was held
     python -m benchmarks.large_tasks engine sqlite:///shop.db 8640 250 5   # all roles and a console on one loop, and 250 callers
 
-The largest task has 9,001 steps, 9,000 of them done one after the other; others have results of 1 MiB, as many as ``--large`` says.
+The largest task has 9,001 steps, 9,000 of them done one after the other (``--steps``); others have results of 1 MiB, as many as
+``--large`` says.
 
 *Hold* is the longest time for which the loop did not run while an answer was made, seen by a timer of 1 ms on it; an answer is
 asked five times and the least counts, for other processes of the machine also hold it. *Callback* is the most CPU time that one callback of the
@@ -34,7 +35,6 @@ from makegood.console.options import ConsoleOptions
 from makegood.console.server import ConsoleServer
 from makegood.store.step_down import LEADER
 
-STEPS: Final = 9_000
 TABS: Final = 3
 TIMES: Final = 5
 ENVIRONMENT: Final = {**os.environ, "PYTHONPATH": f"{ROOT / 'src'}:{ROOT}", "PYTHONWARNINGS": "ignore"}
@@ -54,9 +54,9 @@ async def large(order: str) -> list[str]:
 
 
 @app.workflow(complete_within="2h")
-def longest(order: str) -> str:
-    """Thousands of steps in sequence, then one that waits."""
-    for _ in range(STEPS):
+def longest(order: str, count: int) -> str:
+    """Return what the last of many steps does, which waits."""
+    for _ in range(count):
         first(order)
     return later(order)
 
@@ -68,37 +68,39 @@ def heavy(order: str) -> list[str]:
 
 
 @app.workflow(complete_within="2h")
-def heaviest(order: str) -> list[str]:
-    """A hundred results of a megabyte."""
-    mg.branches(*[lambda: large(order) for _ in range(100)])
+def heaviest(order: str, count: int) -> list[str]:
+    """Return a megabyte, after ``count`` other results of a megabyte."""
+    mg.branches(*[lambda: large(order) for _ in range(count)])
     return large(order)
 
 
-async def fill(store: str, count: int) -> dict[str, str]:
-    """Make the largest tasks, and ``count`` more with large results; returns the ids of the first two kinds."""
+async def fill(store: str, steps: int, count: int) -> dict[str, str]:
+    """Make the largest tasks, of so many steps, and ``count`` more with large results; returns the ids of the
+    longest and of the heaviest one, which has 101 results of a megabyte, or ``count`` where those are fewer.
+    """
     async with mg.Node(app, store, options=mg.Options(migrate=True)) as node:
-        longest_task = await node.client.submit(longest, "order")
-        heaviest_task = await node.client.submit(heaviest, "order")
+        longest_task = await node.client.submit(longest, "order", steps)
+        heaviest_task = await node.client.submit(heaviest, "order", min(count, 100))
         await heaviest_task.result(timeout="5m")
         for n in range(count):
             await (await node.client.submit(heavy, f"order {n}")).result(timeout="5m")
         while True:  # until only the last step is left
             detail = await longest_task.status()
-            if sum(step.state == "done" for step in detail.steps) >= STEPS:
+            if sum(step.state == "done" for step in detail.steps) >= steps:
                 return {"longest": longest_task.id, "heaviest": heaviest_task.id}
             await asyncio.sleep(2)
 
 
-def addresses(tasks: dict[str, str]) -> dict[str, str]:
+def addresses(tasks: dict[str, str], steps: int) -> dict[str, str]:
     """Return what is asked, by name."""
     long, heavy_ = tasks["longest"], tasks["heaviest"]
     return {
         "overview": "/",
         "tasks": "/tasks",
         "longest task": f"/tasks/{long}",
-        "its steps": f"/tasks/{long}?steps=4000",
+        "its steps": f"/tasks/{long}?steps={steps // 2}",
         "its steps done": f"/tasks/{long}?state=done&steps=0",
-        "its history": f"/tasks/{long}?before=5000",
+        "its history": f"/tasks/{long}?before={steps // 2}",
         "task of 101 MiB": f"/tasks/{heavy_}",
         "1 MiB, covered": f"/tasks/{heavy_}/values/result",
         "api: tasks": "/api/v1/tasks?limit=1000",
@@ -211,17 +213,18 @@ class Process:
     def close(self) -> None:
         """End it."""
         assert self._process.stdin is not None
-        self._process.stdin.close()
-        try:
-            self._process.wait(30)
-        except subprocess.TimeoutExpired:
-            self._process.kill()
+        with self._process:  # its pipes are closed at the end
+            self._process.stdin.close()
+            try:
+                self._process.wait(30)
+            except subprocess.TimeoutExpired:
+                self._process.kill()
 
 
-async def answers(store: str, port: int, tasks: dict[str, str]) -> dict[str, Any]:
+async def answers(store: str, port: int, tasks: dict[str, str], steps: int) -> dict[str, Any]:
     """Ask for each address at a console of its own; return how long its loop was held, what it grew by, and the bytes."""
     measured: dict[str, Any] = {}
-    for name, path in addresses(tasks).items():
+    for name, path in addresses(tasks, steps).items():
         console = await Process("serve", store, port).listening(port)
         try:
             line, body = Line(port), b""
@@ -251,7 +254,7 @@ async def answers(store: str, port: int, tasks: dict[str, str]) -> dict[str, Any
 
 async def engine(store: str, port: int, flight: int, seconds: float) -> None:
     """Run all roles, a console and so many callers; answer each line with the figures of the next ``seconds``."""
-    async with mg.Node(app, store, console=f"127.0.0.1:{port}") as node:
+    async with mg.Node(app, store, console=ConsoleOptions(listen=f"127.0.0.1:{port}", token=TOKEN)) as node:
         steps = 0
 
         async def call() -> None:
@@ -297,6 +300,9 @@ async def watched(
                 viewers = [Viewer(port, f"/tasks/{task}") for _ in range(tabs)]
                 people = [asyncio.create_task(viewer.watch()) for viewer in viewers]
                 while not all(viewer.open for viewer in viewers):
+                    for person in people:
+                        if person.done():
+                            person.result()
                     await asyncio.sleep(0.05)
                 (beside if tabs else alone).append(await asyncio.to_thread(process.tell))
                 events += sum(viewer.events for viewer in viewers)

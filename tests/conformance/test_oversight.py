@@ -350,6 +350,23 @@ async def test_a_task_that_was_removed_does_not_hold_an_act_up(store: Store, wor
     assert [r.outcome for r in await store.oversight.bulk_refusals("act-1")] == ["the task was removed"]
 
 
+@pytest.mark.parametrize(
+    "field", ['"limit":-1', '"older":-5.0', '"states":["odd"]', '"ids":[true]', '"failures":[1]']
+)
+async def test_an_act_with_a_filter_that_cannot_be_is_shown_and_sends_nothing(
+    world: World, store: Store, field: str
+) -> None:
+    """Manual SQL wrote what ``Filter`` refuses with makegood's own error: neither the list nor the leader stumbles."""
+    await requested(store, 2)
+    async with world.raw() as raw:
+        await raw.run("update {bulk_act} set wanted = ?", f"{{{field}}}".encode())
+    assert [view.wanted for view in await store.oversight.bulk_acts()] == [Filter(ids=(0,))]
+    assert await store.oversight.advance_bulk("act-1", 100) == 0
+    view = await store.oversight.bulk_act("act-1")
+    assert view is not None
+    assert (view.state, view.sent) == ("running", 0)
+
+
 async def test_an_act_that_waits_for_answers_writes_nothing(counting: tuple[Store, Counts]) -> None:
     store, counts = counting
     await requested(store, 1)

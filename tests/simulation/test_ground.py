@@ -1,10 +1,13 @@
 """Grounds: worlds stand on the same one after another, and none sees what stood there before."""
 
 import gc
+import logging
 import os
 import sqlite3
 from contextlib import closing
 from pathlib import Path
+
+import pytest
 
 from makegood.store.rows import Interner
 from makegood.store.sqlite.connection import uri_of
@@ -59,6 +62,19 @@ def test_every_seed_has_the_same_history_on_a_ground_that_others_have_used() -> 
     shared.run(215)
     for seed in (0, 3, 11, 84, 0):
         assert shared.run(seed).history.digest() == Storms().run(seed).history.digest()
+
+
+def test_processes_that_were_killed_leave_no_file_open(caplog: pytest.LogCaptureFixture) -> None:
+    """Their Python goes on, so what a killed process had open must go with the last reference to it."""
+
+    def play() -> int:
+        Storms().run(215)
+        gc.collect()
+        return len(os.listdir("/proc/self/fd"))
+
+    with caplog.at_level(logging.CRITICAL, "makegood"):  # a captured record keeps the frames of its error
+        before = play()
+        assert play() == before
 
 
 def test_worlds_that_live_at_a_time_have_each_their_own_and_others_the_same() -> None:

@@ -195,11 +195,17 @@ class WriteAheadLog:
         merger, self._merger = self._merger, None
         if merger is not None:
             merger.close()
+        self._close_file()
+
+    def __del__(self) -> None:
+        """Close the file of a log that nobody closed: a killed process of a simulation ends, its Python does not."""
+        self._close_file()
+
+    def _close_file(self) -> None:
+        """SQLite locks the file and the index, never the log: this releases no lock of SQLite."""
         file, self._file = self._file, None
         if file is not None:
-            os.close(
-                file
-            )  # SQLite locks the file and the index, never the log: this releases no lock of SQLite
+            os.close(file)
 
     def _is_due(self, now: float) -> bool:
         if not self._reaches(self.pages):

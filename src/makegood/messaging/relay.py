@@ -23,7 +23,7 @@ from makegood.base.pacing import Pauses, rung
 from makegood.base.sizes import PAYLOAD_LIMIT
 from makegood.base.text import without_backticks
 from makegood.client.queues import outgoing
-from makegood.errors import ConfigError, PayloadError, QueueFullError, StoreUnavailableError
+from makegood.errors import PayloadError, QueueFullError, StoreUnavailableError
 from makegood.messaging.outbox import Entry, Outbox
 from makegood.model.messages import Alert
 from makegood.payload.codec import UNREADABLE, sized
@@ -113,7 +113,7 @@ class Relay(Actor):
             for entry in taking.entries:
                 try:
                     pairs.append((entry, _message(entry)))
-                except (ConfigError, PayloadError, *UNREADABLE) as why:
+                except (PayloadError, *UNREADABLE) as why:
                     refusals.append((entry, str(why)))
             deliveries = await self._send(pairs, refusals)
             await self._tell(refusals)

@@ -22,7 +22,7 @@ from msgspec import inspect as kinds
 
 from makegood.base.sizes import PAYLOAD_LIMIT
 from makegood.base.text import said, words
-from makegood.errors import DefinitionError, MakegoodError, PayloadError
+from makegood.errors import ConfigError, DefinitionError, MakegoodError, PayloadError
 from makegood.payload.annotations import DEFINE
 from makegood.payload.missing_defaults import completer, parts
 from makegood.payload.pydantic_dataclasses import StandIn, readable
@@ -39,10 +39,10 @@ the reader is called from: it is far above 100 everywhere, and no real data come
 """
 
 UNREADABLE = (
-    msgspec.MsgspecError, ValueError, TypeError, LookupError, ArithmeticError, AttributeError, RecursionError,
+    msgspec.MsgspecError, ValueError, TypeError, LookupError, ArithmeticError, AttributeError, RecursionError, ConfigError,
 )  # fmt: skip
 """Exceptions of reading stored bytes and columns, which another version, another Python or manual SQL may
-have written.
+have written. Types that examine their own values, such as ``Filter``, raise ``ConfigError``.
 """
 
 _KINDS = (

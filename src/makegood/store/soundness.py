@@ -11,7 +11,6 @@ from typing import Any, Final
 import msgspec
 
 from makegood.base import ids
-from makegood.errors import ConfigError
 from makegood.model import notices
 from makegood.model.messages import AlertKind
 from makegood.model.states import TASK_MOVES
@@ -55,7 +54,7 @@ def _listener(row: Sequence[Any]) -> str | None:
     task, url = row
     try:
         notices.parted(url)
-    except (ConfigError, *UNREADABLE) as fault:
+    except UNREADABLE as fault:
         return f"task {_show(task)}: nothing can be sent to its listener's address: {_why(fault)}"
     return None
 
