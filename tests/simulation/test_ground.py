@@ -70,7 +70,7 @@ def test_processes_that_were_killed_leave_no_file_open(caplog: pytest.LogCapture
     def play() -> int:
         Storms().run(215)
         gc.collect()
-        return len(os.listdir("/proc/self/fd"))
+        return len(list(Path("/proc/self/fd").iterdir()))
 
     with caplog.at_level(logging.CRITICAL, "makegood"):  # a captured record keeps the frames of its error
         before = play()

@@ -198,7 +198,7 @@ class WriteAheadLog:
         self._close_file()
 
     def __del__(self) -> None:
-        """Close the file of a log that nobody closed: a killed process of a simulation ends, its Python does not."""
+        """Close the file of a log that nobody closed: simulated processes are killed, Python goes on."""
         self._close_file()
 
     def _close_file(self) -> None:
