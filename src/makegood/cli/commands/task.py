@@ -36,6 +36,7 @@ from makegood.errors import PayloadError, TaskNotFoundError, WaitExpiredError
 from makegood.model import notices
 from makegood.model.states import AT_REST
 from makegood.payload.codec import UNREADABLE, decode, shallow
+from makegood.payload.unknown_fields import refuse_unknown
 from makegood.store.views import Filter, NodeView, TaskDetail, TaskView
 from makegood.workflow.workflow import Workflow
 
@@ -217,6 +218,7 @@ def _members(text: str) -> dict[str, msgspec.Raw]:
 
 def _converted(value: bytes, hint: Any, name: str) -> Any:
     try:
+        refuse_unknown(msgspec.json.decode(value), hint, f"the input {name}")
         return decode(value, hint, f"the input {name}")
     except PayloadError as wrong:
         raise click.UsageError(str(wrong)) from wrong
