@@ -64,7 +64,9 @@ class Attempts:
         self._home = HomeLoop("these agents")
         for each in slots.values():
             each.spacing = None if each.rate is None else BeginSpacing(each.rate, clock)
-        runner = AttemptRunner(clock, rng, self._threads, self._alarm.set, turn=self._turn)
+        runner = AttemptRunner(
+            clock, rng, self._threads, self._alarm.set, turn=self._turn, apart=self._home.apart
+        )
         self.runner: Answering = runner if watched is None else watched(runner)
 
     def begin(self, request: Request, node: int, began: float, handed_at: float = 0.0) -> None:
