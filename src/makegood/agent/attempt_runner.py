@@ -50,8 +50,8 @@ class _Async(dict[Callable[..., object], bool]):
 class AttemptRunner:
     """Runs the functions of attempts: ``async def`` on the event loop, ``def`` in ``threads``.
 
-    ``halting``: called with the deadline of each attempt before its function is called. ``turn``: awaited
-    before each further try; False: its agent's rate has no room for it in time. None: no agent has a rate.
+    ``turn``: awaited before each further try; False: its agent's rate has no room for it in time. None: no
+    agent has a rate.
     ``apart``: the ``HomeLoop``'s.
     """
 
@@ -60,7 +60,6 @@ class AttemptRunner:
         clock: Clock,
         rng: random.Random,
         threads: DaemonThreads,
-        halting: Callable[[float], None],
         *,
         turn: Callable[[Attempt], Awaitable[bool]] | None = None,
         apart: Callable[[], Context] = own_arithmetic,
@@ -68,7 +67,6 @@ class AttemptRunner:
         self._clock = clock
         self._rng = rng
         self._threads = threads
-        self._halting = halting
         self._turn = turn
         self._apart = apart
         self._async = _Async()
@@ -85,7 +83,6 @@ class AttemptRunner:
                 return _message(request, "permanent", error=text)
             return _message(request, "gave_up", error=text, final=True)
         awaits = self._async[fn]
-        self._halting(attempt.deadline)
         attempt.called(cancellable=awaits)
         around = action.agent.shared.around
         context = self._apart() if awaits else None  # before a try sets anything
@@ -206,23 +203,26 @@ def _answered(attempt: Attempt, action: Action[..., Any], value: object) -> Task
     request = attempt.request
     doing = request.doing
     kind: MessageKind = "done"
-    if doing == "undo":
+    if doing == "do":
+        if isinstance(value, Happened) or value is NOT_HAPPENED:
+            # not the value: this is logged
+            name = "mg.NOT_HAPPENED" if value is NOT_HAPPENED else "mg.Happened(...)"
+            text = (
+                f"{request.action} returned {name}, which is what a probe answers: return the result itself"
+            )
+            return _message(request, "gave_up", error=text, final=True)
+    elif doing == "undo":
         if inspect.isgenerator(value) or inspect.isasyncgen(value):
             text = f"the undo of {request.action} returned a generator, so it did nothing: write it without yield"
             return _message(request, "gave_up", error=text, final=True)
         return _message(request, "done")
-    if doing == "probe":
+    else:
         if value is NOT_HAPPENED:
             return _message(request, "not_happened")
         if not isinstance(value, Happened):
             text = f"the probe of {request.action} returned {type(value).__name__}: return mg.Happened(result) or mg.NOT_HAPPENED"
             return _message(request, "gave_up", error=text)
         value, kind = value.result, "happened"
-    elif isinstance(value, Happened) or value is NOT_HAPPENED:
-        # not the value: this is logged
-        name = "mg.NOT_HAPPENED" if value is NOT_HAPPENED else "mg.Happened(...)"
-        text = f"{request.action} returned {name}, which is what a probe answers: return the result itself"
-        return _message(request, "gave_up", error=text, final=True)
     try:
         return TaskMessage(kind, request.idx, doing, request.attempt, action._encoded(value))
     except PayloadError as unfit:
