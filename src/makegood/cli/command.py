@@ -99,7 +99,8 @@ class Command(click.Command):
         except click.BadOptionUsage as wrong:
             option = next((param for param in self.params if wrong.option_name in param.opts), None)
             if option is not None and wrong.message.endswith("requires an argument."):
-                wrong.message = f"{wrong.message[:-1]}: {wrong.option_name} {option.make_metavar(ctx)}"
+                text = f"{wrong.message[:-1]}: {wrong.option_name} {option.make_metavar(ctx)}"
+                raise click.BadOptionUsage(wrong.option_name, text, ctx) from wrong
             raise
 
     def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
