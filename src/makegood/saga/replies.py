@@ -153,7 +153,10 @@ def _later(work: DecisionBuilder, step: Step, message: TaskMessage) -> None:
     doubt = step.doubt or message.unclear or bool(old)
     state: StepState = "in_doubt" if doubt else "ready" if forward else "waiting"
     error = f"{message.error}; {old}" if old else message.error
-    step = work.move(step, state, "later", doubt=doubt, final=step.final or bool(old), error=error)
+    why = error if old and error else ""
+    step = work.move(
+        step, state, "later", detail=why, doubt=doubt, final=step.final or bool(old), error=error
+    )
     if old:  # no wait for a moment at which nothing may be sent
         work.agenda.doubts.append(step.plan.idx)
     elif state == "ready" or _will_be_asked(work, step):
