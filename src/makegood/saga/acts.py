@@ -171,7 +171,9 @@ def _resubmit(work: DecisionBuilder, message: TaskMessage) -> ActResult:
     for step in work.steps():
         if step.failures:
             work.reset(step.plan.idx)
-        fresh = replace(step, failures=0, deaths=0, final=False, stuck=False, again=False, probe_answer=False)
+        fresh = replace(
+            step, failures=0, deaths=0, final=False, stuck=False, again=False, probe_answer=False, tally=None
+        )
         if rules.forgotten(step, work.now):  # sent all the same: to the service it is a first request
             fresh = replace(fresh, first_sent=0.0)
         if step.plan.idx in anew:
@@ -285,6 +287,7 @@ def _settle(work: DecisionBuilder, message: TaskMessage) -> ActResult:
         final=False,
         stuck=False,
         error=None,
+        tally=None,
     )
     return _rest_settled(work, step.name, outcome)
 
