@@ -327,6 +327,23 @@ async def test_an_act_on_many_sends_each_task_one_ordinary_command(store: Store,
     assert await store.oversight.advance_bulk("act-1", 2) is None
 
 
+async def test_the_tasks_that_accepted_an_act_are_counted_by_their_state(store: Store) -> None:
+    """Also after the act: its commands are decided long before its tasks have ended. Another act's do not count."""
+    await requested(store, 1, 2)
+    await store.oversight.advance_bulk("act-1", 100)
+    assert await store.oversight.bulk_ends("act-1") == {}
+    await decide_all(store)
+    assert await store.oversight.advance_bulk("act-1", 100) is None
+    assert await store.oversight.bulk_ends("act-1") == {"error": 2}
+    assert await store.oversight.bulk_ends("act-") == {}
+    await failed(store, 3)
+    await store.oversight.bulk(Act("act-12", "ann"), "undo", Filter(ids=(3,)))
+    await store.oversight.advance_bulk("act-12", 100)
+    await decide_all(store, "refused")
+    assert await store.oversight.bulk_ends("act-12") == {}
+    assert await store.oversight.bulk_ends("act-1") == {"error": 2}
+
+
 async def test_refusals_of_an_act_are_kept_one_by_one(store: Store) -> None:
     await requested(store, 1, 2)
     await store.oversight.advance_bulk("act-1", 100)

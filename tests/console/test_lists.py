@@ -267,7 +267,12 @@ def test_a_group_of_errors_goes_by_what_became_of_its_tasks(
 def test_a_failure_that_a_task_in_error_had_before_does_not_need_anybody() -> None:
     """Only the one that the task stands in does: the others are over."""
     group = errors.group_of(failures({"error": 6}, blocking=0), NOW, 3600.0)
-    assert (group.fate, group.count, group.what, group.acts) == ("ended", 6, "tasks in error for another reason", ())
+    assert (group.fate, group.count, group.what, group.acts) == (
+        "ended",
+        6,
+        "tasks in error for another reason",
+        (),
+    )
     some = errors.group_of(failures({"error": 6}, blocking=1), NOW, 3600.0)
     assert (some.fate, some.count, some.acts[0]) == ("need", 1, ("undo", 1, "error"))
 
@@ -312,6 +317,17 @@ def test_an_act_on_many_tasks_says_how_far_it_is() -> None:
     assert row.parts == (("undo", 57.28), ("run", 4.37), ("idle", 0.49), ("fail", 1.7))
     ended = bulk.row(msgspec.structs.replace(view, state="stopped", ended=NOW - 6, stopped_by="bob"), NOW)
     assert (ended.running, ended.left, ended.took, ended.eta) == (False, 0, "4.0 s", "")
+
+
+def test_an_act_on_many_tasks_is_under_way_until_its_tasks_have_ended() -> None:
+    """Its commands are accepted long before."""
+    view = BulkView(
+        "b-1", "undo", Filter(), "ann", "down", 299, None, None, "done", NOW - 10, NOW - 9.6, 299, 299, 0, 0, "",
+    )  # fmt: skip
+    row = bulk.row(view, NOW, {"undone": 112, "undoing": 180, "pending": 7})
+    assert (row.state, row.progress) == ("under way", "299 accepted; 112 undone, 187 to go, 0 stuck")
+    over = bulk.row(view, NOW, {"undone": 297, "error": 2})
+    assert (over.state, over.progress) == ("done", "297 undone, 2 stuck")
 
 
 def test_the_charts_leave_out_minutes_that_nobody_saw() -> None:

@@ -359,7 +359,7 @@ def test_an_undo_in_time_is_tried_again_under_its_age() -> None:
     silent(case, 30.0)
     case.answer(0, "permanent", error="closed") if case.step(0).doing else case.due(0)
     case.answer(0, "permanent", error="closed", first_sent=SENT)
-    assert case.act("undo") == ("applied", "what was done is taken back")
+    assert case.act("undo") == ("applied", "what was done is being undone")
     assert case.request.first_sent == SENT
 
 

@@ -361,7 +361,7 @@ def test_an_operator_may_undo_around_a_point_of_no_return() -> None:
     case.done(0, 1)
     case.answer(2, "permanent")
     assert case.task.goal == "hold"
-    assert case.act("undo") == ("applied", "what was done is taken back")
+    assert case.act("undo") == ("applied", "what was done is being undone")
     assert case.asked == [(0, "undo")]
     assert case.states == "undoing kept failed"
     case.answer(0)

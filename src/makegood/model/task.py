@@ -40,11 +40,11 @@ class FailureTally(msgspec.Struct, frozen=True, array_like=True):
     A silence has none, and does not hide the reason that an earlier failure gave.
     """
 
-    worded: int
+    with_words: int
     """How many came with an error's text; the step's ``error`` is the last one's."""
     silences: int = 0
     """How many came after it, without one."""
-    died: bool = False
+    by_death: bool = False
     """The last of these was the death of the process that ran the step."""
 
 

@@ -102,7 +102,7 @@ def _cancel(work: DecisionBuilder, message: TaskMessage) -> ActResult:
         return "applied", "nothing had been done"
     work.task = replace(work.task, cause="")  # of one that is held
     begin_undo(work, "cancelled", **_by(message))
-    return "applied", "what was done is taken back"
+    return "applied", "what was done is being undone"
 
 
 def _untouched(work: DecisionBuilder) -> bool:
@@ -121,7 +121,7 @@ def _undo(work: DecisionBuilder, message: TaskMessage) -> ActResult:
     work.task = replace(task, lost=0, result=None)
     warnings = _warnings(work.steps(), "undo", work.now)
     begin_undo(work, "operator_undo", **_by(message))
-    return "applied", "; ".join(["what was done is taken back", *warnings])
+    return "applied", "; ".join(["what was done is being undone", *warnings])
 
 
 def warnings(held_task: HeldTask, kind: str, now: float) -> list[str]:

@@ -129,11 +129,11 @@ def _words(step: Step, message: TaskMessage, failures: int) -> tuple[str, Failur
     tally = step.tally if step.failures else None
     count = int(failures > step.failures)
     if message.error:
-        worded = count + (0 if tally is None else tally.worded)
-        return message.error, FailureTally(worded) if worded else None
+        with_words = count + (0 if tally is None else tally.with_words)
+        return message.error, FailureTally(with_words) if with_words else None
     if tally is None or step.error is None:
         return _text(message), None
-    return step.error, replace(tally, silences=tally.silences + count, died=message.died)
+    return step.error, replace(tally, silences=tally.silences + count, by_death=message.died)
 
 
 # -- the action ----------------------------------------------------------------------------------------------

@@ -220,10 +220,12 @@ def failures_noted(step: Step) -> str:
     text = silence_noted(step)
     if (step.tally is not None and step.tally.silences) or step.failures < 2:
         return text or "in doubt"
-    worded = step.failures if step.tally is None else step.tally.worded
+    with_words = step.failures if step.tally is None else step.tally.with_words
     return _noted(
         text or "in doubt",
-        f"{worded} of {step.failures} failures" if worded < step.failures else f"{worded} failures",
+        f"{with_words} of {step.failures} failures"
+        if with_words < step.failures
+        else f"{with_words} failures",
     )
 
 
@@ -232,12 +234,10 @@ def silence_noted(step: Step) -> str:
     tally, text = step.tally, step.error or ""
     if tally is None or not tally.silences:
         return text
-    then = "the process died" if tally.died else "no answer by its deadline"
+    then = "the process died" if tally.by_death else "no answer by its deadline"
     if tally.silences > 1:
-        then = (
-            f"{tally.silences} times no answer{', the last time as the process died' if tally.died else ''}"
-        )
-    return _noted(text, f"{tally.worded} of {step.failures}; then {then}")
+        then = f"{tally.silences} times no answer{', the last time as the process died' if tally.by_death else ''}"
+    return _noted(text, f"{tally.with_words} of {step.failures}; then {then}")
 
 
 def _noted(text: str, note: str) -> str:

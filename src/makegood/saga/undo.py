@@ -230,16 +230,16 @@ def rest_when_undone(work: DecisionBuilder) -> None:
 
 def _obstacles(work: DecisionBuilder) -> list[str]:
     """Say what stopped an undo: steps with one reason are named together, an error with its first line."""
-    failed: dict[str, list[str]] = {}
-    unknown: dict[str, list[str]] = {}
+    failures: dict[str, list[str]] = {}
+    doubts: dict[str, list[str]] = {}
     for step in work.steps():
         if step.state == "undo_failed":
-            failed.setdefault((step.error or "no reason recorded").partition("\n")[0], []).append(step.name)
+            failures.setdefault((step.error or "no reason recorded").partition("\n")[0], []).append(step.name)
         elif step.state == "in_doubt" and step.stuck:
-            unknown.setdefault(_unknown(step, work.now, 0.0), []).append(step.name)
+            doubts.setdefault(_unknown(step, work.now, 0.0), []).append(step.name)
     return [
-        *(f"the undo of {', '.join(names)} failed: {reason}" for reason, names in failed.items()),
-        *(f"{', '.join(names)} cannot be undone: {reason}" for reason, names in unknown.items()),
+        *(f"the undo of {', '.join(names)} failed: {reason}" for reason, names in failures.items()),
+        *(f"{', '.join(names)} cannot be undone: {reason}" for reason, names in doubts.items()),
     ]
 
 

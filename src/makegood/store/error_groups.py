@@ -92,7 +92,7 @@ class _Group:
     traceback: tuple[float, str] = (0.0, "")
     tasks: dict[int, str] = field(default_factory=dict)
     retried: set[int] = field(default_factory=set)
-    blocked: set[int] = field(default_factory=set)
+    blocked_tasks: set[int] = field(default_factory=set)
 
     def add(self, task: int, state: str, at: float, message: str, attempts: int = 1, *, again: bool) -> None:
         self.times.append(at)
@@ -136,7 +136,9 @@ async def error_groups(tx: ReadTx, limit: int = 100) -> ErrorGroups:
             key = (address(app, step[0]), step[1], end.doing, normalised(end.error), end.frame or "")
             if (error := obstacles.get((task, end.idx))) is not None and _blamable(end.doing, step[2]):
                 fits = error.startswith(end.error.partition("\n")[0])
-                if (task, end.idx) not in blame or fits > blame[task, end.idx][0]:  # the latest one comes first
+                if (task, end.idx) not in blame or fits > blame[task, end.idx][
+                    0
+                ]:  # the latest one comes first
                     blame[task, end.idx] = fits, key
             group = by_key[key]
             group.add(task, state, seconds(at), end.error, again=_again(end.doing, state, step[2]))
@@ -147,10 +149,10 @@ async def error_groups(tx: ReadTx, limit: int = 100) -> ErrorGroups:
             app, state, at = tasks[task]
             group = by_key[address(app, agent), action, "do", normalised(error), ""]
             if (task, idx) in obstacles:
-                group.blocked.add(task)
+                group.blocked_tasks.add(task)
             group.add(task, state, at, error, max(1, whole(failures)), again=_again("do", state, now))
     for (task, _), (_, key) in blame.items():
-        by_key[key].blocked.add(task)
+        by_key[key].blocked_tasks.add(task)
     groups = sorted(_groups(by_key.items()), key=lambda group: group.last, reverse=True)
     return ErrorGroups(groups[:limit], len(ids), len(ids) >= MOST_TASKS or len(ends) == MOST_EVENTS)
 
@@ -170,13 +172,14 @@ def _groups(pairs: Iterable[tuple[_Key, _Group]]) -> Sequence[ErrorGroup]:
     for key, group in pairs:
         times = sorted(group.times, reverse=True)
         ids = sorted(
-            group.tasks, key=lambda task: (task not in group.blocked, group.tasks[task] != "error", -task)
+            group.tasks,
+            key=lambda task: (task not in group.blocked_tasks, group.tasks[task] != "error", -task),
         )
         states: dict[str, Any] = dict(Counter(group.tasks.values()))
         groups.append(
             ErrorGroup(
                 *key, group.attempts, len(group.tasks), times[-1], times[0], group.sample[1], tuple(ids[:_IDS]), states, tuple(times[:_TIMES]),
-                len(group.retried), group.traceback[1], len(group.blocked),
+                len(group.retried), group.traceback[1], len(group.blocked_tasks),
             )
         )  # fmt: skip
     return groups

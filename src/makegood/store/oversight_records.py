@@ -64,7 +64,7 @@ class ErrorGroup(msgspec.Struct, frozen=True):
     traceback: str = ""
     """The end of the latest traceback, "" if none was kept."""
     blocking: int = 0
-    """How many tasks are in error because of it. Others in error may have had it before, and stand in another."""
+    """How many tasks are in error because of it; others in error may have had it before."""
 
     @property
     def name(self) -> str:

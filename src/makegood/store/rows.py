@@ -225,14 +225,18 @@ def flags(step: Step) -> int:
     tally = step.tally
     if tally is None:
         return bits
-    counts = min(tally.worded, _MOST_TALLIED) << _WORDED | min(tally.silences, _MOST_TALLIED) << _SILENCES
-    return bits | counts | tally.died * _DIED
+    counts = min(tally.with_words, _MOST_TALLIED) << _WORDED | min(tally.silences, _MOST_TALLIED) << _SILENCES
+    return bits | counts | tally.by_death * _DIED
 
 
 def tally(bits: int) -> FailureTally | None:
     """Return the tally of a step's failures that ``flags`` wrote."""
-    worded = bits >> _WORDED & _MOST_TALLIED
-    return FailureTally(worded, bits >> _SILENCES & _MOST_TALLIED, bool(bits & _DIED)) if worded else None
+    with_words = bits >> _WORDED & _MOST_TALLIED
+    return (
+        FailureTally(with_words, bits >> _SILENCES & _MOST_TALLIED, bool(bits & _DIED))
+        if with_words
+        else None
+    )
 
 
 def message(value: TaskMessage) -> bytes:

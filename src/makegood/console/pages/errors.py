@@ -68,8 +68,8 @@ def group_of(group: ErrorGroup, now: float, span: float) -> Group:
         count, label = group.retried, "trying again"
     elif undone_count or going:
         count, label = (undone_count, "undone") if undone_count else (going, "under way")
-    elif processed := group.states.get("processed", 0):
-        count, label = processed, "processed since"
+    elif processed_count := group.states.get("processed", 0):
+        count, label = processed_count, "processed since"
     else:
         count, label = group.tasks, "in error for another reason"
     agent = group.agent.partition("/")[2] or group.agent
