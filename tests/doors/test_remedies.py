@@ -196,7 +196,7 @@ def test_an_undo_that_goes_on_when_the_time_to_wait_is_over_is_told_with_both(op
     assert open_shop.call("task", "watch", slow, "--timeout", "300ms").exit_code == 7
     late = open_shop.call("task", "cancel", slow, "--wait", "--timeout", "500ms")
     assert late.exit_code == 7
-    assert late.stdout == f"{slow}  cancel applied: what was done is taken back (now undoing)\n"
+    assert late.stdout == f"{slow}  cancel applied: what was done is being undone (now undoing)\n"
     assert "did not end within 0.5 s" in late.stderr
     assert f"task {slow} is undoing: " in late.stderr
 
