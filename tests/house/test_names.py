@@ -61,7 +61,7 @@ MOST: Final = {
     "supervisor": 79.6,
     "telemetry": 12.7,
     "testing": 45.5,
-    "tests": 102.6,
+    "tests": 7.7,
     "the package": 26.1,
     "transactions": 0.0,
     "workflow": 23.5,
