@@ -65,10 +65,10 @@ def test_nobody_waits_for_a_moment_at_which_nothing_may_be_sent() -> None:
 
 
 @pytest.mark.parametrize(
-    "declared", [{"then": "hold"}, {"task": {"on_failure": "hold"}}, {"no_return": True, "undoable": False}]
+    "terms", [{"then": "hold"}, {"task": {"on_failure": "hold"}}, {"no_return": True, "undoable": False}]
 )
-def test_where_the_verdict_is_hold_an_alert_says_why(declared: dict[str, Any]) -> None:
-    case = one(**declared)
+def test_where_the_verdict_is_hold_an_alert_says_why(terms: dict[str, Any]) -> None:
+    case = one(**terms)
     silent(case, 30.0)
     case.now = SENT + DAY + 5
     case.due(0)
