@@ -229,6 +229,9 @@ def test_an_agent_that_had_it_too_late_says_later_and_the_verdict_follows() -> N
     case.now = SENT + DAY + 1
     case.answer(0, "later", wait=1.0, error="it was not sent", first_sent=SENT)
     assert case.asked == [(0, "undo")]
+    assert [move.why for move in case.last.moves if move.reason == "later"] == [
+        "later: it was not sent; its key is older than the 1d that the service keeps it, so it is not sent again"
+    ]
     assert not case.last.counted.get(0, (False, 0))[1]
 
 
