@@ -11,10 +11,10 @@ from makegood.model.states import Move
 from tests.unit.saga_case import Case, action, failing, result_of, template
 
 
-def cancelled(*plans: Any, done: int = 0, **task: Any) -> Case:
+def cancelled(*plans: Any, count: int = 0, **task: Any) -> Case:
     """Return a task that is cancelled after its first steps are done."""
     case = Case(*plans, **task)
-    case.done(*range(done))
+    case.done(*range(count))
     case.say(TaskMessage("cancel"))
     return case
 
@@ -158,7 +158,7 @@ def test_undo_retries_by_its_own_threshold() -> None:
     case.due(0)
     case.silence(0)
     assert case.states == "undo_failed failed"
-    assert case.alerts == ["undo_stuck", "undo_incomplete"]
+    assert case.alerts == ["undo_incomplete"]
 
 
 def test_refused_undo_means_undone() -> None:
@@ -193,7 +193,7 @@ def test_an_undo_whose_arguments_are_missing_fails_with_an_alert() -> None:
 
 def test_a_doubt_is_probed_before_its_undo() -> None:
     """Happened: undone with the result. Not happened of a fencing probe: spared. Otherwise undone in doubt."""
-    for answer, asked, states in (
+    for answer, requests, states in (
         ("happened", [(0, "undo")], "undoing"),
         ("not_happened", [(0, "undo")], "undoing"),
     ):
@@ -202,7 +202,7 @@ def test_a_doubt_is_probed_before_its_undo() -> None:
         case.silence(0)
         assert case.asked == [(0, "probe")]
         case.answer(0, answer, value=b'"c-1"')
-        assert (case.asked, case.states) == (asked, states)
+        assert (case.asked, case.states) == (requests, states)
         assert case.request.in_doubt is (answer == "not_happened")
     case = Case(action(0, probe=True, fences=True))
     case.say(TaskMessage("cancel"))
@@ -264,7 +264,7 @@ def test_never_in_doubt_is_stuck_while_undoing() -> None:
     case.say(TaskMessage("cancel"))
     case.silence(0)
     assert (case.states, case.task.state) == ("in_doubt", "error")
-    assert case.alerts == ["undo_stuck", "undo_incomplete"]
+    assert case.alerts == ["undo_incomplete"]
 
 
 def test_never_with_a_fencing_probe_is_asked_again() -> None:
@@ -361,7 +361,7 @@ def test_an_operator_may_undo_around_a_point_of_no_return() -> None:
     case.done(0, 1)
     case.answer(2, "permanent")
     assert case.task.goal == "hold"
-    assert case.act("undo") == ("applied", "what was done is taken back")
+    assert case.act("undo") == ("applied", "what was done is being undone")
     assert case.asked == [(0, "undo")]
     assert case.states == "undoing kept failed"
     case.answer(0)

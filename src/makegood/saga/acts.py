@@ -103,7 +103,7 @@ def _cancel(work: DecisionBuilder, message: TaskMessage) -> ActResult:
         return "applied", "nothing had been done"
     work.task = replace(work.task, cause="")  # of one that is held
     begin_undo(work, "cancelled", **_by(message))
-    return "applied", "what was done is taken back"
+    return "applied", "what was done is being undone"
 
 
 def _untouched(work: DecisionBuilder) -> bool:
@@ -124,7 +124,7 @@ def _undo(work: DecisionBuilder, message: TaskMessage) -> ActResult:
     failed = [s.name for s in work.steps() if s.state == "undo_failed"]
     begin_undo(work, "operator_undo", **_by(message))
     return "applied", "; ".join(
-        [_tried_again(failed) if failed else "what was done is taken back", *warnings]
+        [_tried_again(failed) if failed else "what was done is being undone", *warnings]
     )
 
 
@@ -181,7 +181,9 @@ def _resubmit(work: DecisionBuilder, message: TaskMessage) -> ActResult:
     for step in work.steps():
         if step.failures:
             work.reset(step.plan.idx)
-        fresh = replace(step, failures=0, deaths=0, final=False, stuck=False, again=False, probe_answer=False)
+        fresh = replace(
+            step, failures=0, deaths=0, final=False, stuck=False, again=False, probe_answer=False, tally=None
+        )
         if rules.forgotten(step, work.now):  # sent all the same: to the service it is a first request
             fresh = replace(fresh, first_sent=0.0)
         if step.plan.idx in anew:
@@ -295,6 +297,7 @@ def _settle(work: DecisionBuilder, message: TaskMessage) -> ActResult:
         final=False,
         stuck=False,
         error=None,
+        tally=None,
     )
     return _rest_settled(work, step.name, outcome)
 
