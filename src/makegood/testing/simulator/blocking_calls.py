@@ -2,9 +2,9 @@
 of the user's own.
 
 Python's audit events show the calls of every library that uses ``socket`` or ``subprocess``. (A driver
-written in C that opens its own connections, such as libpq, is not seen.) A function of a simulated process is recognised by the
-running loop, and a thread by the mark that it got from what started it. A coroutine that waits for a thread
-would wait in virtual time, which does not pass for threads: so none is started there.
+written in C that opens its own connections, such as libpq, is not seen.) A function of a simulated process is
+recognised by the running loop, and a thread by the mark that it got from what started it. A coroutine that
+waits for a thread would wait in virtual time, which does not pass for threads: so none is started there.
 """
 
 import asyncio
