@@ -33,7 +33,7 @@ RING_OF = {
     "doors/test_grants.py": PROOF,
     "doors/test_grants.py::test_a_storm_with_a_role_for_each_process_ends_right": TEST,
     "doors/test_rate.py": PROOF,
-    "doors/test_visitors.py": PROOF,
+    "doors/test_read_only_users.py": PROOF,
     "postgres": TEST,
     "postgres/test_pooling.py": PROOF,
     "submission": TEST,

@@ -1,4 +1,4 @@
-"""Linearizability of one task's register: the search agrees with trying every order. (``tests/conformance/test_register.py`` asks the real stores.)"""
+"""Linearizability of one task's register: the search agrees with trying every order. (``tests/conformance/test_linearizability.py`` asks the real stores.)"""
 
 import itertools
 from collections.abc import Sequence
