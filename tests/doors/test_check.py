@@ -120,6 +120,20 @@ def test_ended_tasks_are_no_concern(open_shop: Shop) -> None:
     assert open_shop.json("check", "renamed2:kiosk")["tasks"] == 0
 
 
+def test_an_attempt_that_may_outlast_its_key_is_a_warning(shop: Shop) -> None:
+    (shop.folder / "outlast.py").write_text(
+        'import makegood as mg\napp = mg.App("outlast")\nbank = app.agent("bank")\n\n'
+        '@bank.action(complete_within="2h", keeps="1h", undo=mg.NOTHING)\ndef charge() -> None: ...\n\n\n'
+        '@bank.action(complete_within="1m", keeps="1h", undo=mg.NOTHING)\ndef look() -> None: ...\n\n\n'
+        '@app.workflow(complete_within="30m")\ndef buy() -> None:\n    charge()\n    look()\n',
+        encoding="utf-8",
+    )
+    (warning,) = shop.json("check", "outlast:app")["warnings"]
+    assert warning.startswith(
+        "bank.charge has 2h to complete an attempt, and its service keeps a key for 1h: "
+    )
+
+
 def test_an_app_that_is_not_whole_is_told(shop: Shop) -> None:
     """An agent without actions, an action that says not how it is made good, annotations that nobody knows, an app without workflows."""
     (shop.folder / "bare.py").write_text(

@@ -58,6 +58,7 @@ MOST: Final = {
     "scheduler": 52.1,
     "scripts": 7.0,
     "store": 23.6,
+    "story": 18.2,
     "supervisor": 79.6,
     "telemetry": 12.7,
     "testing": 45.5,

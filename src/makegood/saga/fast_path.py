@@ -61,7 +61,9 @@ def _decide_alone(held_task: HeldTask, message: TaskMessage) -> Decision | None:
     ):
         return None
     result = message.value or _NULL
-    step_after = replace(step, state="done", doing=None, result=result, doubt=False, final=False, error=None)
+    step_after = replace(
+        step, state="done", doing=None, result=result, doubt=False, final=False, error=None, tally=None
+    )
     moves: list[Move] = [_done_move(step)]
     steps = {idx: step_after}
     requests: list[Request] = []

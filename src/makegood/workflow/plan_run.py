@@ -83,8 +83,8 @@ class Planning:
                 and len(arguments) == len(call.places)
                 and call.names == names
                 and (
-                    (site := call.site) is None
-                    or ((frame := _getframe(2)).f_code is site[0] and frame.f_lasti == site[1])
+                    (site := call.site) is None  # otherwise: where the workflow itself is
+                    or ((frame := _getframe(2)).f_code, frame.f_lasti) == site
                 )
                 and all(
                     map(
