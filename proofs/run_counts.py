@@ -55,7 +55,7 @@ class RunCounts:
     """Violations, each with the label of its run."""
 
     def add(self, history: History, report: Report, *, kinds: Iterable[str] = (), label: str = "") -> None:
-        """Count what a run contained. ``enabled``: the kinds of faults (as in ``fault`` events) that were
+        """Count what a run contained. ``kinds``: the kinds of faults (as in ``fault`` events) that were
         switched on.
         """
         self.runs += 1
