@@ -220,8 +220,8 @@ def problems_of(app: App) -> Iterator[str]:
 
 
 def warnings_of(app: App) -> Iterator[str]:
-    """Yield what is allowed and may surprise: attempts and workflows that may take longer than a service keeps
-    a key.
+    """Yield what is allowed and may surprise: attempts and workflows that may take longer than a service
+    keeps a key.
     """
     for agent in app.agents.values():
         for action in agent.actions.values():
