@@ -106,6 +106,17 @@ def test_a_link_to_a_store_that_is_not_there_yet_makes_a_private_one(shop: Shop)
     assert mode(shop.folder / "far.db") == 0o600
 
 
+def test_a_store_in_a_folder_that_may_not_be_written_names_the_folder(folder: Path) -> None:
+    """Exit 8, as its page says; nothing is made."""
+    folder.chmod(0o755)
+    for words in (("store", "migrate"), ("run", "kiosk:kiosk")):
+        refused = call(VISITOR, folder, *words)
+        assert (refused.returncode, refused.stdout) == (8, ""), refused.stderr
+        place = f"makegood.db: it cannot be created (Permission denied): give this user write access to the folder {folder.resolve()}"
+        assert place in refused.stderr
+    assert not (folder / "makegood.db").exists()
+
+
 def test_another_user_can_neither_read_nor_stop_a_store_and_is_told_whose_it_is(folder: Path) -> None:
     """One read lock on the log's index would hold up every writer."""
     with usual_umask():

@@ -36,6 +36,13 @@ def on_terminal(monkeypatch: pytest.MonkeyPatch) -> Terminal:
     return screen
 
 
+def test_one_long_cell_in_a_pipe_does_not_widen_every_line() -> None:
+    """It is whole, and only its own line is longer: an audit with one long outcome stays readable."""
+    long = "the value of " * 30 + "it"
+    lines = aligned(("at", "what", "why"), [("1", long, "x"), ("2", "short", "y")]).splitlines()
+    assert lines == ["AT  WHAT   WHY", f" 1  {long}  x", " 2  short  y"]
+
+
 def test_aligned_text_has_columns_and_never_wraps() -> None:
     """Numbers stand to the right, a long cell stays whole, and no line ends in blanks."""
     long = "x" * 300

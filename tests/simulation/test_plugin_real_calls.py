@@ -7,7 +7,7 @@ from tests.simulation.test_plugin_reports import run
 pytest_plugins = ["pytester"]
 
 TRIP = """
-import asyncio, concurrent.futures, socket, urllib.request
+import asyncio, concurrent.futures, os, socket, subprocess, urllib.request
 import aiohttp, anyio, anyio.to_thread, asyncpg, httpx2, requests
 
 trips = mg.App("trips")
@@ -49,6 +49,18 @@ async def by_requests():
 
 async def by_urllib():
     urllib.request.urlopen(URL)
+
+async def by_subprocess():
+    subprocess.run(["true"], check=True)
+
+async def by_subprocess_in_a_thread():
+    await asyncio.to_thread(subprocess.run, ["true"])
+
+async def by_shell():
+    os.system("true")
+
+async def by_asyncio_subprocess():
+    await asyncio.create_subprocess_exec("true")
 
 async def by_aiohttp():
     async with aiohttp.ClientSession() as session, session.get(URL):
@@ -95,6 +107,10 @@ CALLS = {
     "by_own_pool": "socket.getaddrinfo",
     "by_requests": "socket.getaddrinfo",
     "by_urllib": "socket.getaddrinfo",
+    "by_subprocess": "subprocess.Popen",
+    "by_subprocess_in_a_thread": "subprocess.Popen",
+    "by_shell": "os.system",
+    "by_asyncio_subprocess": "loop.subprocess_exec",
     "by_aiohttp": "loop.sock_connect",
     "by_asyncpg": "loop.create_connection",
     "in_a_group": "loop.create_connection",

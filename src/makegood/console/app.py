@@ -422,7 +422,9 @@ class ConsoleApp:
         await task_of(visit)
         reason = kept(visit.field("reason"))
         act = visit.client.acts.new(kept(visit.visitor.name), reason)
-        await visit.client.store.alerts.looked(act, task.number, "its payloads, uncovered")
+        await visit.client.store.alerts.looked(
+            act, task.number, "its inputs and results, secret values included"
+        )
         route, parts = self._found(f"/tasks/{task.id}", "GET")
         assert route is not None  # the table has the page of a task
         assert route.context is not None
