@@ -243,7 +243,7 @@ async def test_a_drain_waits_for_the_claim_that_is_being_written(store: Store) -
 
     async def slow(batch: Batch) -> Committed:
         committed = await commit(batch)
-        if committed.claimed:
+        if committed.claims:
             writing.set()
             await go.wait()
         return committed
@@ -272,10 +272,10 @@ async def test_what_was_claimed_under_an_old_number_is_not_held_under_the_new_on
 
     async def slow(batch: Batch) -> Committed:
         committed = await commit(batch)
-        if committed.claimed and not writing.is_set():
+        if committed.claims and not writing.is_set():
             writing.set()
             await go.wait()
-        elif committed.claimed:
+        elif committed.claims:
             again.set()
         return committed
 

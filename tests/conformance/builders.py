@@ -147,7 +147,7 @@ def done(
     """Use up the reply to a step's attempt: it is done."""
     made = decision or unchanged(memory)
     step = memory.steps[idx]
-    made.consumed.append((idx, step.attempt))
+    made.used_requests.append((idx, step.attempt))
     made.steps[idx] = replace(step, state="done", doing=None, result=value)
     made.moves.append(Move(step.name, step.state, "done", "reply"))
     return made
@@ -203,7 +203,7 @@ class Hand:
                 memory = Memory(each.task, {s.idx: s for s in each.steps}, each.messages)
                 decision = make(memory)
                 if local:
-                    decision.handed = decision.requests
+                    decision.handovers = decision.requests
                 pairs.append((cast("HeldTask", memory), decision))
             return pairs
 
@@ -213,21 +213,21 @@ class Hand:
     async def commit(self, *decisions: Decision, local: Sequence[tuple[int, int, int]] = ()) -> Committed:
         """Commit Decisions; those that were not lost are remembered."""
         for decision in decisions:
-            decision.handed = [r for r in decision.requests if (r.task, r.idx, r.attempt) in local]
+            decision.handovers = [r for r in decision.requests if (r.task, r.idx, r.attempt) in local]
         await self._commit(Batch(self.node, decisions))
         return self.committed
 
     async def _commit(self, batch: Batch) -> list[int]:
         self.committed = committed = await self.store.tasks.commit(batch)
-        gone = committed.lost | {task for task, _ in committed.guilty}
+        gone = committed.losses | {task for task, _ in committed.guilty}
         for decision in batch.decisions:
             if decision.task.id not in gone:
                 _apply(self.tasks[decision.task.id], decision)
-        for held, decision in committed.claimed:
+        for held, decision in committed.claims:
             memory = cast("Memory", held)
             self.tasks[memory.id] = memory
             _apply(memory, decision)
-        return [decision.task.id for _, decision in committed.claimed]
+        return [decision.task.id for _, decision in committed.claims]
 
     def __getitem__(self, task: int) -> Memory:
         """Return a task as it is remembered."""
@@ -237,7 +237,7 @@ class Hand:
 def _apply(memory: Memory, decision: Decision) -> None:
     memory.task = decision.task
     memory.steps |= decision.steps
-    memory.steps |= {s.idx: s for s in decision.added}
+    memory.steps |= {s.idx: s for s in decision.new_steps}
 
 
 async def hand(store: Store, *, ttl: float = 60.0) -> Hand:

@@ -90,7 +90,7 @@ async def test_silence_tells_when_its_request_was_handed_over(
 
     def first(memory: Memory) -> OpenDecision:
         made = begin(memory)
-        made.handed, made.handed_at = made.requests, AT
+        made.handovers, made.handed_at = made.requests, AT
         return made
 
     if born_held:

@@ -47,7 +47,7 @@ class Caller:
             elif epoch:
                 decision = to_state(scheduler[self.task], "processed")
                 committed = await scheduler.commit(decision)
-                took = self.task not in committed.lost
+                took = self.task not in committed.losses
                 self.told.append(RecordedCall("complete", self.name, began, self.clock(), took, epoch))
                 if took:
                     return
@@ -124,7 +124,7 @@ async def test_one_false_answer_is_enough_to_be_refused(store: Store, other: Sto
     new = await hand(other)
     assert await new.claim(1) == [1]
     refused = await old.commit(to_state(old[1], "processed"))
-    assert refused.lost == {1}
+    assert refused.losses == {1}
     told = [
         RecordedCall("claim", "old", 0, 1, 1),
         RecordedCall("requeue", "v", 2, 3, answer=True),

@@ -66,7 +66,7 @@ async def test_closing_finishes_what_was_asked_for(world: World, store: Store) -
     going = [asyncio.ensure_future(store.tasks.submit([draft(n)])) for n in range(1, 20)]
     await asyncio.sleep(0)
     await store.close()
-    assert all(a.created for (a,) in await asyncio.gather(*going))
+    assert all(a.is_new for (a,) in await asyncio.gather(*going))
     await store.open()
     assert len(await store.tasks.find(Filter())) == 19
 
@@ -77,7 +77,7 @@ async def test_a_caller_that_gives_up_leaves_the_store_in_order(store: Store) ->
     going.cancel()
     with pytest.raises(asyncio.CancelledError):
         await going
-    assert [a.created for a in await store.tasks.submit([draft(2)])] == [True]
+    assert [a.is_new for a in await store.tasks.submit([draft(2)])] == [True]
     assert len(await store.tasks.find(Filter())) in (1, 2)
 
 
@@ -100,7 +100,7 @@ async def test_a_registered_node_is_shown_with_what_it_published(store: Store) -
     )
     node = await store.nodes.register(published)
     (found,) = await store.nodes.views()
-    assert (found.id, found.info, found.stopped, found.dead) == (node, published, False, False)
+    assert (found.id, found.info, found.is_stopped, found.dead) == (node, published, False, False)
     assert found.remaining == pytest.approx(30, abs=3)
     assert found.started == pytest.approx(await store.now(), abs=3)
 
@@ -130,7 +130,7 @@ async def test_a_stopped_node_is_shown_as_stopped_and_cannot_beat(store: Store, 
     node = await store.nodes.register(info(ttl=1000.0))
     await store.nodes.unregister(node)
     (found,) = await store.nodes.views()
-    assert (found.stopped, found.dead) == (True, False)
+    assert (found.is_stopped, found.dead) == (True, False)
     assert found.remaining <= 0
     assert not await store.nodes.heartbeat(node, info())
     await store.supervision.release_dead(await term(store), 10)

@@ -48,7 +48,7 @@ async def test_a_request_that_is_judged_while_its_reply_is_committed(
     await going
     got = mine.committed
     await judge.close()
-    assert got.lost == {2}
+    assert got.losses == {2}
     assert [task for task, _ in got.guilty] == ([1] if "refused" in way else [])
     details = [await store.tasks.detail(n) for n in (2, 3)]
     assert [found is not None and found.steps[0].state == "done" for found in details] == [False, True]

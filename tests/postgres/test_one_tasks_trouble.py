@@ -88,14 +88,14 @@ async def test_a_request_that_somebody_holds_does_not_hold_up_other_tasks(
     mine = await running(store, 1, 2, 3)
     async with holding(url, ITS_REQUEST):
         committed = await mine.commit(*(done(mine[task], 0) for task in (1, 2, 3)))
-        assert (committed.lost, committed.blocked, committed.guilty) == ({2}, {2}, [])
+        assert (committed.losses, committed.lock_conflicts, committed.guilty) == ({2}, {2}, [])
         found = [await store.tasks.detail(task) for task in (1, 2, 3)]
         assert [one is not None and one.steps[0].state for one in found] == ["done", "running", "done"]
         # The next batches do not wait as long.
         again: Hand = await running(store, 4, 5)
         await again.commit(done(again[4], 0), done(again[5], 0))
     committed = await mine.commit(done(mine[2], 0))
-    assert not committed.lost
+    assert not committed.losses
 
 
 async def test_a_supervisor_judges_the_requests_that_nobody_holds(

@@ -144,16 +144,16 @@ class Seen(Doubled):
         """Points: claiming, deciding and retrying before, claimed, handing and dispatched after."""
         if batch.claim is not None and batch.claim.limit:
             await self._at("claiming")
-        if any(decision.consumed for decision in batch.decisions):
+        if any(decision.used_requests for decision in batch.decisions):
             await self._at("deciding")
         elif any(request.attempt > 1 for decision in batch.decisions for request in decision.requests):
             await self._at("retrying")
         committed = await self._store.tasks.commit(batch)
-        claimed = [held.task.id for held, _ in committed.claimed]
+        claimed = [held.task.id for held, _ in committed.claims]
         sent = [
             [r.task, r.idx, r.attempt]
             for decision in batch.decisions
-            if decision.before.id not in committed.lost
+            if decision.before.id not in committed.losses
             for r in decision.requests
         ]
         self._note(
@@ -162,12 +162,12 @@ class Seen(Doubled):
             wanted=batch.claim.limit if batch.claim is not None else 0,
             decided=[decision.before.id for decision in batch.decisions],
             claimed=claimed,
-            lost=sorted(committed.lost),
+            lost=sorted(committed.losses),
             sent=sent,
         )
         if claimed:
             await self._at("claimed")
-            if any(decision.handed for _, decision in committed.claimed):
+            if any(decision.handovers for _, decision in committed.claims):
                 await self._at("handing")
         if sent:
             await self._at("dispatched")

@@ -229,7 +229,7 @@ def test_an_agent_that_had_it_too_late_says_later_and_the_verdict_follows() -> N
     case.now = SENT + DAY + 1
     case.answer(0, "later", wait=1.0, error="it was not sent", first_sent=SENT)
     assert case.asked == [(0, "undo")]
-    assert not case.last.counted.get(0, (False, 0))[1]
+    assert not case.last.failure_counts.get(0, (False, 0))[1]
 
 
 # -- undo --------------------------------------------------------------------------------------------------------------

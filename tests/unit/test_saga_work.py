@@ -59,16 +59,16 @@ def test_a_timer_set_again_is_not_dropped() -> None:
     case.answer(0, "later", wait=3.0)
     made = DecisionBuilder(case.held)
     step = made.timer(made.drop_timer(made.step(0)), 9.0)
-    assert (made.out.timers, made.out.dropped) == ({0: 9.0}, [])
+    assert (made.out.timers, made.out.stale_timers) == ({0: 9.0}, [])
     made.drop_timer(step)
-    assert (made.out.timers, made.out.dropped) == ({}, [0])
+    assert (made.out.timers, made.out.stale_timers) == ({}, [0])
 
 
 def test_a_timer_set_and_dropped_in_one_decision_never_was() -> None:
     """There is no row to delete."""
     made = DecisionBuilder(Case(action(0)).held)
     made.drop_timer(made.timer(made.step(0), 9.0))
-    assert (made.out.timers, made.out.dropped) == ({}, [])
+    assert (made.out.timers, made.out.stale_timers) == ({}, [])
 
 
 # -- a doubt whose arguments are gone ------------------------------------------------------------------------------------
@@ -124,7 +124,7 @@ def test_giving_up_before_the_turn_counts_for_the_task_alone() -> None:
     case = Case(action(0))
     case.say(TaskMessage("cancel"))
     case.answer(0, "gave_up")
-    assert case.last.counted == {-1: (False, 1)}
+    assert case.last.failure_counts == {-1: (False, 1)}
     assert (case.step(0).failures, case.task.failure_count) == (0, 1)
 
 

@@ -77,7 +77,7 @@ class AttemptRunner:
             awaits = self._async[fn] = is_async(fn)
         self._halting(attempt.deadline)
         attempt.called(cancellable=awaits)
-        around = action.agent.shared.around
+        around = action.agent.registry.around
         context = own_arithmetic() if awaits else None  # before a try sets anything
         pauses: Iterator[float] | None = None
         while True:
@@ -86,7 +86,7 @@ class AttemptRunner:
                 if context is None:
                     value = await self._in_thread(attempt, around, fn, kwargs)
                 else:
-                    call = around.awaiting(fn, **kwargs) if around.awaited else fn(**kwargs)
+                    call = around.awaiting(fn, **kwargs) if around.async_hooks else fn(**kwargs)
                     attempt.begins()
                     value = await (within(fresh(context), call) if attempt.retries else call)
                 message = _answered(attempt, action, value)

@@ -177,8 +177,8 @@ def _resubmit(work: DecisionBuilder, message: TaskMessage) -> ActResult:
         if step.plan.idx in anew:
             _begin_round(work, fresh)
         elif fresh != step or (step.state == "in_doubt" and step.asked == step.attempt):
-            asked = min(step.asked, step.attempt - 1) if step.state == "in_doubt" else step.asked
-            work.put(replace(fresh, asked=asked))
+            last_probe = min(step.asked, step.attempt - 1) if step.state == "in_doubt" else step.asked
+            work.put(replace(fresh, asked=last_probe))
     again = task.state == "undone"
     work.move_task("pending", "resubmitted", **_by(message))
     work.task = replace(

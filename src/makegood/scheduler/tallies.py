@@ -20,20 +20,23 @@ class Tallies:
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
-        self._processed = self._undone = self._errors = self._steps = 0
+        self._processed_count = self._undone_count = self._errors = self._steps = 0
         self._latencies = [0] * BUCKETS
 
     def add(self, decisions: Sequence[tuple[HeldTask, Decision]]) -> None:
         """Count Decisions that were committed."""
         self._steps += sum(
-            [1 if decision.shape_step is not None else len(decision.consumed) for _, decision in decisions]
+            [
+                1 if decision.shape_step is not None else len(decision.used_requests)
+                for _, decision in decisions
+            ]
         )
         ends: list[int] = []
         for task, state in [(d.task, d.before.state) for _, d in decisions if d.release]:
             if task.state == state:
                 continue
-            self._processed += task.state == "processed"
-            self._undone += task.state == "undone"
+            self._processed_count += task.state == "processed"
+            self._undone_count += task.state == "undone"
             self._errors += task.state == "error"
             if task.state in ("processed", "undone"):
                 ends.append(task.id)
@@ -47,4 +50,6 @@ class Tallies:
         latencies = self._latencies
         while latencies and not latencies[-1]:
             latencies = latencies[:-1]
-        return SchedulerTally(self._processed, self._undone, self._errors, self._steps, tuple(latencies))
+        return SchedulerTally(
+            self._processed_count, self._undone_count, self._errors, self._steps, tuple(latencies)
+        )

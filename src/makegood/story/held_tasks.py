@@ -12,30 +12,30 @@ from makegood.store.views import StepView, TaskDetail
 _DOING: Mapping[str, Doing] = {"do": "do", "probe": "probe", "undo": "undo"}
 
 
-def held(found: TaskDetail) -> HeldTask:
+def held(detail: TaskDetail) -> HeldTask:
     """Return a task in the form that the rules take.
 
     Raises ``StoreError`` when its rows cannot be read, or when only some of its steps were.
     """
-    if found.tally is not None:
+    if detail.tally is not None:
         raise StoreError("what this would do takes all steps of the task, and only some of them were read")
-    task = task_of(found)
+    task = task_of(detail)
     steps: list[Step] = []
-    for step in sorted(found.steps, key=lambda step: step.idx):
+    for step in sorted(detail.steps, key=lambda step: step.idx):
         if step.plan is None:
             raise StoreError(
-                f"what this would do cannot be known: {'; '.join(found.unreadable) or f'step {step.name} has no plan'}"
+                f"what this would do cannot be known: {'; '.join(detail.unreadable) or f'step {step.name} has no plan'}"
             )
         steps.append(step_of(step, step.plan))
     return saga.hold(task, steps)
 
 
-def task_of(found: TaskDetail) -> TaskRecord:
+def task_of(detail: TaskDetail) -> TaskRecord:
     """Return the record of a task, without its steps."""
-    view = found.task
+    view = detail.task
     return TaskRecord(
         view.id, view.app, view.workflow, view.key, view.state, view.goal, submission=view.submission, cause=view.cause,
-        inputs=found.inputs, returns=found.returns, names=found.names,
+        inputs=detail.inputs, returns=detail.returns, names=detail.names,
     )  # fmt: skip
 
 

@@ -40,47 +40,50 @@ class Preview(NamedTuple):
     """Its effect stays in place."""
 
 
-def undo_order(found: TaskDetail) -> list[Preview]:
+def undo_order(detail: TaskDetail) -> list[Preview]:
     """Return the steps that an undo of the task deals with, in order.
 
     No step comes before all that followed it are settled; of those that are free the later one comes first.
     Steps that an undo leaves alone (without an effect, undone, kept) are not listed.
     """
-    views = {view.idx: view for view in found.steps}
-    followers = _followers(found)
+    views = {view.idx: view for view in detail.steps}
+    followers = _followers(detail)
     turns = _turns(views, followers)
     order = sorted(
-        (view for view in found.steps if view.kind == "action" and _touched(view)),
+        (view for view in detail.steps if view.kind == "action" and _touched(view)),
         key=lambda view: (turns[view.idx] + (not _holds_up(view)), -view.idx),
     )
-    stuck = _stuck(views, followers)
-    ordered: list[Preview] = []
+    stuck_steps = _stuck(views, followers)
+    previews: list[Preview] = []
     for view in order:
-        ahead, once = fate(view), f", once {stuck[view.idx]} is settled" if view.idx in stuck else ""
+        ahead, once = (
+            fate(view),
+            f", once {stuck_steps[view.idx]} is settled" if view.idx in stuck_steps else "",
+        )
         turn = turns[view.idx] + (not _holds_up(view))
-        ordered.append(Preview(turn, view, ahead.text + once, ahead.stays))
-    return ordered
+        previews.append(Preview(turn, view, ahead.text + once, ahead.stays))
+    return previews
 
 
-def turns(found: TaskDetail) -> dict[int, int]:
+def turns(detail: TaskDetail) -> dict[int, int]:
     """Return the turn of each step that is, will be or was undone, by index.
 
     ``undo_order`` counts turns from now on; here they count from the end of the task, steps that are undone
     already included.
     """
-    views = {view.idx: view for view in found.steps}
-    counted = _turns(views, _followers(found), also=("undone",))
-    return {idx: turn for idx, turn in counted.items() if _holds_up(views[idx], also=("undone",))}
+    views = {view.idx: view for view in detail.steps}
+    turn_of = _turns(views, _followers(detail), also=("undone",))
+    return {idx: turn for idx, turn in turn_of.items() if _holds_up(views[idx], also=("undone",))}
 
 
 def _turns(
     views: Mapping[int, StepView], followers: Mapping[int, AbstractSet[int]], also: Collection[str] = ()
 ) -> dict[int, int]:
-    made: dict[int, int] = {}
+    turn_of: dict[int, int] = {}
     for idx in _backward(followers):
-        after = max((made[follower] for follower in followers[idx]), default=0)
-        made[idx] = after + _holds_up(views[idx], also)
-    return made
+        after = max((turn_of[follower] for follower in followers[idx]), default=0)
+        turn_of[idx] = after + _holds_up(views[idx], also)
+    return turn_of
 
 
 def _holds_up(view: StepView, also: Collection[str] = ()) -> bool:
@@ -89,8 +92,8 @@ def _holds_up(view: StepView, also: Collection[str] = ()) -> bool:
     They do not wait for a step that stays, once that is answered.
     """
     stays = not view.undoable or view.no_return
-    touched = _touched(view) or view.state in also
-    return view.kind == "action" and touched and (not stays or view.state in ("running", "ready"))
+    has_effect = _touched(view) or view.state in also
+    return view.kind == "action" and has_effect and (not stays or view.state in ("running", "ready"))
 
 
 def _stuck(views: Mapping[int, StepView], followers: Mapping[int, AbstractSet[int]]) -> dict[int, str]:
@@ -98,14 +101,14 @@ def _stuck(views: Mapping[int, StepView], followers: Mapping[int, AbstractSet[in
 
     The blocking step cannot be undone without an operator.
     """
-    found: dict[int, str] = {}
+    stuck_by: dict[int, str] = {}
     for idx in _backward(followers):
         for follower in sorted(followers[idx]):
-            if follower in found:
-                found[idx] = found[follower]
+            if follower in stuck_by:
+                stuck_by[idx] = stuck_by[follower]
             elif _touched(views[follower]) and fate(views[follower]).stuck:
-                found[idx] = views[follower].name
-    return found
+                stuck_by[idx] = views[follower].name
+    return stuck_by
 
 
 def _backward(followers: Mapping[int, AbstractSet[int]]) -> list[int]:
@@ -115,27 +118,27 @@ def _backward(followers: Mapping[int, AbstractSet[int]]) -> list[int]:
     for idx, after in followers.items():
         for follower in after:
             before[follower].append(idx)
-    ordered = [idx for idx, count in left.items() if count == 0]
-    for idx in ordered:
+    order = [idx for idx, count in left.items() if count == 0]
+    for idx in order:
         for predecessor in before[idx]:
             left[predecessor] -= 1
             if left[predecessor] == 0:
-                ordered.append(predecessor)
-    return ordered
+                order.append(predecessor)
+    return order
 
 
 def _touched(view: StepView) -> bool:
     return view.state in TOUCHED or (view.state == "ready" and view.doubt)
 
 
-def _followers(found: TaskDetail) -> dict[int, set[int]]:
+def _followers(detail: TaskDetail) -> dict[int, set[int]]:
     """Return the followers of each step, as the rules see them."""
-    return {idx: set(after) for idx, after in enumerate(held(found).followers)}
+    return {idx: set(after) for idx, after in enumerate(held(detail).followers)}
 
 
-def needs_settling(found: TaskDetail) -> list[str]:
+def needs_settling(detail: TaskDetail) -> list[str]:
     """Return the steps whose undo waits until an operator has settled them."""
-    return [view.name for view in found.steps if _touched(view) and fate(view).stuck]
+    return [view.name for view in detail.steps if _touched(view) and fate(view).stuck]
 
 
 def undone_text(task: int, cause: str, steps: Sequence[StepView]) -> str:
