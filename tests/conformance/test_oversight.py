@@ -8,7 +8,7 @@ from makegood.base.ids import first_of, show
 from makegood.model.attempt_end import AttemptEnd
 from makegood.model.decision import Decision
 from makegood.model.messages import MOST_EXTENSION, Act, Answer, TaskMessage
-from makegood.model.states import StepState, TaskState
+from makegood.model.states import Goal, StepState, TaskState
 from makegood.store.bulk_acts import KEPT_REFUSALS, OUTSTANDING
 from makegood.store.oversight_records import BulkView, Refusal, SupervisorDecision
 from makegood.store.protocol import Store
@@ -127,6 +127,36 @@ async def test_a_group_counts_the_tasks_in_which_it_is_tried_again(
     await scheduler.commit(decision)
     (group,) = (await store.oversight.error_groups()).groups
     assert (group.retried, group.states, group.traceback) == (retried, {task: 1}, "Traceback of it")
+
+
+@pytest.mark.parametrize(
+    ("goal", "step", "blocking"),
+    [
+        ("undo", "undo_failed", {"the desk is closed": 1}),
+        ("hold", "in_doubt", {"timed out": 1}),
+        ("undo", "in_doubt", {"timed out": 1}),
+        ("undo", "undone", {}),
+    ],
+)
+async def test_a_group_blocks_only_the_tasks_that_stand_in_its_failure(
+    store: Store, goal: Goal, step: StepState, blocking: dict[str, int]
+) -> None:
+    """A task in error has had other failures before, which are over; a silence after one with words is not what it stands in."""
+    scheduler = await running(store, 1, local=True)
+    decision = to_state(scheduler[1], "error", done(scheduler[1], 0), cause="s0: it failed", goal=goal)
+    error = "the desk is closed (2 of 3; then the process died)" if step == "undo_failed" else "timed out"
+    decision.steps[0] = msgspec.structs.replace(decision.steps[0], state=step, result=None, error=error)
+    decision.attempts = [
+        AttemptEnd(0, 1, "do", "gave_up", error="no connection"),
+        AttemptEnd(0, 2, "do", "gave_up", error="timed out"),
+        AttemptEnd(0, 3, "do", "expired", error="the process that ran it died"),
+        AttemptEnd(0, 4, "undo", "gave_up", error="the desk is closed"),
+        AttemptEnd(0, 5, "undo", "expired", error="the process that ran it died"),
+    ]
+    await scheduler.commit(decision)
+    groups = (await store.oversight.error_groups()).groups
+    assert len(groups) == 5
+    assert {group.message: group.blocking for group in groups if group.blocking} == blocking
 
 
 async def test_tasks_of_an_older_version_are_grouped_by_the_last_error_of_a_step(store: Store) -> None:
@@ -295,6 +325,23 @@ async def test_an_act_on_many_sends_each_task_one_ordinary_command(store: Store,
     assert view.ended is not None
     assert await store.oversight.open_bulk_acts(10) == []
     assert await store.oversight.advance_bulk("act-1", 2) is None
+
+
+async def test_the_tasks_that_accepted_an_act_are_counted_by_their_state(store: Store) -> None:
+    """Also after the act: its commands are decided long before its tasks have ended. Another act's do not count."""
+    await requested(store, 1, 2)
+    await store.oversight.advance_bulk("act-1", 100)
+    assert await store.oversight.bulk_ends("act-1") == {}
+    await decide_all(store)
+    assert await store.oversight.advance_bulk("act-1", 100) is None
+    assert await store.oversight.bulk_ends("act-1") == {"error": 2}
+    assert await store.oversight.bulk_ends("act-") == {}
+    await failed(store, 3)
+    await store.oversight.bulk(Act("act-12", "ann"), "undo", Filter(ids=(3,)))
+    await store.oversight.advance_bulk("act-12", 100)
+    await decide_all(store, "refused")
+    assert await store.oversight.bulk_ends("act-12") == {}
+    assert await store.oversight.bulk_ends("act-1") == {"error": 2}
 
 
 async def test_refusals_of_an_act_are_kept_one_by_one(store: Store) -> None:

@@ -13,7 +13,7 @@ from makegood.model.decision import Decision, OpenDecision
 from makegood.model.messages import TaskMessage
 from makegood.model.plan import Template
 from makegood.model.states import Move
-from makegood.model.task import Step
+from makegood.model.task import FailureTally, Step
 from makegood.store.protocol import Store
 from makegood.store.records import Submitted
 from makegood.store.views import Filter
@@ -339,6 +339,7 @@ async def test_every_field_of_a_step_comes_back_as_it_was_written(store: Store) 
         error="it broke",
         stood=True,
         probe_answer=True,
+        tally=FailureTally(2, 1, by_death=True),
     )
     decision = OpenDecision(
         scheduler[1].task, scheduler[1].task, steps={1: full}, failure_counts={1: (True, 3)}

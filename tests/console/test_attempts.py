@@ -1,6 +1,7 @@
 """The attempts of a task, put together from its history: what was asked when, who took it, and how it ended."""
 
 from makegood.console.attempts import Course, course
+from makegood.console.rungs import rungs
 from makegood.console.timeline import TimeRow, timeline
 from makegood.console.verdict import verdict_of
 from makegood.model.attempt_end import AttemptEnd
@@ -105,6 +106,26 @@ def test_a_probe_is_an_attempt_although_nothing_moves() -> None:
     assert ends(made) == [("do", 1, "no answer"), ("probe", 2, "not happened"), ("do", 3, "running")]
     assert made.attempts[-1].due == 8.0
     assert made.attempts[-1].node == 5
+
+
+def test_a_step_in_doubt_says_what_its_probe_answered_last_and_when() -> None:
+    doubtful = task(step(state="in_doubt", attempt=3, error="OSError: reset"))
+    made = course(
+        doubtful,
+        [
+            event(1.0, *BEGIN),
+            event(
+                2.0,
+                Move("charge", "running", "in_doubt", "gave_up"),
+                ends=(AttemptEnd(0, 1, "do", "gave_up"),),
+            ),
+            event(2.5, ends=(AttemptEnd(0, 2, "probe", "later", error="asked to wait 2s"),)),
+            event(5.0, ends=(AttemptEnd(0, 3, "probe", "not_happened"),)),
+        ],
+        6.0,
+    )
+    (rung,) = rungs(doubtful, made, now=6.0, nodes={})
+    assert rung.note == "OSError: reset; its probe, at 00:00:05: it did not happen"
 
 
 def test_an_undo_that_is_asked_again_is_a_new_attempt() -> None:

@@ -239,10 +239,11 @@ def test_a_plain_cell_stays_as_it_is(text: str) -> None:
     assert list(csv.reader(io.StringIO(audit.as_csv([view]))))[1][1] == text
 
 
-def failures(states: dict[str, int], retried: int = 0) -> ErrorGroup:
-    """A group whose tasks are in these states; in ``retried`` of them the step is tried again."""
+def failures(states: dict[str, int], retried: int = 0, blocking: int | None = None) -> ErrorGroup:
+    """A group whose tasks are in these states; in ``retried`` of them the step is tried again, and it blocks ``blocking``."""
+    blocks = states.get("error", 0) if blocking is None else blocking
     return ErrorGroup(
-        "shop/payments", "charge", "do", "down", "", 3, sum(states.values()), NOW - 9, NOW - 1, "down", (1,), states, (NOW - 1,), retried
+        "shop/payments", "charge", "do", "down", "", 3, sum(states.values()), NOW - 9, NOW - 1, "down", (1,), states, (NOW - 1,), retried, "", blocks
     )  # fmt: skip
 
 
@@ -263,6 +264,19 @@ def test_a_group_of_errors_goes_by_what_became_of_its_tasks(
     assert (group.fate, group.count, group.what) == (fate, count, what)
 
 
+def test_a_failure_that_a_task_in_error_had_before_does_not_need_anybody() -> None:
+    """Only the one that the task stands in does: the others are over."""
+    group = errors.group_of(failures({"error": 6}, blocking=0), NOW, 3600.0)
+    assert (group.fate, group.count, group.what, group.acts) == (
+        "ended",
+        6,
+        "tasks in error for another reason",
+        (),
+    )
+    some = errors.group_of(failures({"error": 6}, blocking=1), NOW, 3600.0)
+    assert (some.fate, some.count, some.acts[0]) == ("need", 1, ("undo", 1, "error"))
+
+
 def test_a_group_offers_no_act_on_more_tasks_than_it_names() -> None:
     assert errors.group_of(failures({"error": 374}), NOW, 3600.0).acts == (
         ("undo", 1, "error"),
@@ -273,7 +287,7 @@ def test_a_group_offers_no_act_on_more_tasks_than_it_names() -> None:
 def test_a_group_offers_the_acts_that_fit_its_tasks() -> None:
     found = ErrorGroup(
         "shop/payments", "charge", "undo", "N refunds are closed for '…'", "orders.py:117 in refund", 3, 2, NOW - 180, NOW - 32,
-        "403 refunds are closed for 'm-1'", (1, 2), {"error": 2}, (NOW - 32, NOW - 180),
+        "403 refunds are closed for 'm-1'", (1, 2), {"error": 2}, (NOW - 32, NOW - 180), blocking=2,
     )  # fmt: skip
     group = errors.group_of(found, NOW, 3600.0)
     assert (group.count, group.what, group.where) == (2, "tasks in error", "payments · undo of charge")
@@ -303,6 +317,17 @@ def test_an_act_on_many_tasks_says_how_far_it_is() -> None:
     assert row.parts == (("undo", 57.28), ("run", 4.37), ("idle", 0.49), ("fail", 1.7))
     ended = bulk.row(msgspec.structs.replace(view, state="stopped", ended=NOW - 6, stopped_by="bob"), NOW)
     assert (ended.running, ended.left, ended.took, ended.eta) == (False, 0, "4.0 s", "")
+
+
+def test_an_act_on_many_tasks_is_under_way_until_its_tasks_have_ended() -> None:
+    """Its commands are accepted long before."""
+    view = BulkView(
+        "b-1", "undo", Filter(), "ann", "down", 299, None, None, "done", NOW - 10, NOW - 9.6, 299, 299, 0, 0, "",
+    )  # fmt: skip
+    row = bulk.row(view, NOW, {"undone": 112, "undoing": 180, "pending": 7})
+    assert (row.state, row.progress) == ("under way", "299 accepted; 112 undone, 187 to go, 0 stuck")
+    over = bulk.row(view, NOW, {"undone": 297, "error": 2})
+    assert (over.state, over.progress) == ("done", "297 undone, 2 stuck")
 
 
 def test_the_charts_leave_out_minutes_that_nobody_saw() -> None:

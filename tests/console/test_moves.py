@@ -45,7 +45,7 @@ def test_the_supervisor_that_led_wrote_what_no_scheduler_wrote() -> None:
 def test_decisions_leave_out_what_nobody_had_to_decide() -> None:
     """Acts stand among them, and alone under their own tab."""
     act = AuditView(
-        "a", 7, "undo", "bob", "refunds open", "applied", "what was done is taken back", "undoing", 2.5
+        "a", 7, "undo", "bob", "refunds open", "applied", "what was done is being undone", "undoing", 2.5
     )
     events = (
         event(1.0, Move("book", "running", "done", "reply")),

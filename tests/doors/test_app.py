@@ -196,6 +196,7 @@ def test_each_exit_code_from_a_real_process(open_shop: Shop) -> None:
         ("sqlite:///never_made.db", 9, "makegood store migrate"),
         ("sqlite:////nowhere/at/all.db", 2, "does not exist"),
         ("mysql://x", 2, "unsupported store URL"),
+        ("bill.db", 2, "did you mean sqlite:///bill.db?"),
     ],
 )
 def test_a_store_that_cannot_be_used(open_shop: Shop, url: str, code: int, told: str) -> None:

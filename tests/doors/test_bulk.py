@@ -64,8 +64,8 @@ def test_yes_does_it_with_a_line_for_each(open_shop: Shop) -> None:
     lines = result.stdout.splitlines()
     assert [line.split()[0] for line in lines] == [undone, processed], "newest first"
     assert "nothing to do" in lines[0]
-    assert lines[1].endswith("undo applied: what was done is taken back (now undone)")
-    assert "2 tasks: 1 applied, 1 noop" in result.stderr
+    assert lines[1].endswith("undo applied: what was done is being undone (now undone)")
+    assert "2 tasks: 1 undone; 1 with nothing to do" in result.stderr
     (entry,) = open_shop.json("audit", "--task", processed)
     assert (entry["kind"], entry["who"], entry["why"], entry["verdict"]) == (
         "undo",

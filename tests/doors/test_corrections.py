@@ -138,6 +138,7 @@ def test_an_input_that_every_step_takes_as_it_is_needs_no_code(part: Shop) -> No
     [
         (f"[{order(5000)}]", 4, "step 2 would be audit (desk.audit) instead of charge (desk.charge); submit a new task"),
         (f"[{order(name='strange')}]", 1, "part.sell raised LookupError: no such order ("),
+        ('[{"id": "a", "cent": 5}]', 2, "the input order: unknown field 'cent'; did you mean 'cents'?"),
         ('[{"id": 5}]', 2, "the input order does not fit Order"),
         ("[]", 2, "takes 1 input, not 0"),
     ],

@@ -131,7 +131,15 @@ def test_debug_shows_where_it_arose(tmp_path: Path) -> None:
         (("supervisor", "--supervise-every", "-5s"), "makegood: --supervise-every='-5s' is negative: write"),
         (("task", "watch", "x", "--timeout", "soon"), "makegood: --timeout='soon' is not a duration: write seconds, or \"200ms\","),
         (("task", "list", "--limit", "x"), "makegood: --limit: 'x' is not a whole number from 1 to 10,000; see `makegood task list --help`"),
-        (("alerts", "--ack"), "makegood: option '--ack' requires an argument; see `makegood alerts --help`"),
+        (("alerts", "--ack"), "makegood: option '--ack' requires an argument: --ack ID; see `makegood alerts --help`"),
+        (
+            ("run", "--console"),
+            "makegood: option '--console' requires an argument: --console HOST:PORT; see `makegood run --help`",
+        ),
+        (
+            ("task", "list", "--color"),
+            "makegood: option '--color' requires an argument: --color [auto|always|never]; see `makegood task list --help`",
+        ),
         (("task", "show", "--debug=1"), "makegood: option '--debug' does not take a value; see `makegood task show --help`"),
         (("alerts", "--reason", "x"), "makegood: --reason goes with --ack; see"),
         (("alerts", "--who", "x"), "makegood: --who goes with --ack or --test"),

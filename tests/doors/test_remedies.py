@@ -17,6 +17,8 @@ from tests.doors.conftest import Shop
 from tests.doors.test_acts import submit
 from tests.doors.test_watch import detail, step
 
+REMEDY = "if it fails again, undo the effect by hand, and settle the step"
+
 
 def incomplete(**more: object) -> TaskDetail:
     """A task whose undo of "reserve" was refused for good."""
@@ -167,7 +169,7 @@ def test_an_undo_that_fails_again_says_why_and_what_can_be_done(open_shop: Shop)
     task, other = submit(open_shop, "stuck"), submit(open_shop, "stuck")
     again = open_shop.call("task", "undo", task, "--wait")
     assert again.exit_code == 6
-    assert again.stdout == f"{task}  undo applied: what was done is taken back (now error)\n"
+    assert again.stdout == f"{task}  undo applied: the undo of reserve is tried again; {REMEDY} (now error)\n"
     sentence, heading, first, *_ = again.stderr.splitlines()
     assert sentence == (
         f"makegood: task {task} is in error: charge: card refused; the undo of reserve failed: the stock room is locked; "
@@ -194,7 +196,7 @@ def test_an_undo_that_goes_on_when_the_time_to_wait_is_over_is_told_with_both(op
     assert open_shop.call("task", "watch", slow, "--timeout", "300ms").exit_code == 7
     late = open_shop.call("task", "cancel", slow, "--wait", "--timeout", "500ms")
     assert late.exit_code == 7
-    assert late.stdout == f"{slow}  cancel applied: what was done is taken back (now undoing)\n"
+    assert late.stdout == f"{slow}  cancel applied: what was done is being undone (now undoing)\n"
     assert "did not end within 0.5 s" in late.stderr
     assert f"task {slow} is undoing: " in late.stderr
 

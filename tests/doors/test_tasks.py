@@ -31,6 +31,19 @@ def test_submit_writes_the_id_alone(open_shop: Shop) -> None:
     assert open_shop.done("task", "submit", "kiosk:buy", ORDER, "--wait") == '"paid-250-for-hold-o-1"\n'
 
 
+def test_a_misspelt_field_of_an_input_is_refused_by_name(open_shop: Shop) -> None:
+    """It would be dropped without a word, and the order charged without it: nothing is submitted."""
+    before = open_shop.json("task", "list")
+    for words in (
+        ['{"id": "o-1", "crad": "declined"}'],
+        ["--named", '{"order": {"id": "o-1", "crad": "declined"}}'],
+    ):
+        refused = open_shop.call("task", "submit", "kiosk:buy", *words)
+        assert (refused.exit_code, refused.stdout) == (2, ""), refused.output
+        assert "the input order: unknown field 'crad'; did you mean 'card'?" in refused.stderr
+    assert open_shop.json("task", "list") == before
+
+
 def test_a_task_is_found_by_a_key_of_its_steps_in_whichever_form(open_shop: Shop) -> None:
     task = submit(open_shop)
     steps = open_shop.json("task", "show", task)["steps"]

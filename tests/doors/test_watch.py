@@ -1,7 +1,8 @@
 """The ladder and the preview of an undo: pure functions from records to text."""
 
-from makegood.cli.render.ladder import Rung, event_lines, fold, in_order, ladder
+from makegood.cli.render.ladder import Rung, event_lines, fold, in_order, ladder, probe_answers
 from makegood.cli.render.output import plain
+from makegood.model.attempt_end import AttemptEnd
 from makegood.model.plan import StepPlan
 from makegood.model.policy import Policy
 from makegood.model.states import Move, StepState
@@ -217,3 +218,30 @@ def test_the_preview_says_what_stays_and_what_is_uncertain() -> None:
     assert "must not be repeated" in said("in_doubt", Policy(within=1.0, never=True))
     assert "waits for" in said("running")
     assert said("undo_failed") == "its undo is tried again"
+
+
+def test_the_answer_of_a_probe_is_a_line_of_its_own_although_nothing_moves() -> None:
+    """Else the history of a step in doubt ends before its probe was asked; of several the last one counts."""
+    events = [
+        EventView(
+            1, 2, 1.0, 1, [], attempts=(AttemptEnd(0, 2, "probe", "later", error="asked to wait 20s"),)
+        ),
+        EventView(
+            2,
+            2,
+            2.0,
+            1,
+            [],
+            attempts=(AttemptEnd(0, 3, "probe", "not_happened"), AttemptEnd(0, 1, "do", "done")),
+        ),
+        EventView(3, 2, 3.0, 1, [], attempts=(AttemptEnd(0, 3, "probe", "happened", late=True),)),
+    ]
+    drawn = [plain(line) for event in events for line in event_lines(event, steps={0: "charge"}, width=8)]
+    assert [line.split("  ", 1)[1] for line in drawn] == [
+        "charge    probe: not known yet: asked to wait 20s",
+        "charge    probe: it did not happen",
+    ]
+    assert probe_answers(events, {0: "charge"}) == {"charge": (2.0, "it did not happen")}
+    found = EventView(4, 2, 4.0, 1, [Move("charge", "in_doubt", "done", "probe")])
+    assert probe_answers([*events, found], {0: "charge"}) == {"charge": (4.0, "it happened")}
+    assert len(event_lines(found, steps={0: "charge"})) == 1, "the move says it"

@@ -1,5 +1,6 @@
 """A call that does not fit is refused where it is written, by an error of makegood's that lists what there is and names what was meant."""
 
+import asyncio
 import dataclasses
 import inspect
 from collections.abc import Callable, Mapping, Sequence
@@ -167,13 +168,22 @@ def test_each_of_many_arguments_is_judged() -> None:
         Shelf().each("a", wrong)
 
 
-async def test_an_async_def_stays_one_and_is_refused_when_it_is_awaited() -> None:
-    assert inspect.iscoroutinefunction(Shelf.wait)
+async def test_an_async_def_is_marked_as_one_and_refused_at_the_call() -> None:
+    assert asyncio.iscoroutinefunction(Shelf.wait)
+    assert asyncio.iscoroutinefunction(Shelf().wait)
     assert await Shelf().wait(2) == 2
     wrong: Any = "2"
-    waiting = Shelf().wait(wrong)
     with pytest.raises(ConfigError, match="seconds='2': pass a number"):
-        await waiting
+        _ = Shelf().wait(wrong)
+
+
+def test_a_call_that_fitted_says_nothing_of_values_of_other_types() -> None:
+    """What fits is remembered by the types of a call: 1 and True, or two kinds of mappings, are not the same."""
+    wrong: Any = True
+    for _ in range(2):
+        Shelf(1)
+        with pytest.raises(ConfigError, match="size=True: pass a whole number"):
+            Shelf(wrong)
 
 
 def test_a_type_error_of_the_function_itself_is_passed_on() -> None:

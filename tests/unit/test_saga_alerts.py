@@ -16,7 +16,7 @@ def stuck() -> Case:
     case = failing(action(0), action(1), action(2, 0, 1))
     case.answer(0, "permanent", error="gone")
     case.answer(1, "permanent", error="gone")
-    assert case.alerts == ["undo_stuck", "undo_incomplete"]
+    assert case.alerts == ["undo_incomplete"]
     return case
 
 
@@ -34,6 +34,21 @@ def test_an_act_that_is_refused_or_changes_nothing_ends_none() -> None:
     forward = Case(action(0))
     assert forward.act("cancel")[0] == "applied"
     assert forward.last.alert_ends == [], "it was not at rest: what is said of it is said by others"
+
+
+def test_the_alert_of_an_incomplete_undo_is_the_only_one_and_names_what_stopped_it() -> None:
+    """It says why the task was undone and which undos failed, and ends the alerts of the steps."""
+    case = failing(action(0), action(1), action(2), action(3, 0, 1, 2))
+    case.answer(0, "permanent", error="desk is closed\nsee https://example.org")
+    assert (case.alerts, case.last.alert_ends) == (["undo_stuck"], [])
+    case.answer(1, "permanent", error="desk is closed")
+    case.answer(2, "permanent", error="no such booking")
+    (alert,) = case.last.alerts
+    assert alert.text == (
+        f"undone because {case.task.cause}; the undo of s0, s1 failed: desk is closed; the undo of s2 failed: no such booking; "
+        "in place: s0 (undo failed), s1 (undo failed), s2 (undo failed)"
+    )
+    assert case.last.alert_ends == ["s0", "s1", "s2", "s3"]
 
 
 def test_a_step_settled_by_hand_ends_its_own_alerts_and_the_last_one_all() -> None:

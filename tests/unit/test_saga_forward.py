@@ -209,6 +209,55 @@ def test_recover_waits_then_waits_longer_then_gives_the_verdict() -> None:
     assert [move.after for move in case.last.moves] == ["in_doubt", "undoing", "undoing"]
 
 
+FAILED = "HTTPStatusError: 500 for 'https://dns/zones/c-013'\nFor more information check: https://example.org"
+SILENT = {"kind": "expired"}
+DEAD = {"kind": "expired", "died": True}
+WORDS = {"kind": "gave_up", "error": FAILED}
+
+
+@pytest.mark.parametrize(
+    ("failures", "note"),
+    [
+        ([WORDS] * 4, "(4 failures)"),
+        ([WORDS, WORDS, WORDS, DEAD], "(3 of 4; then the process died)"),
+        ([WORDS, WORDS, WORDS, SILENT], "(3 of 4; then no answer by its deadline)"),
+        ([WORDS, WORDS, SILENT, DEAD], "(2 of 4; then 2 times no answer, the last time as the process died)"),
+        ([DEAD, WORDS, WORDS, WORDS], "(3 of 4 failures)"),
+        ([WORDS, DEAD, WORDS, SILENT], "(2 of 4; then no answer by its deadline)"),
+    ],
+)
+def test_the_cause_is_the_last_failure_that_has_words(failures: list[dict[str, Any]], note: str) -> None:
+    """A failure without words, such as the death of a process, hides the reason of none before it: it is counted beside it."""
+    case = Case(action(0, threshold=2, wait=5.0, extended=300.0))
+    for n, failure in enumerate(failures):
+        if n:
+            case.due(0)
+        if failure["kind"] == "expired":
+            case.silence(0, died=failure.get("died", False))
+        else:
+            case.answer(0, **failure)
+    line, _, rest = FAILED.partition("\n")
+    assert case.task.cause == f"s0: {line} {note}\n{rest}"
+    assert case.last.alerts[0].text == f"{case.task.cause}; it may have happened"
+
+
+def test_the_words_of_an_action_are_not_those_of_its_undo() -> None:
+    """A silent undo of a step whose action had words has none of its own; its own words outlive a death."""
+    case = Case(action(0, threshold=0, undo_threshold=1, undo_wait=1.0, extended=1.0))
+    case.answer(0, "gave_up", error="the bank says no")
+    case.due(0)
+    case.answer(0, "gave_up", error="the bank says no")
+    assert case.asked == [(0, "undo")]
+    case.silence(0)
+    assert case.step(0).error == "no answer by its deadline"
+    case.due(0)
+    case.answer(0, "gave_up", error="refunds are closed")
+    case.due(0)
+    case.silence(0, died=True)
+    assert case.states == "undo_failed"
+    assert case.step(0).error == "refunds are closed (1 of 3; then the process died)"
+
+
 @pytest.mark.parametrize("policy", [{"then": "hold"}, {}])
 def test_hold_wins_if_either_says_so(policy: dict[str, Any]) -> None:
     """``Recover(then="hold")`` and ``on_failure="hold"``: each alone holds a task whose step stays in doubt."""

@@ -158,7 +158,7 @@ def test_undo_retries_by_its_own_threshold() -> None:
     case.due(0)
     case.silence(0)
     assert case.states == "undo_failed failed"
-    assert case.alerts == ["undo_stuck", "undo_incomplete"]
+    assert case.alerts == ["undo_incomplete"]
 
 
 def test_refused_undo_means_undone() -> None:
@@ -264,7 +264,7 @@ def test_never_in_doubt_is_stuck_while_undoing() -> None:
     case.say(TaskMessage("cancel"))
     case.silence(0)
     assert (case.states, case.task.state) == ("in_doubt", "error")
-    assert case.alerts == ["undo_stuck", "undo_incomplete"]
+    assert case.alerts == ["undo_incomplete"]
 
 
 def test_never_with_a_fencing_probe_is_asked_again() -> None:
@@ -361,7 +361,7 @@ def test_an_operator_may_undo_around_a_point_of_no_return() -> None:
     case.done(0, 1)
     case.answer(2, "permanent")
     assert case.task.goal == "hold"
-    assert case.act("undo") == ("applied", "what was done is taken back")
+    assert case.act("undo") == ("applied", "what was done is being undone")
     assert case.asked == [(0, "undo")]
     assert case.states == "undoing kept failed"
     case.answer(0)

@@ -56,9 +56,7 @@ async def answer(
     attempt = Attempt(request, 1, now + deadline, now + 600.0, now, NoMore())
     tries.clear()
     try:
-        return await AttemptRunner(clock, random.Random(1), threads, lambda _deadline: None).answer(
-            attempt, of or charge
-        )
+        return await AttemptRunner(clock, random.Random(1), threads).answer(attempt, of or charge)
     finally:
         threads.shutdown()
 

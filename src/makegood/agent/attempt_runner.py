@@ -12,6 +12,7 @@ import inspect
 import logging
 import random
 from collections.abc import Awaitable, Callable, Iterator, Mapping
+from contextvars import Context
 from typing import Any
 
 from makegood.agent.own_frame import own_frame, traceback_of
@@ -38,11 +39,20 @@ _CLOCKS = 1.0
 """Seconds by which the clocks of an agent and a Scheduler may differ on whether a key is too old."""
 
 
+class _Async(dict[Callable[..., object], bool]):
+    """Whether a function is awaited, each looked at once."""
+
+    def __missing__(self, fn: Callable[..., object]) -> bool:
+        self[fn] = is_async(fn)
+        return self[fn]
+
+
 class AttemptRunner:
     """Runs the functions of attempts: ``async def`` on the event loop, ``def`` in ``threads``.
 
-    ``halting``: called with the deadline of each attempt before its function is called. ``turn``: awaited
-    before each further try; False: its agent's rate has no room for it in time. None: no agent has a rate.
+    ``turn``: awaited before each further try; False: its agent's rate has no room for it in time. None: no
+    agent has a rate.
+    ``apart``: the ``HomeLoop``'s.
     """
 
     def __init__(
@@ -50,16 +60,16 @@ class AttemptRunner:
         clock: Clock,
         rng: random.Random,
         threads: DaemonThreads,
-        halting: Callable[[float], None],
         *,
         turn: Callable[[Attempt], Awaitable[bool]] | None = None,
+        apart: Callable[[], Context] = own_arithmetic,
     ) -> None:
         self._clock = clock
         self._rng = rng
         self._threads = threads
-        self._halting = halting
         self._turn = turn
-        self._async: dict[Callable[..., object], bool] = {}
+        self._apart = apart
+        self._async = _Async()
 
     async def answer(self, attempt: Attempt, action: Action[..., Any]) -> TaskMessage | None:
         """Return the answer of one attempt, or None for silence."""
@@ -72,13 +82,10 @@ class AttemptRunner:
             if request.doing == "do":
                 return _message(request, "permanent", error=text)
             return _message(request, "gave_up", error=text, final=True)
-        awaits = self._async.get(fn)
-        if awaits is None:
-            awaits = self._async[fn] = is_async(fn)
-        self._halting(attempt.deadline)
+        awaits = self._async[fn]
         attempt.called(cancellable=awaits)
         around = action.agent.registry.around
-        context = own_arithmetic() if awaits else None  # before a try sets anything
+        context = self._apart() if awaits else None  # before a try sets anything
         pauses: Iterator[float] | None = None
         while True:
             message: TaskMessage | None
@@ -87,7 +94,8 @@ class AttemptRunner:
                     value = await self._in_thread(attempt, around, fn, kwargs)
                 else:
                     call = around.awaiting(fn, **kwargs) if around.async_hooks else fn(**kwargs)
-                    attempt.begins()
+                    if attempt.begins is not None:
+                        attempt.begins()
                     value = await (within(fresh(context), call) if attempt.retries else call)
                 message = _answered(attempt, action, value)
             except asyncio.CancelledError as cancellation:
@@ -125,7 +133,8 @@ class AttemptRunner:
         context = fresh()
 
         def call() -> Any:
-            attempt.begins()
+            if attempt.begins is not None:
+                attempt.begins()
             return context.run(around.call, fn, **kwargs)
 
         value = await asyncio.get_running_loop().run_in_executor(self._threads, call)
@@ -194,23 +203,26 @@ def _answered(attempt: Attempt, action: Action[..., Any], value: object) -> Task
     request = attempt.request
     doing = request.doing
     kind: MessageKind = "done"
-    if doing == "undo":
+    if doing == "do":
+        if isinstance(value, Happened) or value is NOT_HAPPENED:
+            # not the value: this is logged
+            name = "mg.NOT_HAPPENED" if value is NOT_HAPPENED else "mg.Happened(...)"
+            text = (
+                f"{request.action} returned {name}, which is what a probe answers: return the result itself"
+            )
+            return _message(request, "gave_up", error=text, final=True)
+    elif doing == "undo":
         if inspect.isgenerator(value) or inspect.isasyncgen(value):
             text = f"the undo of {request.action} returned a generator, so it did nothing: write it without yield"
             return _message(request, "gave_up", error=text, final=True)
         return _message(request, "done")
-    if doing == "probe":
+    else:
         if value is NOT_HAPPENED:
             return _message(request, "not_happened")
         if not isinstance(value, Happened):
             text = f"the probe of {request.action} returned {type(value).__name__}: return mg.Happened(result) or mg.NOT_HAPPENED"
             return _message(request, "gave_up", error=text)
         value, kind = value.result, "happened"
-    elif isinstance(value, Happened) or value is NOT_HAPPENED:
-        # not the value: this is logged
-        name = "mg.NOT_HAPPENED" if value is NOT_HAPPENED else "mg.Happened(...)"
-        text = f"{request.action} returned {name}, which is what a probe answers: return the result itself"
-        return _message(request, "gave_up", error=text, final=True)
     try:
         return TaskMessage(kind, request.idx, doing, request.attempt, action._encoded(value))
     except PayloadError as unfit:

@@ -35,7 +35,7 @@ EXTEND_MOST = 10
 
 
 class Attempts:
-    """Runs attempts. ``identity``: the store's. ``answered``: called with each answer and its moment."""
+    """Runs attempts. ``identity``: the store's. ``on_answer``: called with each answer and its moment."""
 
     def __init__(
         self,
@@ -64,7 +64,7 @@ class Attempts:
         self._home = HomeLoop("these agents")
         for each in slots.values():
             each.spacing = None if each.rate is None else BeginSpacing(each.rate, clock)
-        runner = AttemptRunner(clock, rng, self._threads, self._alarm.set, turn=self._turn)
+        runner = AttemptRunner(clock, rng, self._threads, turn=self._turn, apart=self._home.apart)
         self.runner: Answering = runner if observe is None else observe(runner)
 
     def begin(self, request: Request, node: int, began: float, handed_at: float = 0.0) -> None:
@@ -84,8 +84,10 @@ class Attempts:
         slots.running += 1
         if slots.circuit is not None:
             now = self._clock.monotonic()
-            attempt.ticket, attempt.since = slots.circuit.began(now), slots.failed_before(request, now)
-            self._alarm.set(attempt.deadline)
+            attempt.ticket = slots.circuit.began(now)
+            if request.attempt > 1:
+                attempt.since = slots.failed_before(request, now)
+        self._alarm.set(attempt.deadline)
         loop = self._home.loop
         attempt.work = loop.create_task(self._run(attempt, slots, loop), context=self._home.context.copy())
 

@@ -78,7 +78,7 @@ class Circuits(Actor):
         self._me = me
         self._clock = clock
         self._rng = rng
-        self._unasked = {each.address: _UNASKED + _rests(each) for each in slots}
+        self._patience = {each.address: _UNASKED + _rests(each) for each in slots}
         self._open_alerts: dict[str, float] = {}  # when that circuit had opened
         self._idle: dict[str, float] = {}  # since when nothing waits for a service
         self._informed_at: dict[str, float] = {}
@@ -200,7 +200,7 @@ class Circuits(Actor):
                 continue
             if any(view.waiting.get(address) for view in views) or self._busy(views, address):
                 self._idle.pop(address, None)
-            elif now - self._idle.setdefault(address, now) >= self._unasked[address]:
+            elif now - self._idle.setdefault(address, now) >= self._patience[address]:
                 silent.append(address)
         await self._ease(silent, "nothing waits for its service; the next call shows whether it answers")
         self._idle |= dict.fromkeys(silent, math.inf)  # once

@@ -27,7 +27,7 @@ _SAYS: Mapping[str, Outcome] = {
 class CircuitWatch:
     """Watches the calls of one process for its circuits.
 
-    ``node``: returns the process's number. ``changed``: called when a circuit opens, is released, or closes.
+    ``node``: returns the process's number. ``on_change``: called when a circuit opens, is released or closes.
     ``inform``: lets the circuit of an address know what other processes do.
     """
 

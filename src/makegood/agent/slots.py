@@ -124,14 +124,12 @@ class Slots:
             state, round(reset, 3), most, self.rate, self.overdue, answer_age, failing,
         )  # fmt: skip
 
-    def failed_before(self, request: Request, now: float) -> float | None:
-        """Return a moment after the last failure of a request's step, None for its first attempt.
+    def failed_before(self, request: Request, now: float) -> float:
+        """Return a moment after the last failure of a request's step, whose first attempt this is not.
 
         ``now``: the request was just taken. Between a failure and the next request lies the declared wait,
         except before a probe.
         """
-        if request.attempt == 1:
-            return None
         policy = self.actions[request.action]._policy
         wait = {"do": policy.wait, "undo": policy.undo_wait}.get(request.doing, 0.0)
         return now - request.waited - wait

@@ -5,6 +5,7 @@ value goes as deep as it can, and fails where nobody recognises it. ``judge_call
 with an error of makegood's.
 """
 
+import asyncio
 import collections.abc
 import inspect
 import types
@@ -27,6 +28,8 @@ _ALLOWED: Final[Mapping[Any, tuple[type, ...]]] = types.MappingProxyType(
     {float: (float, int), tuple: (tuple, list)}
 )
 """What else a type allows."""
+_SHAPES: Final = 64
+"""Calls of one function that are remembered as fitting."""
 
 
 def misfit(
@@ -122,22 +125,6 @@ def _judged(fn: Callable[..., Any], title: str, error: type[MakegoodError], *, v
     check = judge.check if values else None
     own = fn.__code__.co_varnames[:1] == ("self",)  # which needs no check
 
-    if inspect.iscoroutinefunction(fn):
-
-        @wraps(fn)
-        async def waiting(*args: Any, **kwargs: Any) -> Any:
-            __tracebackhide__ = True  # pytest shows the line of the call
-            if check is not None and (kwargs or len(args) > own):
-                check(args, kwargs)
-            try:
-                work = fn(*args, **kwargs)
-            except TypeError:
-                judge.refuse_misfit(args, kwargs)
-                raise
-            return await work
-
-        return waiting
-
     @wraps(fn)
     def calling(*args: Any, **kwargs: Any) -> Any:
         __tracebackhide__ = True
@@ -149,7 +136,18 @@ def _judged(fn: Callable[..., Any], title: str, error: type[MakegoodError], *, v
             judge.refuse_misfit(args, kwargs)
             raise
 
-    return calling
+    return _marked(calling) if inspect.iscoroutinefunction(fn) else calling
+
+
+def _marked(fn: Callable[..., Any]) -> Callable[..., Any]:
+    """Mark a function that returns a coroutine as a coroutine function: a second coroutine around the first
+    would cost as much as all else that is done here.
+    """
+    mark = getattr(inspect, "markcoroutinefunction", None)
+    if mark is not None:  # from Python 3.12 on
+        return mark(fn)  # type: ignore[no-any-return]
+    fn._is_coroutine = asyncio.coroutines._is_coroutine  # type: ignore[attr-defined]  # noqa: SLF001 - its older name
+    return fn
 
 
 class Judge:
@@ -159,6 +157,8 @@ class Judge:
         self._fn = fn
         self._called = title
         self._error = error
+        self._fitting: set[object] = set()
+        """Calls that fit, whatever their values: the types of these, the names of those passed by name."""
 
     def refuse_misfit(self, args: Sequence[object], kwargs: Mapping[str, object]) -> None:
         """Raise the error for a call whose names or number of arguments do not fit."""
@@ -172,21 +172,23 @@ class Judge:
 
     def check(self, args: Sequence[object], kwargs: Mapping[str, object]) -> None:
         """Raise the error for a value of a wrong type."""
+        shape = (*map(type, args), *kwargs, *map(type, kwargs.values())) if kwargs else (*map(type, args),)
+        if shape in self._fitting:
+            return
         by_place, by_name, rest = self._types
-        for rule, value in zip(by_place, args, strict=False):
-            if rule is not None and type(value) not in rule.exact and not _is(value, rule.wanted):
-                raise self._wrong(rule, value)
-        if rest is not None:
-            for value in args[len(by_place) :]:
-                if type(value) not in rest.exact and not _is(value, rest.wanted):
-                    raise self._wrong(rest, value)
-        for name, value in kwargs.items():
-            rule = by_name.get(name)
-            if rule is not None and type(value) not in rule.exact and not _is(value, rule.wanted):
-                raise self._wrong(rule, value)
+        pairs = [*zip(by_place, args, strict=False), *((rest, value) for value in args[len(by_place) :])]
+        pairs += [(by_name.get(name), value) for name, value in kwargs.items()]
+        exact = True
+        for rule, value in pairs:
+            if rule is not None and type(value) not in rule.exact:
+                exact = False
+                if not _is(value, rule.annotation):
+                    raise self._wrong(rule, value)
+        if exact and len(self._fitting) < _SHAPES:
+            self._fitting.add(shape)
 
     def _wrong(self, rule: "_Judged", value: object) -> MakegoodError:
-        return self._error(f"{self._called}(): {rule.name}={value!r:.100}: pass {_words(rule.wanted)}")
+        return self._error(f"{self._called}(): {rule.name}={value!r:.100}: pass {_words(rule.annotation)}")
 
     @cached_property
     def _parameters(self) -> Sequence[inspect.Parameter]:
@@ -218,7 +220,7 @@ class _Judged(NamedTuple):
     """A parameter whose values are judged."""
 
     name: str
-    wanted: Any
+    annotation: Any
     exact: frozenset[type]
     """Types all of whose values fit: nearly always one of these is passed."""
 

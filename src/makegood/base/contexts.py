@@ -10,6 +10,7 @@ import asyncio
 import decimal
 import sys
 import threading
+from asyncio import get_running_loop
 from collections.abc import Coroutine, Generator
 from contextvars import Context, ContextVar, copy_context
 from typing import Any, Generic, TypeVar
@@ -118,16 +119,18 @@ def other_loop(loop: asyncio.AbstractEventLoop, what: str) -> ClosedError:
 class HomeLoop:
     """The event loop and the context in which an object was opened. ``what`` names the object in messages."""
 
-    __slots__ = ("_what", "context", "loop")
+    __slots__ = ("_what", "apart", "context", "loop")
 
     def __init__(self, what: str) -> None:
         self.loop = asyncio.get_running_loop()
         self.context = home_context()
+        self.apart = own_arithmetic if _DECIMAL in self.context else copy_context
+        """``own_arithmetic`` for copies of this context; without an arithmetic there is nothing to copy."""
         self._what = what
 
     def check(self) -> None:
         """Raise ``ClosedError`` on any other event loop."""
-        if asyncio.get_running_loop() is not self.loop:
+        if get_running_loop() is not self.loop:
             raise other_loop(self.loop, self._what)
 
     def start(self, work: Coroutine[Any, Any, T], *, name: str | None = None) -> "asyncio.Task[T]":

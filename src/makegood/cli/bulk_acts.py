@@ -4,6 +4,7 @@ task.
 
 import sys
 import time
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -24,11 +25,16 @@ from makegood.client.remedies import reasons
 from makegood.errors import TaskNotFoundError, WaitExpiredError
 from makegood.store.oversight_records import BulkKind
 from makegood.store.views import Filter, TaskView
+from makegood.story.bulk_progress import bulk_progress
 
 SAMPLE = 5
+LOOKED = 500
+"""Tasks whose states are read at once."""
 PAUSE = 10.0
 """Seconds between two lines of progress when stderr is not a terminal."""
 
+_OTHERWISE = {"noop": "with nothing to do", "refused": "refused", "waiting": "not decided yet"}
+"""What became of a command that no task accepted, in words."""
 _CODES = {"applied": exits.DONE, "noop": exits.DONE, "refused": exits.REFUSED, "waiting": exits.TIMED_OUT}
 
 
@@ -127,9 +133,21 @@ async def carry_out(cli: Cli, bulk: RequestedAct, count: int) -> int:
                     cli.out.text(f"{line(shapes[n])}{why}")
             if any(shape["code"] == exits.IN_ERROR for shape in shapes):
                 cli.note("makegood: some tasks are in error: `makegood task show ID` shows what you can do")
+        states = await _states(client, outcomes)
     cli.out.result(shapes)
-    progress.end(outcomes)
+    progress.end(bulk.kind, outcomes, states)
     return exits.of_many(shape["code"] for shape in shapes)
+
+
+async def _states(client: Client, outcomes: Sequence[Acted]) -> Counter[str]:
+    """Return how many of the tasks that accepted the command are in each state now."""
+    states: Counter[str] = Counter()
+    task_ids = [ids.parse(outcome.task) for outcome in outcomes if outcome.verdict == "applied"]
+    for start in range(0, len(task_ids), LOOKED):
+        some = tuple(task_ids[start : start + LOOKED])
+        views = await client.find(Filter(ids=some, limit=len(some)))
+        states.update(view.state for view in views)
+    return states
 
 
 async def _ended(cli: Cli, client: Client, bulk: RequestedAct, outcome: Acted) -> tuple[dict[str, Any], str]:
@@ -172,19 +190,21 @@ class _Progress:
     def __init__(self, cli: Cli, count: int) -> None:
         self._cli = cli
         self._count = count
-        self._done = 0
-        self._said = time.monotonic()
+        self._answers = 0
+        self._last_note = time.monotonic()
 
     def more(self) -> None:
         """One more is done."""
-        self._done += 1
+        self._answers += 1
         pause = 0.5 if sys.stderr.isatty() else PAUSE
-        if time.monotonic() - self._said > pause:
-            self._said = time.monotonic()
-            self._cli.note(f"{self._done} of {self._count}")
+        if time.monotonic() - self._last_note > pause:
+            self._last_note = time.monotonic()
+            self._cli.note(f"{self._answers} of {self._count}")
 
-    def end(self, outcomes: Sequence[Acted]) -> None:
-        """Sum up."""
-        counts = {verdict: sum(outcome.verdict == verdict for outcome in outcomes) for verdict in _CODES}
-        text = ", ".join(f"{count} {verdict}" for verdict, count in counts.items() if count)
-        self._cli.note(f"{counted(len(outcomes), 'task')}: {text or 'nothing to do'}")
+    def end(self, kind: BulkKind, outcomes: Sequence[Acted], states: Mapping[str, int]) -> None:
+        """Sum up. ``states``: how many of the tasks that accepted the command are in each state."""
+        counts = Counter(outcome.verdict for outcome in outcomes)
+        texts = [f"{counts[verdict]} {word}" for verdict, word in _OTHERWISE.items() if counts[verdict]]
+        if counts["applied"]:
+            texts.insert(0, bulk_progress(kind, states).text)
+        self._cli.note(f"{counted(len(outcomes), 'task')}: {'; '.join(texts) or 'nothing to do'}")

@@ -1,5 +1,6 @@
 """The store of a client: one that the client opened is closed with it, one that the caller opened is not."""
 
+from asyncio import get_running_loop
 from collections.abc import Callable
 
 from makegood.base import ids
@@ -36,12 +37,13 @@ class OpenedStore:
 
         ``anywhere``: on any loop and in any thread, for work on the caller's connection.
         """
-        if self.home is None:
+        home = self.home
+        if home is None:
             raise ClosedError(
                 "this client is not open: use it inside `async with mg.Client(...) as client:`, or `await client.open()` first"
             )
-        if not anywhere:
-            self.home.check()
+        if not anywhere and get_running_loop() is not home.loop:
+            home.check()
         return self.store
 
     def number(self, task: str | int) -> int:

@@ -10,7 +10,7 @@ import secrets
 import uuid
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final, Self
-from urllib.parse import parse_qs, parse_qsl, quote, urlencode, urlsplit
+from urllib.parse import parse_qs, parse_qsl, quote, urlencode
 
 import msgspec
 from starlette.datastructures import MutableHeaders
@@ -65,7 +65,6 @@ from makegood.errors import (
     StoreUnavailableError,
     TaskNotFoundError,
 )
-from makegood.store import store_url
 
 log = logging.getLogger("makegood.console")
 
@@ -155,7 +154,6 @@ class ConsoleApp:
                 f"store={store!r}: a URL, such as 'sqlite:///shop.db', or an open makegood.Client"
             )
         self._owns_store = isinstance(store, str)
-        self._label = _label(store_url(store)) if isinstance(store, str) else "store of the application"
         self.client = Client(store) if isinstance(store, str) else store
         self.access = access
         self._reads = Reads(self.client, clock, share=SHARED)
@@ -439,7 +437,7 @@ class ConsoleApp:
         return Shell(
             base=base,
             visitor=visitor,
-            store=self._label,
+            store=self.client.store.label,
             warning=OPEN_TO_ALL if self.access.insecure else "",
             paths=frozenset(route.path for route in self.routes if route.kind == "page"),
             here=here,
@@ -559,11 +557,3 @@ def _shallow(record: Any) -> dict[str, Any]:
     if dataclasses.is_dataclass(record):
         return {field.name: getattr(record, field.name) for field in dataclasses.fields(record)}
     return dict(record)
-
-
-def _label(url: str) -> str:
-    """Return how the bar of the page shows a store: no user, no password, no query."""
-    parts = urlsplit(url)
-    if parts.scheme == "sqlite":
-        return f"SQLite {parts.path.rpartition('/')[2]}"
-    return f"PostgreSQL {parts.hostname or 'local'}{parts.path}"

@@ -61,7 +61,7 @@ _ANSWERS: Final[Mapping[str, str]] = MappingProxyType(
         "Term": "epoch:whole holder:text began:time ended:time? released:yes",
         "Leader": "name:text holder:text? last_holder:text? epoch:whole since:time? ttl:number? remaining:number? terms:[Term]",
         "ErrorGroup": "name:text agent:text action:text doing:text message:text frame:text attempts:whole tasks:whole first:time last:time "
-        "sample:text ids:[id] states:counts times:[time] retried:whole traceback:text",
+        "sample:text ids:[id] states:counts times:[time] retried:whole traceback:text blocking:whole",
         "Errors": "groups:[ErrorGroup] read:whole capped:yes",
         "Refusal": "id:whole at:time kind:text who:text node:whole? task:id? step:text attempt:whole? epoch:whole? against:whole? what:text",
         "Refusals": "refusals:[Refusal]",

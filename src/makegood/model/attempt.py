@@ -47,10 +47,6 @@ class Extender(Protocol):
         """Ask the store for so many seconds from now on; return whether it agreed."""
 
 
-def _unasked() -> None:
-    """Nobody asks when a function begins."""
-
-
 class Attempt(msgspec.Struct, eq=False):
     """An attempt under way. Moments are seconds on the agent's clock."""
 
@@ -84,7 +80,7 @@ class Attempt(msgspec.Struct, eq=False):
     """A moment after the step's last failure; None for its first attempt, or without a breaker."""
     failed_try: float | None = None
     """When its first try failed; None: none did before its last one."""
-    begins: Callable[[], None] = _unasked
+    begins: Callable[[], None] | None = None
     """Called, in its thread or on the event loop, when its function begins."""
     work: "asyncio.Task[None] | None" = None
     """The task that runs it; None once it has ended."""

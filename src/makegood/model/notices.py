@@ -95,7 +95,7 @@ class _Named(msgspec.Struct, frozen=True):
     id: str
 
 
-_named = msgspec.json.Decoder(_Named).decode
+_decode_id = msgspec.json.Decoder(_Named).decode
 
 
 class _Event(msgspec.Struct, frozen=True, kw_only=True):
@@ -193,7 +193,7 @@ def name_of(event: bytes) -> str:
     """Return the id of an event: receivers identify it by this, whatever the store's generation is when it
     leaves.
     """
-    return _named(event).id
+    return _decode_id(event).id
 
 
 # -- what leaves the house -----------------------------------------------------------------------------------

@@ -34,6 +34,20 @@ STANDING = frozenset({"done", "in_doubt", "kept", "undoing", "undo_failed", "run
 """States of a step whose effect is, or may be, still in place."""
 
 
+class FailureTally(msgspec.Struct, frozen=True, array_like=True):
+    """How many of a step's failures in the present direction have words.
+
+    A silence has none, and does not hide the reason that an earlier failure gave.
+    """
+
+    with_words: int
+    """How many came with an error's text; the step's ``error`` is the last one's."""
+    silences: int = 0
+    """How many came after it, without one."""
+    by_death: bool = False
+    """The last of these was the death of the process that ran the step."""
+
+
 class Step(msgspec.Struct, frozen=True):
     """A step of a task, with its state."""
 
@@ -81,6 +95,8 @@ class Step(msgspec.Struct, frozen=True):
     """
     probe_answer: bool = False
     """Its probe was answered after the action's last failure, so the service is there."""
+    tally: FailureTally | None = None
+    """None: no failure that counts has words."""
 
     @property
     def idx(self) -> int:

@@ -25,7 +25,7 @@ log = logging.getLogger("makegood.node")
 class Heartbeat(Actor):
     """Registers a process and renews its row.
 
-    ``info`` returns the row's contents; ``renumbered`` is called with each new number.
+    ``info`` returns the row's contents; ``on_number`` is called with each new number.
     """
 
     def __init__(

@@ -73,10 +73,11 @@ def encode(value: object, *, limit: int = PAYLOAD_LIMIT, what: str = "the value"
         data = _encode(value)
     except Exception as wrong:  # a model's own serializer may raise anything
         raise _unfit(wrong, what) from wrong
-    if data.find(b"null") >= 0:  # faster than ``in``, which first checks for a number
-        _refuse_nan(value, what)
-    if type(value) not in _SCALARS:
-        _refuse_unreadable(data, what)
+    if type(value) is not str:
+        if data.find(b"null") >= 0:  # faster than ``in``, which first checks for a number
+            _refuse_nan(value, what)
+        if type(value) not in _SCALARS:
+            _refuse_unreadable(data, what)
     size = len(data)
     return data if size <= FLAT and size <= limit else sized(data, limit, what, around)
 

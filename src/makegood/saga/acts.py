@@ -89,7 +89,8 @@ def _no_way_back(work: DecisionBuilder) -> str:
 def _cancel(work: DecisionBuilder, message: TaskMessage) -> ActResult:
     task = work.task
     if task.state in _ENDED:
-        return "refused", f"the task had ended: {task.state}"
+        remedy = "; undo takes back what it did" if task.state == "processed" else ""
+        return "refused", f"the task had ended: {task.state}{remedy}"
     if task.state == "error":
         return _undo(work, message)
     if task.goal == "undo":
@@ -102,7 +103,7 @@ def _cancel(work: DecisionBuilder, message: TaskMessage) -> ActResult:
         return "applied", "nothing had been done"
     work.task = replace(work.task, cause="")  # of one that is held
     begin_undo(work, "cancelled", **_by(message))
-    return "applied", "what was done is taken back"
+    return "applied", "what was done is being undone"
 
 
 def _untouched(work: DecisionBuilder) -> bool:
@@ -120,8 +121,17 @@ def _undo(work: DecisionBuilder, message: TaskMessage) -> ActResult:
         return _cancel(work, message)
     work.task = replace(task, lost=0, result=None)
     warnings = _warnings(work.steps(), "undo", work.now)
+    steps = [s.name for s in work.steps() if s.state == "undo_failed"]
     begin_undo(work, "operator_undo", **_by(message))
-    return "applied", "; ".join(["what was done is taken back", *warnings])
+    return "applied", "; ".join(
+        [_tried_again(steps) if steps else "what was done is being undone", *warnings]
+    )
+
+
+def _tried_again(steps: Sequence[str]) -> str:
+    """Say what an undo does about undos that failed before, and what to do if they fail again."""
+    more = f" and {len(steps) - 1} more" if len(steps) > 1 else ""
+    return f"the undo of {steps[0]}{more} is tried again; if it fails again, undo the effect by hand, and settle the step"
 
 
 def warnings(held_task: HeldTask, kind: str, now: float) -> list[str]:
@@ -171,7 +181,9 @@ def _resubmit(work: DecisionBuilder, message: TaskMessage) -> ActResult:
     for step in work.steps():
         if step.failures:
             work.reset(step.plan.idx)
-        fresh = replace(step, failures=0, deaths=0, final=False, stuck=False, again=False, probe_answer=False)
+        fresh = replace(
+            step, failures=0, deaths=0, final=False, stuck=False, again=False, probe_answer=False, tally=None
+        )
         if rules.forgotten(step, work.now):  # sent all the same: to the service it is a first request
             fresh = replace(fresh, first_sent=0.0)
         if step.plan.idx in anew:
@@ -285,6 +297,7 @@ def _settle(work: DecisionBuilder, message: TaskMessage) -> ActResult:
         final=False,
         stuck=False,
         error=None,
+        tally=None,
     )
     return _rest_settled(work, step.name, outcome)
 

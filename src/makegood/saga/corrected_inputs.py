@@ -44,7 +44,7 @@ class Replanned(msgspec.Struct, frozen=True, omit_defaults=True):
     returns: Template
 
 
-_replanned = msgspec.json.Decoder(Replanned).decode
+_decode_plan = msgspec.json.Decoder(Replanned).decode
 
 
 def correct(work: DecisionBuilder, message: TaskMessage) -> str:
@@ -177,7 +177,7 @@ def _without_marks(text: str, mark: str, refs: Sequence[Ref]) -> Template:
 
 def _inputs(work: DecisionBuilder, value: bytes) -> str:
     try:
-        new_plan = _replanned(value) if value.lstrip().startswith(b"{") else None
+        new_plan = _decode_plan(value) if value.lstrip().startswith(b"{") else None
         new_inputs = tuple(bytes(raw) for raw in (_list(value) if new_plan is None else new_plan.inputs))
     except UNREADABLE:
         return "the inputs of a task are given in order: an array is expected"

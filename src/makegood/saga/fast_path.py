@@ -61,7 +61,9 @@ def _decide_alone(held_task: HeldTask, message: TaskMessage) -> Decision | None:
     ):
         return None
     result = message.value or _NULL
-    step_after = replace(step, state="done", doing=None, result=result, doubt=False, final=False, error=None)
+    step_after = replace(
+        step, state="done", doing=None, result=result, doubt=False, final=False, error=None, tally=None
+    )
     moves: list[Move] = [_done_move(step)]
     steps = {idx: step_after}
     requests: list[Request] = []
@@ -218,12 +220,12 @@ def _shape_step(held_task: HeldTask, idx: int, shape: Shape) -> ShapeStep | None
         or not all(_plain(each) and fills(each) for each in followers)
     ):
         return None
-    requests = {sent.idx: sent for each in list(shape.following.values()) for sent in each.sends}
-    sent = tuple(requests.get(each.plan.idx) or sent_of(held_task.task, each) for each in followers)
-    moves = [_done_move(step), *(move for each in sent for move in _begin_moves(each.waiting.plan.name))]
+    requests = {request.idx: request for each in list(shape.following.values()) for request in each.sends}
+    sends = tuple(requests.get(each.plan.idx) or sent_of(held_task.task, each) for each in followers)
+    moves = [_done_move(step), *(move for each in sends for move in _begin_moves(each.waiting.plan.name))]
     fields = astuple(replace(step, state="done", doing=None))[:_UP_TO_RESULT]
     ending = [_done_move(step), _ENDED]
-    shape_step = shape.following[idx] = ShapeStep(step, fields, [(idx, 1)], sent, moves, ending)
+    shape_step = shape.following[idx] = ShapeStep(step, fields, [(idx, 1)], sends, moves, ending)
     return shape_step
 
 

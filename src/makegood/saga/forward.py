@@ -139,9 +139,7 @@ def _doubt_old_key(work: DecisionBuilder, step: Step) -> None:
 
 def _give_up(work: DecisionBuilder, step: Step, wait: float = 0.0) -> None:
     """The verdict on a step in doubt that may not be tried again, now or after a wait."""
-    detail = step.error or "in doubt"
-    if step.failures > 1:
-        detail += f" ({step.failures} failures)"
+    detail = rules.failures_noted(step)
     if (old := rules.too_old(step, work.now, wait)) and old not in detail:
         detail += f"; {old}"
     holds = rules.holds_in_doubt(step)
@@ -159,7 +157,7 @@ def _unfit(work: DecisionBuilder, step: Step, text: str) -> None:
     if work.task.goal != "forward":
         return
     if step.state == "in_doubt":
-        _give_up(work, work.put(replace(step, error=text)))
+        _give_up(work, work.put(replace(step, error=text, tally=None)))
         return
     if step.state == "waiting":
         step = work.move(step, "ready", "preceded")

@@ -11,7 +11,7 @@ from msgspec.structs import replace
 from makegood.errors import IllegalTransitionError
 from makegood.model.messages import REPLIES, TaskMessage, attempt_end
 from makegood.model.states import TEXTS, Reason, StepState
-from makegood.model.task import Step
+from makegood.model.task import FailureTally, Step
 from makegood.saga import rules
 from makegood.saga.decision_builder import NULL, DecisionBuilder
 from makegood.saga.forward import turn
@@ -111,15 +111,38 @@ def _count_failure(work: DecisionBuilder, step: Step, message: TaskMessage) -> S
     else:
         work.count(idx)
     answer = step.probe_answer and message.doing != "do"
-    deaths = step.deaths + message.died
-    return replace(step, failures=failures, deaths=deaths, error=_text(message), probe_answer=answer)
+    error, tally = _words(step, message, failures)
+    return replace(
+        step,
+        failures=failures,
+        deaths=step.deaths + message.died,
+        error=error,
+        probe_answer=answer,
+        tally=tally,
+    )
+
+
+def _words(step: Step, message: TaskMessage, failures: int) -> tuple[str, FailureTally | None]:
+    """Return the error of a step after a failure, and its tally. A failure without words leaves those of the
+    one before.
+    """
+    tally = step.tally if step.failures else None
+    count = int(failures > step.failures)
+    if message.error:
+        with_words = count + (0 if tally is None else tally.with_words)
+        return message.error, FailureTally(with_words) if with_words else None
+    if tally is None or step.error is None:
+        return _text(message), None
+    return step.error, replace(tally, silences=tally.silences + count, by_death=message.died)
 
 
 # -- the action ----------------------------------------------------------------------------------------------
 
 
 def _done(work: DecisionBuilder, step: Step, message: TaskMessage) -> None:
-    work.move(step, "done", "reply", result=message.value or NULL, doubt=False, final=False, error=None)
+    work.move(
+        step, "done", "reply", result=message.value or NULL, doubt=False, final=False, error=None, tally=None
+    )
 
 
 def _refused(work: DecisionBuilder, step: Step, message: TaskMessage) -> None:
@@ -137,13 +160,14 @@ def _permanent(work: DecisionBuilder, step: Step, message: TaskMessage) -> None:
             doubt=True,
             final=True,
             error=_text(message),
+            tally=None,
         )
         work.agenda.doubts.append(step.plan.idx)
 
 
 def _certainly_not(work: DecisionBuilder, step: Step, message: TaskMessage, reason: Reason) -> None:
     text = _text(message)
-    work.move(step, "failed", reason, doubt=False, final=False, error=text)
+    work.move(step, "failed", reason, doubt=False, final=False, error=text, tally=None)
     turn(work, "step_failed", step=step.name, detail=text)
 
 
@@ -153,7 +177,9 @@ def _later(work: DecisionBuilder, step: Step, message: TaskMessage) -> None:
     doubt = step.doubt or message.unclear or bool(old)
     state: StepState = "in_doubt" if doubt else "ready" if forward else "waiting"
     error = f"{message.error}; {old}" if old else message.error
-    step = work.move(step, state, "later", doubt=doubt, final=step.final or bool(old), error=error)
+    step = work.move(
+        step, state, "later", doubt=doubt, final=step.final or bool(old), error=error, tally=None
+    )
     if old:  # no wait for a moment at which nothing may be sent
         work.agenda.doubts.append(step.plan.idx)
     elif state == "ready" or _will_be_asked(work, step):
@@ -188,7 +214,9 @@ def _withdrawn(work: DecisionBuilder, step: Step, _message: TaskMessage) -> None
 
 
 def _happened(work: DecisionBuilder, step: Step, message: TaskMessage) -> None:
-    work.move(step, "done", "probe", result=message.value or NULL, doubt=False, final=False, error=None)
+    work.move(
+        step, "done", "probe", result=message.value or NULL, doubt=False, final=False, error=None, tally=None
+    )
 
 
 def _not_happened(work: DecisionBuilder, step: Step, _message: TaskMessage) -> None:
@@ -227,7 +255,7 @@ def _probe_withdrawn(work: DecisionBuilder, step: Step, _message: TaskMessage) -
 
 
 def _undone(work: DecisionBuilder, step: Step, _message: TaskMessage) -> None:
-    work.move(step, "undone", "reply", doubt=False, final=False, error=None)
+    work.move(step, "undone", "reply", doubt=False, final=False, error=None, tally=None)
 
 
 def _undo_later(work: DecisionBuilder, step: Step, message: TaskMessage) -> None:
@@ -235,7 +263,7 @@ def _undo_later(work: DecisionBuilder, step: Step, message: TaskMessage) -> None
     if step.stuck or old:
         undo_failed(work, step, f"{_text(message)}; {old}" if old else _text(message))
     else:
-        work.timer(work.put(replace(step, error=message.error)), message.wait)
+        work.timer(work.put(replace(step, error=message.error, tally=None)), message.wait)
 
 
 def _undo_silent(work: DecisionBuilder, step: Step, message: TaskMessage) -> None:
@@ -243,9 +271,9 @@ def _undo_silent(work: DecisionBuilder, step: Step, message: TaskMessage) -> Non
     choice = rules.what_follows_undo(step)
     wait = policy.undo_wait if choice == "retry" else policy.undo_extended
     if choice in ("undo", "hold") or step.stuck or work.task.state != "undoing":
-        undo_failed(work, step, step.error or "")
+        undo_failed(work, step, rules.silence_noted(step))
     elif old := rules.too_old(step, work.now, wait):
-        undo_failed(work, step, f"{step.error}; {old}")
+        undo_failed(work, step, f"{rules.silence_noted(step)}; {old}")
     else:
         work.timer(step, wait)
 

@@ -212,6 +212,40 @@ def may_be_later(task: TaskRecord) -> bool:
     return task.state == "processing" and task.goal == "forward" and task.timed
 
 
+# -- why a step failed, in words -----------------------------------------------------------------------------
+
+
+def failures_noted(step: Step) -> str:
+    """Return a step's last error that has words, with the number of failures, and of those with words."""
+    text = silence_noted(step)
+    if (step.tally is not None and step.tally.silences) or step.failures < 2:
+        return text or "in doubt"
+    with_words = step.failures if step.tally is None else step.tally.with_words
+    return _noted(
+        text or "in doubt",
+        f"{with_words} of {step.failures} failures"
+        if with_words < step.failures
+        else f"{with_words} failures",
+    )
+
+
+def silence_noted(step: Step) -> str:
+    """Return a step's last error that has words, with the silences after it; "" if it has no error."""
+    tally, text = step.tally, step.error or ""
+    if tally is None or not tally.silences:
+        return text
+    then = "the process died" if tally.by_death else "no answer by its deadline"
+    if tally.silences > 1:
+        then = f"{tally.silences} times no answer{', the last time as the process died' if tally.by_death else ''}"
+    return _noted(text, f"{tally.with_words} of {step.failures}; then {then}")
+
+
+def _noted(text: str, note: str) -> str:
+    """Return a text with a note at the end of its first line, which is all that tables show."""
+    line, newline, rest = text.partition("\n")
+    return f"{line} ({note}){newline}{rest}"
+
+
 # -- undo ----------------------------------------------------------------------------------------------------
 
 

@@ -19,6 +19,7 @@ from makegood.saga.held import predecessors
 
 _PUT_TO_ERROR = frozenset({"poison", "unreadable"})
 """Alerts that themselves say that the task is in error."""
+_OF_STEPS = frozenset({"step_gave_up", "undo_stuck"})
 
 
 def clear(work: DecisionBuilder) -> None:
@@ -49,6 +50,7 @@ def begin_undo(
         changes: dict[str, Any] = {}
         if each.failures:
             changes["failures"] = 0
+            changes["tally"] = None
             work.reset(each.plan.idx)
         if each.probe_answer:
             changes["probe_answer"] = False
@@ -104,7 +106,7 @@ def _take_back(work: DecisionBuilder, step: Step) -> bool:
     """Continue the undo of one step; returns whether it is settled now."""
     if step.state == "undoing":
         if old := rules.too_old(step, work.now):
-            undo_failed(work, step, f"{step.error or 'no answer'}; {old}")
+            undo_failed(work, step, f"{rules.silence_noted(step) or 'no answer'}; {old}")
         else:
             _ask_undo(work, step, "undo_again")
         return False
@@ -126,7 +128,9 @@ def _take_back(work: DecisionBuilder, step: Step) -> bool:
     if step.failures:
         work.reset(step.plan.idx)
     first_sent = rules.first_sent_of_undo(step, work.now)
-    _ask_undo(work, replace(step, failures=0, deaths=0, again=False, first_sent=first_sent), "undo")
+    _ask_undo(
+        work, replace(step, failures=0, deaths=0, again=False, first_sent=first_sent, tally=None), "undo"
+    )
     return False
 
 
@@ -195,7 +199,7 @@ def _stuck(work: DecisionBuilder, step: Step, text: str) -> None:
 
 def undo_failed(work: DecisionBuilder, step: Step, text: str) -> None:
     """The undo of a step has failed past its threshold or for good: an operator must act."""
-    work.move(step, "undo_failed", "undo_failed", detail=text, error=text)
+    work.move(step, "undo_failed", "undo_failed", detail=text, error=text, tally=None)
     work.alert(Alert("undo_stuck", step=step.name, text=f"the undo of {step.name} failed: {text}"))
 
 
@@ -219,7 +223,32 @@ def rest_when_undone(work: DecisionBuilder) -> None:
         work.ease()
         return
     work.move_task("error", "undo_incomplete")
-    _alert_error(work, "undo_incomplete", f"the undo could not be completed ({work.task.cause})")
+    reasons = _obstacles(work)
+    _end_alerts_of_steps(work)
+    _alert_error(work, "undo_incomplete", "; ".join((f"undone because {work.task.cause}", *reasons)))
+
+
+def _obstacles(work: DecisionBuilder) -> list[str]:
+    """Say what stopped an undo: steps with one reason are named together, an error with its first line."""
+    failures: dict[str, list[str]] = {}
+    doubts: dict[str, list[str]] = {}
+    for step in work.steps():
+        if step.state == "undo_failed":
+            failures.setdefault((step.error or "no reason recorded").partition("\n")[0], []).append(step.name)
+        elif step.state == "in_doubt" and step.stuck:
+            doubts.setdefault(_unknown(step, work.now, 0.0), []).append(step.name)
+    return [
+        *(f"the undo of {', '.join(names)} failed: {reason}" for reason, names in failures.items()),
+        *(f"{', '.join(names)} cannot be undone: {reason}" for reason, names in doubts.items()),
+    ]
+
+
+def _end_alerts_of_steps(work: DecisionBuilder) -> None:
+    """End what alerts say of single steps: the alert of the task says all of it, so there is one a task."""
+    work.out.alerts = [alert for alert in work.out.alerts if alert.kind not in _OF_STEPS]
+    for step in work.steps():
+        if step.state in ("failed", "undo_failed", "in_doubt", "undone"):
+            work.ease(step.name)
 
 
 def _alert_error(work: DecisionBuilder, kind: AlertKind, what: str) -> None:

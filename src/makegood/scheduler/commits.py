@@ -67,7 +67,7 @@ class Commits:
                 slots.give_back_spare()
                 if claim is not None:
                     slots.set_aside()
-                    turn.batch.decide = lambda loaded: self._firsts(loaded, turn)
+                    turn.batch.decide = lambda tasks: self._firsts(tasks, turn)
                 outcome = await self._store.commit(turn.batch)
             except Exception as fault:
                 self._tasks.put_back(inbox)

@@ -63,8 +63,8 @@ class Scheduler(Actor):
     ``agents``: those of the same process, if any, for handing over in memory. ``hold``: the most tasks in
     memory. ``memory``: bytes of tasks in memory above which nothing more is claimed; one task, and the
     replies to what is held, may exceed it. ``claim``: the most tasks claimed in one commit. ``poll``: seconds
-    between reads of the store when no wake-up arrives, None: never. ``ended``: called for each task that came
-    to rest here. ``watch``: notified of each commit.
+    between reads of the store when no wake-up arrives, None: never. ``on_end``: called for each task
+    that came to rest here. ``watch``: notified of each commit.
     """
 
     def __init__(
@@ -78,7 +78,7 @@ class Scheduler(Actor):
         memory: int = 256 * MIB,
         claim: int = 500,
         poll: float | None = 1.0,
-        on_end: Callable[[HeldTask], None] = lambda _held: None,
+        on_end: Callable[[HeldTask], None] = lambda _task: None,
         watch: Watch | None = None,
     ) -> None:
         self.wakeups = Wakeups(store, clock, rng, poll)

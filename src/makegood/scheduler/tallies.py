@@ -25,14 +25,14 @@ class Tallies:
 
     def add(self, decisions: Sequence[tuple[HeldTask, Decision]]) -> None:
         """Count Decisions that were committed."""
-        self._steps += sum(
-            [
-                1 if decision.shape_step is not None else len(decision.used_requests)
-                for _, decision in decisions
-            ]
-        )
+        steps, releases = 0, []
+        for _, decision in decisions:
+            steps += 1 if decision.shape_step is not None else len(decision.used_requests)
+            if decision.release:
+                releases.append(decision)
+        self._steps += steps
         ends: list[int] = []
-        for task, state in [(d.task, d.before.state) for _, d in decisions if d.release]:
+        for task, state in [(decision.task, decision.before.state) for decision in releases]:
             if task.state == state:
                 continue
             self._processed_count += task.state == "processed"

@@ -43,7 +43,7 @@ _MOST_ABREAST = 4  # turns
 class Listeners:
     """Callbacks of one Scheduler."""
 
-    on_end: Callable[[HeldTask], None] = lambda _held: None
+    on_end: Callable[[HeldTask], None] = lambda _task: None
     """Called for each task that came to rest here."""
     watch: Watch | None = None
     """Told of each commit."""

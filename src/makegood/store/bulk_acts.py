@@ -12,7 +12,7 @@ from typing import Any
 import msgspec
 
 from makegood.base.ids import show
-from makegood.base.stored_values import record_of
+from makegood.base.stored_values import record_of, text, whole
 from makegood.model.messages import Act, TaskMessage
 from makegood.payload.codec import UNREADABLE
 from makegood.store import alerts, rows, task_lists
@@ -26,6 +26,9 @@ OUTSTANDING = 200
 
 KEPT_REFUSALS = 1000
 """Refusals of an act that are kept one by one."""
+
+ENDS_READ = 10_000
+"""Commands of an act whose tasks are looked at: the latest."""
 
 KEPT_ACTS = 1000
 """Ended acts that are kept."""
@@ -48,6 +51,14 @@ _VIEW = Sql(f"select {_COLUMNS} from makegood.bulk_act where id = $1")  # noqa: 
 _VIEWS = Sql(f"select {_COLUMNS} from makegood.bulk_act order by at desc, id limit $1")  # noqa: S608 - our own columns
 _REFUSALS = Sql("""
 select task, outcome, at from makegood.bulk_item where bulk = $1 and outcome is not null order by task desc limit $2
+""")
+# Each command is decided between the act's request and its end; a command's name begins with the act's.
+_ENDS = Sql("""
+select t.state, count(*) from (
+    select a.task, a.act, a.verdict from makegood.bulk_act b join makegood.audit a on a.at >= b.at and a.at <= coalesce(b.ended_at + 60, a.at)
+    where b.id = $1 order by a.at desc limit $2
+) a join makegood.task t on t.id = a.task
+where a.verdict = 'applied' and substr(a.act, 1, length($1) + 1) = $1 || '/' group by t.state
 """)
 _STOP = Sql(
     "select makegood.stop_bulk_act($1, $2)",
@@ -145,6 +156,11 @@ def _view(row: Sequence[Any]) -> BulkView:
 async def bulk_refusals(tx: ReadTx, id: str, limit: int = 100) -> list[BulkRefusal]:  # noqa: A002 - what it is
     """Return tasks that refused the command of an act: of the first thousand, the newest ``limit``."""
     return [record_of(BulkRefusal, row) for row in await tx.rows(_REFUSALS, id, limit)]
+
+
+async def bulk_ends(tx: ReadTx, id: str) -> dict[str, int]:  # noqa: A002 - what it is
+    """Return how many tasks that accepted the command of an act are in each state now, of the latest."""
+    return {text(state): whole(n) for state, n in await tx.rows(_ENDS, id, ENDS_READ)}
 
 
 async def open_bulk_acts(tx: ReadTx, limit: int) -> list[str]:

@@ -30,17 +30,17 @@ MOST_EVENTS = 20_000
 _IDS, _TIMES = 100, 200
 _TROUBLED = "(failure_count > 0 or cause <> '')"
 _TASKS = Sql(f"""
-select id, app, state, coalesce(ended_at, created_at) from (
-    select * from (select id, app, state, ended_at, created_at from makegood.task where state = 'error' order by id desc limit $1) e
+select id, app, state, coalesce(ended_at, created_at), goal from (
+    select * from (select id, app, state, ended_at, created_at, goal from makegood.task where state = 'error' order by id desc limit $1) e
     union
     select * from (
-        select id, app, state, ended_at, created_at
+        select id, app, state, ended_at, created_at, goal
         from (select * from makegood.task where locked_by is not null order by locked_by desc limit $2) held
         where {_TROUBLED} order by id desc limit $1
     ) h
     union
     select * from (
-        select id, app, state, ended_at, created_at from (select * from makegood.task order by id desc limit $2) latest
+        select id, app, state, ended_at, created_at, goal from (select * from makegood.task order by id desc limit $2) latest
         where {_TROUBLED} order by id desc limit $1
     ) l
 ) t order by id desc
@@ -67,6 +67,9 @@ _TRIED_AGAIN: Mapping[str, Mapping[str, tuple[str, ...]]] = {
     "undo": {"pending": ("undoing",), "undoing": ("undoing",)},
 }
 """What was asked -> the task's state -> the step's states in which it is asked again."""
+_OBSTACLES: Mapping[str, tuple[str, ...]] = {"undo": ("undo_failed", "in_doubt")}
+_OTHERWISE = ("failed", "in_doubt")
+"""The goal of a task in error -> the states of a step that it stands in."""
 
 
 def normalised(message: str) -> str:
@@ -89,6 +92,7 @@ class _Group:
     traceback: tuple[float, str] = (0.0, "")
     tasks: dict[int, str] = field(default_factory=dict)
     retries: set[int] = field(default_factory=set)
+    blocked_tasks: set[int] = field(default_factory=set)
 
     def add(self, task: int, state: str, at: float, message: str, attempts: int = 1, *, again: bool) -> None:
         self.times.append(at)
@@ -104,10 +108,9 @@ _Key = tuple[str, str, str, str, str]
 
 async def error_groups(tx: ReadTx, limit: int = 100) -> ErrorGroups:
     """Return failed attempts of the latest tasks, grouped by what failed and why, the latest first."""
-    tasks = {
-        id_: (text(app), text(state), seconds(at))
-        for id_, app, state, at in await tx.rows(_TASKS, MOST_TASKS, LATEST)
-    }
+    task_rows = await tx.rows(_TASKS, MOST_TASKS, LATEST)
+    tasks = {id_: (text(app), text(state), seconds(at)) for id_, app, state, at, _ in task_rows}
+    goals = {id_: text(goal) for id_, _, _, _, goal in task_rows}
     ids = list(tasks)
     steps = {
         (task, idx): [*map(text, row), failures]
@@ -116,6 +119,12 @@ async def error_groups(tx: ReadTx, limit: int = 100) -> ErrorGroups:
     ends = await tx.rows(_ENDS, ids, MOST_EVENTS) if ids else []
     by_key: defaultdict[_Key, _Group] = defaultdict(_Group)
     attempts: set[tuple[int, int]] = set()
+    obstacles = {
+        key: text(step[3])
+        for key, step in steps.items()
+        if tasks[key[0]][1] == "error" and step[2] in _OBSTACLES.get(goals[key[0]], _OTHERWISE)
+    }
+    blame: dict[tuple[int, int], tuple[bool, _Key]] = {}
     unreadable: list[str] = []
     for task, at, data in ends:
         for end in rows.seen(rows.read_attempts, data, "how attempts ended", unreadable) or ():
@@ -124,7 +133,14 @@ async def error_groups(tx: ReadTx, limit: int = 100) -> ErrorGroups:
             if end.error is None or step is None or end.late:
                 continue
             app, state, _ = tasks[task]
-            group = by_key[address(app, step[0]), step[1], end.doing, normalised(end.error), end.frame or ""]
+            key = (address(app, step[0]), step[1], end.doing, normalised(end.error), end.frame or "")
+            if (error := obstacles.get((task, end.idx))) is not None and _blamable(end.doing, step[2]):
+                fits = error.startswith(end.error.partition("\n")[0])
+                if (task, end.idx) not in blame or fits > blame[task, end.idx][
+                    0
+                ]:  # the latest one comes first
+                    blame[task, end.idx] = fits, key
+            group = by_key[key]
             group.add(task, state, seconds(at), end.error, again=_again(end.doing, state, step[2]))
             if end.traceback:
                 group.traceback = max(group.traceback, (seconds(at), end.traceback))
@@ -132,9 +148,18 @@ async def error_groups(tx: ReadTx, limit: int = 100) -> ErrorGroups:
         if error and (task, idx) not in attempts:
             app, state, at = tasks[task]
             group = by_key[address(app, agent), action, "do", normalised(error), ""]
+            if (task, idx) in obstacles:
+                group.blocked_tasks.add(task)
             group.add(task, state, at, error, max(1, whole(failures)), again=_again("do", state, now))
+    for (task, _), (_, key) in blame.items():
+        by_key[key].blocked_tasks.add(task)
     groups = sorted(_groups(by_key.items()), key=lambda group: group.last, reverse=True)
     return ErrorGroups(groups[:limit], len(ids), len(ids) >= MOST_TASKS or len(ends) == MOST_EVENTS)
+
+
+def _blamable(doing: str, step_state: str) -> bool:
+    """Return whether an attempt can be what a step in this state stands in."""
+    return (doing == "undo") is (step_state == "undo_failed")
 
 
 def _again(doing: str, task_state: str, step_state: str) -> bool:
@@ -146,12 +171,15 @@ def _groups(pairs: Iterable[tuple[_Key, _Group]]) -> Sequence[ErrorGroup]:
     groups: list[ErrorGroup] = []
     for key, group in pairs:
         times = sorted(group.times, reverse=True)
-        ids = tuple(sorted(group.tasks, key=lambda task: (group.tasks[task] != "error", -task))[:_IDS])
+        ids = sorted(
+            group.tasks,
+            key=lambda task: (task not in group.blocked_tasks, group.tasks[task] != "error", -task),
+        )
         states: dict[str, Any] = dict(Counter(group.tasks.values()))
         groups.append(
             ErrorGroup(
-                *key, group.attempts, len(group.tasks), times[-1], times[0], group.sample[1], ids, states, tuple(times[:_TIMES]),
-                len(group.retries), group.traceback[1],
+                *key, group.attempts, len(group.tasks), times[-1], times[0], group.sample[1], tuple(ids[:_IDS]), states, tuple(times[:_TIMES]),
+                len(group.retries), group.traceback[1], len(group.blocked_tasks),
             )
         )  # fmt: skip
     return groups

@@ -5,6 +5,7 @@ from makegood.store.bulk_acts import (
     bulk,
     bulk_act,
     bulk_acts,
+    bulk_ends,
     bulk_refusals,
     open_bulk_acts,
     stop_bulk,
@@ -35,6 +36,7 @@ class OversightVerbs(Verbs):
     stop_bulk = writing(stop_bulk)
     bulk_acts = reading(bulk_acts)
     bulk_act = reading(bulk_act)
+    bulk_ends = reading(bulk_ends)
     bulk_refusals = reading(bulk_refusals)
     open_bulk_acts = reading(open_bulk_acts)
     advance_bulk = writing(advance_bulk)

@@ -54,7 +54,7 @@ class ErrorGroup(msgspec.Struct, frozen=True):
     sample: str
     """The latest message, as it was."""
     ids: tuple[int, ...] = ()
-    """Its tasks, those in error first, then newest first, at most 100."""
+    """Its tasks, those that it blocks first, then those in error, then newest first, at most 100."""
     states: dict[str, int] = {}
     """How many of its tasks are in each state now."""
     times: tuple[float, ...] = ()
@@ -63,6 +63,8 @@ class ErrorGroup(msgspec.Struct, frozen=True):
     """In how many of its tasks makegood tries again; what was refused for good is not tried again."""
     traceback: str = ""
     """The end of the latest traceback, "" if none was kept."""
+    blocking: int = 0
+    """How many tasks are in error because of it; others in error may have had it before."""
 
     @property
     def name(self) -> str:

@@ -588,6 +588,10 @@ class Store(Protocol):
         reconnection and by ``register``.
         """
 
+    @property
+    def label(self) -> str:
+        """Which store it is, for people: "SQLite shop.db", "PostgreSQL db/shop"; no user, no password."""
+
     async def open(self, *, migrate: bool = False, looking: bool = False) -> None:
         """Connect and verify durability settings and schema; with ``migrate``, apply
         missing migrations first.

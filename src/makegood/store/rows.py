@@ -21,7 +21,7 @@ from makegood.model.decision import Decision
 from makegood.model.messages import ACTS, Act, Alert, Answer, Request, TaskMessage, attempt_end, lateness
 from makegood.model.plan import StepPlan, Template
 from makegood.model.states import CONTROL_MOVES, ENDED, STEP_MOVES, Goal, Move, TaskReason
-from makegood.model.task import ReplyTo, Step
+from makegood.model.task import FailureTally, ReplyTo, Step
 from makegood.payload.codec import UNREADABLE
 from makegood.store.records import Anew, Submitted
 from makegood.store.views import AgentInfo, Asked, EventView, NodeInfo
@@ -29,6 +29,9 @@ from makegood.store.views import AgentInfo, Asked, EventView, NodeInfo
 T = TypeVar("T")
 
 DOUBT, FINAL, STUCK, AGAIN, STOOD, PROBE_ANSWER = 1, 2, 4, 8, 16, 32
+_WORDED, _SILENCES, _DIED = 8, 16, 1 << 24
+"""Where in ``flags`` a step's tally of failures is: two counts of one byte each, and a bit."""
+_MOST_TALLIED: Final = 255
 _INTERNED, _INTERNED_BYTES = 10_000, 8 * MIB
 
 
@@ -216,9 +219,24 @@ def checked(steps: list[Step], goal: str) -> list[Step]:
 
 
 def flags(step: Step) -> int:
-    """Return the boolean fields of a step as bits."""
+    """Return the boolean fields of a step as bits, with its tally of failures."""
     bits = step.doubt * DOUBT | step.final * FINAL | step.stuck * STUCK | step.again * AGAIN
-    return bits | step.stood * STOOD | step.probe_answer * PROBE_ANSWER
+    bits |= step.stood * STOOD | step.probe_answer * PROBE_ANSWER
+    tally = step.tally
+    if tally is None:
+        return bits
+    counts = min(tally.with_words, _MOST_TALLIED) << _WORDED | min(tally.silences, _MOST_TALLIED) << _SILENCES
+    return bits | counts | tally.by_death * _DIED
+
+
+def tally(bits: int) -> FailureTally | None:
+    """Return the tally of a step's failures that ``flags`` wrote."""
+    with_words = bits >> _WORDED & _MOST_TALLIED
+    return (
+        FailureTally(with_words, bits >> _SILENCES & _MOST_TALLIED, bool(bits & _DIED))
+        if with_words
+        else None
+    )
 
 
 def message(value: TaskMessage) -> bytes:
@@ -352,9 +370,8 @@ def eased(decision: Decision) -> list[tuple[int, str, str]]:
     """Return (task, step or "*", why) of the alerts that a Decision ends."""
     steps = ["*"] if "*" in decision.alert_ends else decision.alert_ends
     task = decision.task
-    return [
-        (task.id, step, f"the task is {task.state}" if step == "*" else "settled by hand") for step in steps
-    ]
+    of_step = "the alert of its task says so" if decision.before.state == "undoing" else "settled by hand"
+    return [(task.id, step, f"the task is {task.state}" if step == "*" else of_step) for step in steps]
 
 
 AuditRow = tuple[str, int, str, str, str, str, str]

@@ -53,13 +53,10 @@ def undo_order(detail: TaskDetail) -> list[Preview]:
         (view for view in detail.steps if view.kind == "action" and _touched(view)),
         key=lambda view: (turns[view.idx] + (not _holds_up(view)), -view.idx),
     )
-    stuck_steps = _stuck(views, followers)
+    obstacles = _stuck(views, followers)
     previews: list[Preview] = []
     for view in order:
-        ahead, once = (
-            fate(view),
-            f", once {stuck_steps[view.idx]} is settled" if view.idx in stuck_steps else "",
-        )
+        ahead, once = fate(view), f", once {obstacles[view.idx]} is settled" if view.idx in obstacles else ""
         turn = turns[view.idx] + (not _holds_up(view))
         previews.append(Preview(turn, view, ahead.text + once, ahead.stays))
     return previews
@@ -72,18 +69,18 @@ def turns(detail: TaskDetail) -> dict[int, int]:
     already included.
     """
     views = {view.idx: view for view in detail.steps}
-    turn_of = _turns(views, _followers(detail), also=("undone",))
-    return {idx: turn for idx, turn in turn_of.items() if _holds_up(views[idx], also=("undone",))}
+    turn_numbers = _turns(views, _followers(detail), also=("undone",))
+    return {idx: turn for idx, turn in turn_numbers.items() if _holds_up(views[idx], also=("undone",))}
 
 
 def _turns(
     views: Mapping[int, StepView], followers: Mapping[int, AbstractSet[int]], also: Collection[str] = ()
 ) -> dict[int, int]:
-    turn_of: dict[int, int] = {}
+    turn_numbers: dict[int, int] = {}
     for idx in _backward(followers):
-        after = max((turn_of[follower] for follower in followers[idx]), default=0)
-        turn_of[idx] = after + _holds_up(views[idx], also)
-    return turn_of
+        after = max((turn_numbers[follower] for follower in followers[idx]), default=0)
+        turn_numbers[idx] = after + _holds_up(views[idx], also)
+    return turn_numbers
 
 
 def _holds_up(view: StepView, also: Collection[str] = ()) -> bool:
@@ -92,8 +89,8 @@ def _holds_up(view: StepView, also: Collection[str] = ()) -> bool:
     They do not wait for a step that stays, once that is answered.
     """
     stays = not view.undoable or view.no_return
-    has_effect = _touched(view) or view.state in also
-    return view.kind == "action" and has_effect and (not stays or view.state in ("running", "ready"))
+    is_touched = _touched(view) or view.state in also
+    return view.kind == "action" and is_touched and (not stays or view.state in ("running", "ready"))
 
 
 def _stuck(views: Mapping[int, StepView], followers: Mapping[int, AbstractSet[int]]) -> dict[int, str]:
@@ -101,14 +98,14 @@ def _stuck(views: Mapping[int, StepView], followers: Mapping[int, AbstractSet[in
 
     The blocking step cannot be undone without an operator.
     """
-    stuck_by: dict[int, str] = {}
+    blockers: dict[int, str] = {}
     for idx in _backward(followers):
         for follower in sorted(followers[idx]):
-            if follower in stuck_by:
-                stuck_by[idx] = stuck_by[follower]
+            if follower in blockers:
+                blockers[idx] = blockers[follower]
             elif _touched(views[follower]) and fate(views[follower]).stuck:
-                stuck_by[idx] = views[follower].name
-    return stuck_by
+                blockers[idx] = views[follower].name
+    return blockers
 
 
 def _backward(followers: Mapping[int, AbstractSet[int]]) -> list[int]:

@@ -218,3 +218,8 @@ class WatchedStore:
     def identity(self) -> Identity:
         """The store's own random id and its generation."""
         return self._inner.identity
+
+    @property
+    def label(self) -> str:
+        """Which store it is, for people."""
+        return self._inner.label

@@ -120,8 +120,8 @@ class App:
         """
 
         def declare(fn: Any) -> Any:
-            called = name if name is not None else getattr(fn, "__name__", "")
-            where = f"{self.name}.{called}"
+            title = name if name is not None else getattr(fn, "__name__", "")
+            where = f"{self.name}.{title}"
             if isinstance(fn, Workflow | Action):
                 raise DefinitionError(
                     f"{where} is declared already: one function is one action or one workflow"
@@ -131,7 +131,7 @@ class App:
             workflow: Workflow[..., Any] = Workflow(
                 fn,
                 self._registry,
-                name=checked_name(called, "workflow"),
+                name=checked_name(title, "workflow"),
                 formerly=former_names(formerly),
                 within=checked_limit(complete_within, "complete_within", where),
                 undo_within=checked_limit(undo_within, "undo_within", where),

@@ -7,9 +7,9 @@ in the workflow function's own thread), the steps so far are recorded as if ther
 rest as usual.
 """
 
-import sys
 from collections.abc import Callable, Collection, Mapping, Sequence
 from operator import is_
+from sys import _getframe
 from threading import get_ident
 from typing import Any
 
@@ -93,8 +93,8 @@ class Planning:
                 and len(arguments) == len(call.places)
                 and call.names == names
                 and (
-                    (site := call.site) is None
-                    or ((frame := sys._getframe(2)).f_code is site[0] and frame.f_lasti == site[1])  # noqa: SLF001 - the workflow's own frame
+                    (site := call.site) is None  # otherwise: where the workflow itself is
+                    or ((frame := _getframe(2)).f_code, frame.f_lasti) == site
                 )
                 and all(
                     map(

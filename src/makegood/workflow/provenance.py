@@ -73,7 +73,6 @@ _COPIES: Mapping[type, Callable[[Any], Any]] = {
 """How to copy what ``copy.copy`` leaves as it is, or copies more slowly."""
 
 
-@functools.lru_cache(maxsize=512)
 def _copier(kind: Any) -> Callable[[Any], Any]:
     """Return a function that copies values so that no one notices, or returns the value itself."""
     if kind in _COPIES:
@@ -89,7 +88,6 @@ _OPERAND = _ORDER | {"__bool__", "__len__"}
 """What a class has whose values an expression may choose, and return as they are."""
 
 
-@functools.lru_cache(maxsize=512)
 def _chosen(kind: Any) -> bool:
     """Return whether an expression may choose a value of this class, and return it as it is."""
     config = getattr(kind, "__struct_config__", None)
@@ -108,6 +106,12 @@ _OWN_COPY = {
 }
 
 
+@functools.lru_cache(maxsize=512)
+def _handling(kind: Any) -> tuple[Callable[[Any], Any], bool]:
+    """Return how a value of this class is copied, and whether an expression may return it as it is."""
+    return _copier(kind), _chosen(kind)
+
+
 def own_copies(inputs: Sequence[object], constants: Container[int]) -> tuple[list[object], tuple[Mark, ...]]:
     """Return a copy of each input, shallow, for the workflow function alone, and the mark of each.
 
@@ -119,10 +123,11 @@ def own_copies(inputs: Sequence[object], constants: Container[int]) -> tuple[lis
     first: dict[int, int] = {}
     for n, value in enumerate(inputs):
         kind: Any = type(value)
-        own = _copier(kind)(value)
+        copier, ambiguous = _handling(kind)
+        own = copier(value)
         copies.append(own)
         if own is not value:
-            marks.append((kind, n) if _chosen(kind) else kind)
+            marks.append((kind, n) if ambiguous else kind)
         else:
             place = ~id(value) if id(value) in constants else first.setdefault(id(value), n)
             marks.append((kind, place))

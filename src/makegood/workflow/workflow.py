@@ -118,7 +118,10 @@ class Workflow(Generic[P, R]):
         reset = RECORDER.set(planning)
         self._registry.plans.add(planning)
         try:
-            value = run(*copies[: len(args)], **dict(zip(by_name, copies[len(args) :], strict=True)))
+            if by_name:
+                value = run(*copies[: len(args)], **dict(zip(by_name, copies[len(args) :], strict=True)))
+            else:
+                value = run(*copies)
             if inspect.iscoroutine(value):
                 value.close()
                 raise DefinitionError(

@@ -17,11 +17,14 @@ from makegood.errors import ConfigError, TaskNotFoundError
 from makegood.store.filters import text_of, wanted
 from makegood.store.oversight_records import BulkView
 from makegood.store.views import Filter
+from makegood.story.bulk_progress import bulk_progress
 
 SAMPLE: Final = 20
 """Tasks that are shown before an act is confirmed."""
 CARRIED: Final = 100
 """Commands that were carried out, the latest, on the page of an act."""
+FOLLOWED: Final = 5
+"""The latest acts, whose tasks the list of acts counts."""
 SELECTED: Final = 500
 """Tasks that may be selected by hand, at most."""
 
@@ -67,14 +70,17 @@ class BulkRow(msgspec.Struct, frozen=True):
     stopped_by: str
     running: bool
     stoppable: bool
+    progress: str = ""
+    """How far its tasks are, "" if nothing is known of them."""
+    to_go: int = 0
 
 
 def _look(kind: str) -> tuple[str, str]:
     return LOOKS[kind][:2] if kind in LOOKS else ("bulk", titled(kind))
 
 
-def row(view: BulkView, now: float) -> BulkRow:
-    """Return an act as pages show it."""
+def row(view: BulkView, now: float, states: Mapping[str, int] | None = None) -> BulkRow:
+    """Return an act as pages show it. ``states``: of the tasks that accepted it, how many are in each."""
     icon, _ = _look(view.kind)
     state_icon, tone, state = STATES.get(view.state, ("bulk", "idle", view.state))
     total = max(view.counted, view.sent, 1)
@@ -84,7 +90,14 @@ def row(view: BulkView, now: float) -> BulkRow:
     pace = view.rate or (view.sent / took if took > 0 else 0.0)
     tone_done = "undo" if view.kind in ("undo", "cancel") else "ok"
     counts = ((tone_done, view.applied), ("run", view.waiting), ("idle", view.noop), ("fail", view.refused))
+    tasks = bulk_progress(view.kind, states) if states else None
+    if (
+        tasks is not None and tasks.to_go and not running
+    ):  # its commands were sent, and its tasks are under way
+        state_icon, tone, state = STATES["running"] if view.state == "done" else (state_icon, tone, state)
     return BulkRow(
+        progress="" if tasks is None else tasks.text,
+        to_go=0 if tasks is None else tasks.to_go,
         id=view.id,
         kind=view.kind,
         icon=icon,
@@ -115,7 +128,9 @@ def row(view: BulkView, now: float) -> BulkRow:
 async def context(reads: Reads, query: Mapping[str, str]) -> dict[str, Any]:  # noqa: ARG001 - every page's signature
     """Return what the list of acts shows."""
     now = await reads.now()
-    rows = [row(view, now) for view in await oversight.bulk_acts(reads)]
+    views = await oversight.bulk_acts(reads)
+    states = {view.id: await oversight.bulk_ends(reads, view.id) for view in views[:FOLLOWED]}
+    rows = [row(view, now, states.get(view.id)) for view in views]
     running = [act for act in rows if act.running]
     lease = await leading(reads)
     has_leader = lease is not None and lease.held
@@ -131,6 +146,11 @@ async def context(reads: Reads, query: Mapping[str, str]) -> dict[str, Any]:  # 
         title = f"{counted(len(running), 'act')} under way, {counted(left, 'task')} to come"
         verdict = PageVerdict(
             "run", "run", title, "They survive a restart of any process, this one included."
+        )
+    elif going := sum(act.to_go for act in rows):
+        title = f"Every command is sent; {counted(going, 'task')} to go"
+        verdict = PageVerdict(
+            "run", "run", title, "Their undos, or their steps, run as fast as their services take them."
         )
     else:
         text = (
@@ -148,7 +168,7 @@ async def detail(reads: Reads, query: Mapping[str, str]) -> dict[str, Any]:
     if view is None:
         raise TaskNotFoundError(f"there is no bulk act {query['id']!r}", task_id=query["id"])
     now = await reads.now()
-    act = row(view, now)
+    act = row(view, now, await oversight.bulk_ends(reads, view.id))
     refusals = await oversight.bulk_refusals(reads, view.id)
     # each command was decided before the act ended: a look from there finds those of an old act, too
     before = None if view.ended is None else view.ended + 60.0

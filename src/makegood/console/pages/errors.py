@@ -54,13 +54,13 @@ class Group(msgspec.Struct, frozen=True):
 
 def fate(group: ErrorGroup) -> str:
     """Return what becomes of the tasks of a group."""
-    return "need" if group.states.get("error") else "retried" if group.retried else "ended"
+    return "need" if group.blocking else "retried" if group.retried else "ended"
 
 
 def group_of(group: ErrorGroup, now: float, span: float) -> Group:
     """Return a group as the page shows it."""
     becomes = fate(group)
-    error, undone_count = group.states.get("error", 0), group.states.get("undone", 0)
+    error, undone_count = group.blocking, group.states.get("undone", 0)
     going = sum(group.states.get(state, 0) for state in ("pending", "processing", "undoing"))
     if becomes == "need":
         count, label = error, "in error"
@@ -68,8 +68,10 @@ def group_of(group: ErrorGroup, now: float, span: float) -> Group:
         count, label = group.retried, "trying again"
     elif undone_count or going:
         count, label = (undone_count, "undone") if undone_count else (going, "under way")
+    elif processed_count := group.states.get("processed", 0):
+        count, label = processed_count, "processed since"
     else:
-        count, label = group.states.get("processed", 0) or group.tasks, "processed since"
+        count, label = group.tasks, "in error for another reason"
     agent = group.agent.partition("/")[2] or group.agent
     doing = {"do": "", "probe": "probe of ", "undo": "undo of "}.get(group.doing, "")
     ends = [f"{n} {state}" for state, n in sorted(group.states.items()) if n]
@@ -96,7 +98,7 @@ def group_of(group: ErrorGroup, now: float, span: float) -> Group:
         bars=bars(group.times, now, span),
         fate=becomes,
         acts=tuple(acts),
-        ids=",".join(ids.show(task) for task in group.ids),
+        ids=",".join(ids.show(task) for task in group.ids[: error if becomes == "need" else None]),
         sample=group.sample,
     )
 
@@ -141,7 +143,7 @@ def verdict(need: Sequence[Group], retries: Sequence[Group], endings: Sequence[G
         else ""
     )
     if need:
-        # several errors may hold up the same task, so only the tasks of one are counted
+        # several undos of one task may fail, so only the tasks of one error are counted
         title = (
             f"1 error holds up {counted(need[0].count, 'task')}"
             if len(need) == 1

@@ -51,6 +51,11 @@ async def bulk_act(reads: Reads, name: str) -> BulkView | None:
     return await reads.shared(("bulk", name), lambda: reads.store.oversight.bulk_act(name))
 
 
+async def bulk_ends(reads: Reads, name: str) -> dict[str, int]:
+    """Return how many tasks that accepted an act on many are in each state."""
+    return await reads.shared(("bulk ends", name), lambda: reads.store.oversight.bulk_ends(name))
+
+
 async def bulk_refusals(reads: Reads, name: str) -> Sequence[BulkRefusal]:
     """Return what was refused of an act on many tasks."""
     return await reads.shared(("refused", name), lambda: reads.store.oversight.bulk_refusals(name, REFUSED))

@@ -68,6 +68,11 @@ class PostgresStore:
         """The store's random id and its generation, as read by the latest connection."""
         return self._database.identity
 
+    @property
+    def label(self) -> str:
+        """Which store it is, for people."""
+        return self._database.dialer.address.target.label
+
     async def open(self, *, migrate: bool = False, looking: bool = False) -> None:  # noqa: ARG002 - nothing is written either way
         """Connect, verify settings and schema, listen for wake-ups."""
         await self._database.open(migrate=migrate)

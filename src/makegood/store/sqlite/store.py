@@ -72,6 +72,11 @@ class SQLiteStore:
         """The store's own random id and its generation."""
         return self._database.stored_identity or self._database.identity
 
+    @property
+    def label(self) -> str:
+        """Which store it is, for people."""
+        return f"SQLite {self._database.path.name}"
+
     async def open(self, *, migrate: bool = False, looking: bool = False) -> None:
         """Open the file, verify settings and schema, start the threads and open the doorbell.
 

@@ -1,8 +1,9 @@
 """I9 and I10: what may begin when, forward and back."""
 
-from collections.abc import Mapping
+import re
+from collections.abc import Iterator, Mapping
 from types import MappingProxyType
-from typing import ClassVar
+from typing import ClassVar, Final
 
 from makegood.model.states import AT_REST
 from makegood.testing.checker.reading import PASSED, SETTLED, HistoryState, TaskNow
@@ -12,6 +13,8 @@ from makegood.testing.history import Event
 
 _STOPPED: Mapping[str, str] = MappingProxyType({"poison": "*poison", "unreadable": "*unreadable"})
 """Alerts which say that a whole task is asked nothing more."""
+_STUCK: Final = re.compile(r"; (?:the undo of ([^;]+?) failed: |([^;]+?) cannot be undone: )")
+"""How the alert of a task names its stuck steps."""
 
 
 class UndoInOrder(Rule):
@@ -36,9 +39,13 @@ class UndoInOrder(Rule):
     def before(self, event: Event, world: HistoryState) -> None:
         """Check what was in flight when an undo is asked, and note alerts about stuck steps."""
         if event.kind == "alert":
-            self._stops.setdefault(event.task, set()).add(
-                event["step"] if event["alert"] == "undo_stuck" else _STOPPED.get(event["alert"], "")
-            )
+            stuck_steps = self._stops.setdefault(event.task, set())
+            if event["alert"] == "undo_incomplete":
+                stuck_steps.update(_named(event["text"]))
+            else:
+                stuck_steps.add(
+                    event["step"] if event["alert"] == "undo_stuck" else _STOPPED.get(event["alert"], "")
+                )
         elif event.kind == "moved":
             for move in event["moves"]:
                 if move[0] == "task" and move[2] == "undoing" and move[1] != "pending":
@@ -112,6 +119,12 @@ class UndoInOrder(Rule):
                     f"the undo ended in error {when(event)} with {task.name(idx)} {step.state}; nothing barred its undo, "
                     "and no alert says that it is stuck"
                 )
+
+
+def _named(text: str) -> Iterator[str]:
+    """Yield the steps of which an alert about an incomplete undo says that they are stuck."""
+    for names in _STUCK.findall(text.rpartition("; ")[0] + "; "):
+        yield from filter(None, "".join(names).split(", "))
 
 
 class ForwardInOrder(Rule):
