@@ -101,8 +101,8 @@ def instantly(call: Coroutine[Any, Any, T]) -> T:
     """Return the result of a coroutine that never waits."""
     try:
         call.send(None)
-    except StopIteration as done:
-        answer: T = done.value
+    except StopIteration as end:
+        answer: T = end.value
         return answer
     raise AssertionError("it waited")
 
@@ -443,8 +443,8 @@ class ElectionWorld:
         """Run the world to its end."""
         try:
             self.loop.run_until_complete(self._story())
-        except DeadlockError as stuck:
-            self.wrong(f"nothing can happen any more: {stuck}")
+        except DeadlockError as deadlock:
+            self.wrong(f"nothing can happen any more: {deadlock}")
         finally:
             steps, virtual = self.loop.steps, self.loop.now
             self.loop.dispose()
@@ -498,10 +498,10 @@ class ElectionWorld:
         held_back = (
             0.0 if not self.weather.prefers else (CANDIDATES - 1) * TURN * RETRY + TIMEOUT + 4 * INTERVAL
         )
-        bound = (TTL + 1.5 * RETRY + TIMEOUT + rest + held_back) * slowest + 6 * LATENCY
+        limit = (TTL + 1.5 * RETRY + TIMEOUT + rest + held_back) * slowest + 6 * LATENCY
         while not self.believers():
-            if self.loop.now - began > bound:
-                self.wrong(f"nobody leads {bound:.2f} s after the last fault")
+            if self.loop.now - began > limit:
+                self.wrong(f"nobody leads {limit:.2f} s after the last fault")
                 return
             await asyncio.sleep(0.02)
         self._leaderless = max(self._leaderless, self.loop.now - began)

@@ -106,8 +106,8 @@ async def test_of_several_submitted_at_once_only_the_one_that_is_refused_fails(
         await (await node.client.submit(chain, "warm")).result(timeout="60s")
         keys = ["a", "\ud800", "c"]
         calls = [node.client.submit(chain, f"{n}", key=key) for n, key in enumerate(keys)]
-        first, refused, last = await asyncio.gather(*calls, return_exceptions=True)
-        assert isinstance(refused, mg.PayloadError)
+        first, guilty, last = await asyncio.gather(*calls, return_exceptions=True)
+        assert isinstance(guilty, mg.PayloadError)
         for task, result in ((first, "0"), (last, "2")):
             assert isinstance(task, mg.TaskHandle)
             assert await task.result(timeout="60s") == result

@@ -32,22 +32,22 @@ class Slow(Waiting):
 
 async def test_what_was_taken_too_long_ago_is_not_begun_and_its_slot_is_free_again() -> None:
     """A ``def`` action could not be stopped any more, and an undo may have begun meanwhile."""
-    called, clock = list[int](), AheadClock()
+    calls, clock = list[int](), AheadClock()
     channel = Slow(clock)
 
     def charge() -> None:
-        called.append(1)
+        calls.append(1)
 
     async with running(channel, charge, slots=1, clock=clock) as agents:
         slots = agents.slots[BANK]
         channel.waiting = [replace(request(1), within=0.05)]
         channel.ring()
         await eventually(lambda: channel.looks > 1 and slots.calls == 1, "the late one")
-        assert (called, slots.free, slots.running) == ([], 1, 0)
+        assert (calls, slots.free, slots.running) == ([], 1, 0)
         channel.waiting = [request(2)]
         channel.ring()
         await eventually(lambda: channel.answered == [2], "the answer")
-        assert called == [1]
+        assert calls == [1]
 
 
 async def test_a_plain_function_that_runs_past_its_complete_by_is_named_once_while_it_keeps_its_slot(
@@ -66,33 +66,33 @@ async def test_a_plain_function_that_runs_past_its_complete_by_is_named_once_whi
         block.set()
         await eventually(lambda: not agents.infos()[0].used, "both to return")
         assert agents.infos()[0].overdue == 0
-    (told,) = [r for r in caplog.records if r.levelno == logging.WARNING]
-    assert "shop/bank/charge for step charge of task 0000000000001 still runs" in told.getMessage()
-    assert (told.__dict__["task"], told.__dict__["step"]) == ("0000000000001", "charge")
+    (record,) = [r for r in caplog.records if r.levelno == logging.WARNING]
+    assert "shop/bank/charge for step charge of task 0000000000001 still runs" in record.getMessage()
+    assert (record.__dict__["task"], record.__dict__["step"]) == ("0000000000001", "charge")
 
 
 async def test_a_function_that_does_not_heed_its_cancellation_is_named_a_while_later(
     caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("makegood.model.attempt._PATIENCE", 0.01)
-    channel, heard, leave = Waiting(), asyncio.Event(), asyncio.Event()
+    channel, cancellation, leave = Waiting(), asyncio.Event(), asyncio.Event()
 
     async def stubborn() -> None:
         while not leave.is_set():
             try:
                 await leave.wait()
             except asyncio.CancelledError:
-                heard.set()
+                cancellation.set()
 
     async with running(channel, stubborn) as agents:
         channel.waiting = [replace(request(1), within=0.25)]
         channel.ring()
-        await heard.wait()
+        await cancellation.wait()
         await eventually(lambda: agents.infos()[0].overdue, "it to be overdue")
         leave.set()
         await eventually(lambda: not agents.infos()[0].used, "it to return")
-    (told,) = [r for r in caplog.records if r.levelno == logging.WARNING]
-    assert "ignores its cancellation" in told.getMessage()
+    (record,) = [r for r in caplog.records if r.levelno == logging.WARNING]
+    assert "ignores its cancellation" in record.getMessage()
 
 
 async def test_a_function_that_returns_shortly_after_its_complete_by_is_not_named(
@@ -116,11 +116,11 @@ async def test_a_call_that_times_out_at_remaining_is_heard_and_leaves_room_for_i
     caplog: pytest.LogCaptureFixture, tries: int
 ) -> None:
     """At a service that hangs: each try gets its share of the time, and what comes of it is said before complete-by."""
-    channel, waited, clock = Waiting(), list[float](), AheadClock()
+    channel, waits, clock = Waiting(), list[float](), AheadClock()
 
     def charge() -> None:
-        waited.append(mg.current_call().remaining())
-        clock.ahead += waited[-1]  # so long it waits in vain
+        waits.append(mg.current_call().remaining())
+        clock.ahead += waits[-1]  # so long it waits in vain
         raise TimeoutError("payments does not answer")
 
     retry = (
@@ -131,7 +131,7 @@ async def test_a_call_that_times_out_at_remaining_is_heard_and_leaves_room_for_i
         channel.ring()
         await eventually(lambda: agents.infos()[0].calls == 1, "its end")
         await eventually(lambda: channel.answered == [1], "its answer")
-    assert len(waited) == tries
-    assert 17.0 < sum(waited) <= 19.0, "but for the pauses between tries, and the margin of a second"
-    assert max(waited) < 1.3 * min(waited)
+    assert len(waits) == tries
+    assert 17.0 < sum(waits) <= 19.0, "but for the pauses between tries, and the margin of a second"
+    assert max(waits) < 1.3 * min(waits)
     assert [r for r in caplog.records if r.levelno >= logging.WARNING] == []

@@ -19,14 +19,14 @@ async def test_an_agent_that_was_declared_dead_looks_again_under_its_new_number(
 async def test_a_slot_that_a_commit_did_not_use_is_offered_to_what_was_rung_for_meanwhile() -> None:
     channel = Waiting()
     async with running(channel) as agents:
-        lent = agents.lend_all()
-        assert lent == {BANK: 2}
+        loan = agents.lend_all()
+        assert loan == {BANK: 2}
         channel.waiting = [request(7)]
         channel.ring()
         await eventually(
             lambda: not agents.intake.wake.is_set(), "the ring to be heard"
         )  # it has heard, and has nothing to offer
-        agents.give_back(lent)
+        agents.give_back(loan)
         await eventually(lambda: channel.answered == [7], "the answer")
 
 

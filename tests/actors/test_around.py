@@ -194,48 +194,48 @@ async def test_a_hook_that_fails_before_the_call_counts_as_the_function(store: S
 @pytest.mark.parametrize("awaits", [False, True])
 async def test_hooks_run_around_an_inboxs_function(store: Store, awaits: bool) -> None:
     app = mg.App("hooked")
-    said: list[str] = []
+    steps: list[str] = []
 
     @app.around
     @contextlib.contextmanager
     def blocking() -> Iterator[None]:
-        said.append("blocking")
+        steps.append("blocking")
         yield
 
     @app.around
     @contextlib.asynccontextmanager
     async def waiting() -> AsyncIterator[None]:
-        said.append("awaited")
+        steps.append("awaited")
         yield
 
     if awaits:
 
         @app.inbox("orders")
         async def take_awaiting(order: str, tx: mg.Transaction) -> None:
-            said.append(order)
+            steps.append(order)
 
     else:
 
         @app.inbox("orders")
         def take(order: str, tx: mg.Transaction) -> None:
-            said.append(order)
+            steps.append(order)
 
     async with Node(app, store, roles=("inbox",), options=QUICK) as node:
         await node.client.send("orders", "nut")
 
         async def taken() -> bool:
-            return len(said) == 2
+            return len(steps) == 2
 
         await until(taken)
-    assert said == ["awaited" if awaits else "blocking", "nut"]
+    assert steps == ["awaited" if awaits else "blocking", "nut"]
 
 
-@pytest.mark.parametrize("hooked", [False, True])
-async def test_an_actions_parameters_may_have_any_name(store: Store, hooked: bool) -> None:
+@pytest.mark.parametrize("with_hook", [False, True])
+async def test_an_actions_parameters_may_have_any_name(store: Store, with_hook: bool) -> None:
     """Also those of makegood's own functions between the agent and the action."""
     app = mg.App("hooked")
     desk = app.agent("desk")
-    if hooked:
+    if with_hook:
         app.around(Both)
 
     @desk.action(complete_within="5s", undo=mg.NOTHING)
@@ -290,27 +290,27 @@ def test_a_hook_that_needs_arguments_is_refused_by_their_names() -> None:
     app = mg.App("hooked")
     with pytest.raises(mg.DefinitionError, match=r"without arguments, and it needs name: .*current_call"):
         app.around(scope)  # type: ignore[type-var]
-    named = partial(scope, "a")
-    assert app.around(named) is named
+    hook = partial(scope, "a")
+    assert app.around(hook) is hook
     assert app.around(Both) is Both
 
 
 async def test_a_class_may_make_context_managers_of_both_kinds() -> None:
-    around, said = Around(), []
+    around, steps = Around(), []
 
     class Noting(Both):
         def __enter__(self) -> None:
-            said.append("def")
+            steps.append("def")
 
         async def __aenter__(self) -> None:
-            said.append("async def")
+            steps.append("async def")
 
     around.add(Noting, "here")
 
     async def answer() -> int:
         return 2
 
-    assert (around.call(lambda: 1), await around.awaiting(answer), said) == (1, 2, ["def", "async def"])
+    assert (around.call(lambda: 1), await around.awaiting(answer), steps) == (1, 2, ["def", "async def"])
 
 
 def test_a_failure_is_not_kept_alive_by_the_frames_that_it_passed() -> None:
@@ -342,20 +342,20 @@ def test_a_failure_is_not_kept_alive_by_the_frames_that_it_passed() -> None:
 
 def test_djangos_connections_are_tidied_before_and_after_each_call(monkeypatch: pytest.MonkeyPatch) -> None:
     """Only where its settings are in place; and a failure to tidy up is no failure of the function."""
-    said: list[str] = []
+    calls: list[str] = []
 
     def close() -> None:
-        said.append("close")
-        if len(said) > 4:
+        calls.append("close")
+        if len(calls) > 4:
             raise OSError
 
     settings = SimpleNamespace(configured=False)
     monkeypatch.setitem(sys.modules, "django.conf", SimpleNamespace(settings=settings))
-    django = SimpleNamespace(reset_queries=lambda: said.append("reset"), close_old_connections=close)
+    django = SimpleNamespace(reset_queries=lambda: calls.append("reset"), close_old_connections=close)
     monkeypatch.setitem(sys.modules, "django.db", django)
     around = Around()
-    assert around.call(lambda: said.append("call")) is None
+    assert around.call(lambda: calls.append("call")) is None
     settings.configured = True
-    around.call(said.append, "call")
-    assert said == ["call", "reset", "close", "call", "reset", "close"]
+    around.call(calls.append, "call")
+    assert calls == ["call", "reset", "close", "call", "reset", "close"]
     assert around.call(int, "7") == 7

@@ -52,24 +52,24 @@ def shop() -> tuple[mg.App, Any, list[str]]:
     def wrap(order: str) -> None: ...
 
     @desk.action(complete_within="20s", undo=mg.NOTHING)
-    def total(order: Order, paid: str) -> str:
-        return f"ordered {order.cents}, {paid}"
+    def total(order: Order, receipt: str) -> str:
+        return f"ordered {order.cents}, {receipt}"
 
     @app.workflow(on_failure="hold")
     def sell(order: Order) -> dict[str, str]:
         invoice(order)
-        paid = charge(order.id, order.cents, order.card)
+        receipt = charge(order.id, order.cents, order.card)
         if order.gift:
             wrap(order.id)
-        return {"total": total(order, paid), "note": f"{order.cents} cents"}
+        return {"total": total(order, receipt), "note": f"{order.cents} cents"}
 
     return app, sell, books
 
 
 async def changed(node: Node, task: str) -> dict[str, Any]:
     """Return what the one correction of a task has changed, as the audit has it."""
-    (found,) = [entry.change for entry in await node.client.audit(task) if entry.change is not None]
-    change: dict[str, Any] = json.loads(found)
+    (entry_change,) = [entry.change for entry in await node.client.audit(task) if entry.change is not None]
+    change: dict[str, Any] = json.loads(entry_change)
     return change
 
 
@@ -81,17 +81,17 @@ async def test_an_undone_task_runs_as_a_whole_on_corrected_inputs(store: Store) 
         assert (await task.result("60s"))["total"] == "ordered 100, charged 100"
         await task.undo(why="wrong sum")
         await task.wait("60s")
-        corrected = [Order("a", 250, "visa")]
+        orders = [Order("a", 250, "visa")]
         with pytest.raises(
             ActRefusedError, match=r"charge \(order, cents, card\), the result; name the code"
         ):
-            await task.resubmit(inputs=corrected)
-        dry = await task.resubmit(inputs=corrected, workflow=sell, dry_run=True)
+            await task.resubmit(inputs=orders)
+        dry = await task.resubmit(inputs=orders, workflow=sell, dry_run=True)
         steps = json.loads(dry.change or b"")["steps"]
         assert [one["step"] for one in steps] == ["invoice", "charge", "total"]
         assert (steps[1]["was"]["cents"], steps[1]["now"]["cents"]) == (100, 250)
         assert (await task.status()).task.state == "undone", "nothing is written before"
-        answer = await task.resubmit(inputs=corrected, workflow=sell, why="it was 250")
+        answer = await task.resubmit(inputs=orders, workflow=sell, why="it was 250")
         assert (answer.verdict, answer.change) == ("applied", dry.change)
         assert await task.result("60s") == {"total": "ordered 250, charged 250", "note": "250 cents"}
         assert books[-2:] == ["invoice 250", "charge 250"]
@@ -107,8 +107,8 @@ async def test_a_step_that_is_done_keeps_what_it_did_and_is_undone_with_that(sto
         assert answer.outcome.endswith("with corrected inputs; invoice keeps what it did")
         assert await task.result("60s") == {"total": "ordered 250, charged 250", "note": "250 cents"}
         assert books == ["invoice 100", "charge 250"]
-        kept = (await changed(node, task.id))["kept"]
-        assert [(one["step"], one["was"]["order"]["cents"]) for one in kept] == [("invoice", 100)]
+        survivals = (await changed(node, task.id))["kept"]
+        assert [(one["step"], one["was"]["order"]["cents"]) for one in survivals] == [("invoice", 100)]
         await task.undo()
         await task.wait("60s")
         assert books[2:] == ["refund 250", "withdraw 100"]
@@ -139,10 +139,10 @@ async def test_what_cannot_be_corrected_says_why(store: Store) -> None:
             await task.resubmit(inputs=[{"id": 5}], workflow=sell)
         with pytest.raises(PayloadError, match="takes 1 input, not 2"):
             await task.resubmit(inputs=[Order("a", 1, "b"), 2], workflow=sell)
-        planned = sell.plan(Order("a", 250, "visa"))
+        plan = sell.plan(Order("a", 250, "visa"))
         with pytest.raises(ConfigError, match="pass workflow=sell as well"):
-            await task.resubmit(inputs=planned)
-        assert (await task.resubmit(inputs=planned, workflow=sell, dry_run=True)).verdict == "applied"
+            await task.resubmit(inputs=plan)
+        assert (await task.resubmit(inputs=plan, workflow=sell, dry_run=True)).verdict == "applied"
         with pytest.raises(ConfigError, match=r"is a plan of part\.give, not of part\.sell"):
             await task.resubmit(inputs=give.plan(Order("a", 1, "visa")), workflow=sell)
         with pytest.raises(ConfigError, match="goes with inputs="):
@@ -157,14 +157,14 @@ async def test_what_does_not_fit_the_code_is_refused_as_in_submit(store: Store) 
         task = await node.client.submit(sell, Order("a", 100, "expired"))
         await task.wait("60s")
         wrong: dict[str, Any] = {"cents": "many"}
-        said = r"the argument cents of charge is str, its annotation says int"
-        with pytest.raises(PayloadError, match=said):
+        pattern = r"the argument cents of charge is str, its annotation says int"
+        with pytest.raises(PayloadError, match=pattern):
             await task.resubmit(step="charge", inputs=wrong)
         with pytest.raises(PayloadError, match="the input order does not fit Order"):
             await task.resubmit(inputs=[{"id": 5}])
         async with mg.Client(store) as bare:
             far = bare.task(task.id)
-            with pytest.raises(PayloadError, match=said):
+            with pytest.raises(PayloadError, match=pattern):
                 await far.resubmit(step="charge", inputs=wrong, workflow=sell)
             assert (await far.resubmit(step="charge", inputs=wrong, dry_run=True)).verdict == "applied"
         assert not await node.client.audit(task.id), "nothing was written"
@@ -206,24 +206,24 @@ def purchase() -> tuple[mg.App, Any, Any, Any, list[tuple[str, int]]]:
     return app, buy, buy_by_helper, label, calls
 
 
-@pytest.mark.parametrize("planned", [(), (1, 7)], ids=["first task", "after another task"])
+@pytest.mark.parametrize("inputs", [(), (1, 7)], ids=["first task", "after another task"])
 async def test_equal_inputs_are_told_apart_by_what_the_function_passes(
-    store: Store, planned: tuple[int, ...]
+    store: Store, inputs: tuple[int, ...]
 ) -> None:
     """Its source says which parameter each step takes."""
     app, buy, _, _, calls = purchase()
-    if planned:
-        buy.plan(*planned)
+    if inputs:
+        buy.plan(*inputs)
     async with Node(app, store, roles=("scheduler", "agent"), options=QUIET) as node:
-        for corrected in ([2, 3], [2, 1]):
+        for amounts in ([2, 3], [2, 1]):
             task = await node.client.submit(buy, 1, 1)
             await task.wait("60s")
-            await task.resubmit(inputs=corrected)
+            await task.resubmit(inputs=amounts)
             await task.result("60s")
-            assert [calls.pop(), calls.pop()] == [("charge", corrected[1]), ("reserve", corrected[0])]
+            assert [calls.pop(), calls.pop()] == [("charge", amounts[1]), ("reserve", amounts[0])]
             change = await changed(node, task.id)
             steps = [{"step": "reserve", "was": {"count": 1}, "now": {"count": 2}}]
-            if corrected == [2, 3]:
+            if amounts == [2, 3]:
                 hold = "the result of reserve"
                 steps += [
                     {"step": "charge", "was": {"cents": 1, "hold": hold}, "now": {"cents": 3, "hold": hold}}
@@ -231,23 +231,23 @@ async def test_equal_inputs_are_told_apart_by_what_the_function_passes(
             assert change["steps"] == steps
 
 
-@pytest.mark.parametrize("planned", [(), (1, 7)], ids=["first task", "after another task"])
+@pytest.mark.parametrize("inputs", [(), (1, 7)], ids=["first task", "after another task"])
 @pytest.mark.parametrize("number", [1, 1_000], ids=["one object", "two objects"])
 async def test_equal_inputs_that_cannot_be_told_apart_are_corrected_by_the_code_alone(
-    store: Store, planned: tuple[int, ...], number: int
+    store: Store, inputs: tuple[int, ...], number: int
 ) -> None:
     """Another function passes them on, which this one's source does not show: it might choose one of them."""
     app, _, buy, label, calls = purchase()
-    if planned:
-        buy.plan(*planned)
+    if inputs:
+        buy.plan(*inputs)
     async with Node(app, store, roles=("scheduler", "agent"), options=QUIET) as node:
         task = await node.client.submit(buy, number, number)
         await task.wait("60s")
-        for corrected in ([2, 3], [2, 1]):
+        for amounts in ([2, 3], [2, 1]):
             with pytest.raises(
                 ActRefusedError, match=r"it is unknown .*: reserve \(count\), charge \(cents\);.*workflow="
             ):
-                await task.resubmit(inputs=corrected)
+                await task.resubmit(inputs=amounts)
         dry = await task.resubmit(inputs=[2, 3], workflow=buy, dry_run=True)
         await task.resubmit(inputs=[2, 3], workflow=buy)
         await task.result("60s")
@@ -261,12 +261,12 @@ async def test_equal_inputs_that_cannot_be_told_apart_are_corrected_by_the_code_
                 {"cents": 3, "hold": "the result of reserve"},
             ),
         ]
-        labelled = await node.client.submit(label, 1)
-        await labelled.wait("60s")
+        label_task = await node.client.submit(label, 1)
+        await label_task.wait("60s")
         with pytest.raises(ActRefusedError, match=r"charge \(cents\).*name the code"):
-            await labelled.resubmit(inputs=[2])
-        await labelled.resubmit(inputs=[2], workflow=label)
-        await labelled.result("60s")
+            await label_task.resubmit(inputs=[2])
+        await label_task.resubmit(inputs=[2], workflow=label)
+        await label_task.result("60s")
         assert calls[2:] == [("reserve", 2), ("charge", 1)], "the label costs what it cost"
 
 
@@ -310,8 +310,8 @@ async def test_an_action_that_was_renamed_is_the_same(store: Store) -> None:
         return f"charged {cents}"
 
     @desk.action(complete_within="20s", undo=mg.NOTHING)
-    def total(order: Order, paid: str) -> str:
-        return f"ordered {order.cents}, {paid}"
+    def total(order: Order, receipt: str) -> str:
+        return f"ordered {order.cents}, {receipt}"
 
     @new.workflow(on_failure="hold", formerly=("sell",))
     def sells(order: Order) -> str:
@@ -331,7 +331,7 @@ def test_blocking_code_corrects_too(tmp_path: Path) -> None:
     ) as node:
         task = node.client.submit(sell, Order("a", 100, "expired"))
         task.wait("60s")
-        corrected = [Order("a", 250, "visa")]
-        assert task.resubmit(inputs=corrected, workflow=sell, dry_run=True).verdict == "applied"
-        task.resubmit(inputs=corrected, workflow=sell)
+        orders = [Order("a", 250, "visa")]
+        assert task.resubmit(inputs=orders, workflow=sell, dry_run=True).verdict == "applied"
+        task.resubmit(inputs=orders, workflow=sell)
         assert task.result("60s") == {"total": "ordered 250, charged 250", "note": "250 cents"}

@@ -1,5 +1,6 @@
 """Keys that a service remembers for a while only: a Scheduler that takes over, and an agent with an old request, send nothing again."""
 
+import re
 from collections import Counter
 from collections.abc import Sequence
 
@@ -164,7 +165,7 @@ def taken(doing: str = "do", *, age: float) -> Request:
     return replace(request(1), doing=doing, attempt=2, keeps=HOUR, first_sent=now - age, taken_at=now)
 
 
-async def answer_to(asked: Request) -> tuple[int, TaskMessage]:
+async def answer_to(sending: Request) -> tuple[int, TaskMessage]:
     """Return how often the action ran for a request, and the answer."""
     channel, calls = Heard(), 0
 
@@ -174,28 +175,39 @@ async def answer_to(asked: Request) -> tuple[int, TaskMessage]:
         raise ConnectionError("the answer is lost")
 
     async with running(channel, charge):
-        channel.waiting.append(asked)
+        channel.waiting.append(sending)
         channel.ring()
         await eventually(lambda: bool(channel.said), "the answer")
     return calls, channel.said[0]
 
 
 async def test_an_agent_does_not_send_what_waited_in_the_queue_for_too_long() -> None:
-    calls, said = await answer_to(taken(age=HOUR))
+    calls, reply = await answer_to(taken(age=HOUR))
     assert calls == 0
-    assert said.kind == "later"  # no failure
-    assert said.error == "it was not sent: 1h, for which the service keeps its key, have passed"
-    assert said.first_sent == 1_000_000.0 - HOUR
+    assert reply.kind == "later"  # no failure
+    assert reply.error == "it was not sent: 1h, for which the service keeps its key, have passed"
+    assert reply.first_sent == 1_000_000.0 - HOUR
+
+
+async def test_an_agent_does_not_send_what_has_no_time_left_for_an_answer() -> None:
+    """``call.remaining()`` would be 0: the request would go out with a timeout that nothing can meet."""
+    calls, reply = await answer_to(taken(age=HOUR - 0.5))
+    assert (calls, reply.kind) == (0, "later")
+    assert re.fullmatch(
+        r"it was not sent: 1h, for which the service keeps its key, end in [45]\d\dms, which leaves no time for an answer",
+        reply.error or "",
+    )
+    assert reply.wait >= 1.5  # past the age of the key also by a Scheduler's clock
 
 
 async def test_an_agent_sends_a_first_request_however_long_it_waited() -> None:
-    calls, said = await answer_to(replace(taken(age=0.0), waited=2 * HOUR))
+    calls, reply = await answer_to(replace(taken(age=0.0), waited=2 * HOUR))
     assert calls > 0
-    assert said.kind == "gave_up"
+    assert reply.kind == "gave_up"
 
 
 async def test_an_agent_does_not_try_again_within_an_attempt_past_the_time() -> None:
     """A quarter of a second is left, and the first pause of the default ``Retry`` is 100 to 300 ms, the second one more."""
-    calls, said = await answer_to(taken(age=HOUR - 0.09))
+    calls, reply = await answer_to(taken(age=HOUR - 1.09))  # of which a second is for the answer
     assert calls == 1
-    assert said.kind == "gave_up"
+    assert reply.kind == "gave_up"

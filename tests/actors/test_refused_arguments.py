@@ -56,17 +56,17 @@ def calls(owner: Any, workflow: Any) -> Iterator[tuple[str, Any, list[Any], dict
                     {"timeout": 0.01} if "timeout" in inspect.signature(method).parameters else {}
                 )
                 for p in parameters:
-                    given = {**RIGHT, "workflow": workflow}.get(p.name)
+                    argument = {**RIGHT, "workflow": workflow}.get(p.name)
                     if p is parameter:
-                        given = value
+                        argument = value
                     elif p.default is not p.empty or p.kind is p.VAR_POSITIONAL:
                         continue
                     if p.kind is p.KEYWORD_ONLY or (
                         p.default is not p.empty and p.kind is p.POSITIONAL_OR_KEYWORD
                     ):
-                        options[p.name] = given
+                        options[p.name] = argument
                     else:
-                        args.append(given)
+                        args.append(argument)
                 yield f"{name}({parameter.name}={value!r})", method, args, options
 
 
@@ -81,8 +81,8 @@ async def outcome(method: Any, args: list[Any], options: dict[str, Any]) -> Exce
                 await anext(result)
     except (mg.MakegoodError, StopAsyncIteration):
         return None
-    except Exception as raised:
-        return raised
+    except Exception as error:
+        return error
     return None
 
 
@@ -92,17 +92,17 @@ async def test_wrong_values_are_refused_by_every_method(store: Store) -> None:
     async with Client(store, poll_every=0.01) as client:
         task = await client.submit(chain, "a")
         queue = client.queue("orders")
-        raised = [
+        leaks = [
             (name, fault)
             for owner in (client, task, queue)
             for name, method, args, options in calls(owner, chain)
             if (fault := await outcome(method, args, options)) is not None
         ]
-    assert raised == []
+    assert leaks == []
 
 
 @pytest.mark.parametrize(
-    ("call", "said"),
+    ("call", "pattern"),
     [
         (lambda client: client.find("state=error"), r"find\(\): wanted='state=error': pass a Filter or None"),
         (lambda client: client.count("state=error"), r"wanted='state=error': pass a Filter"),
@@ -113,9 +113,9 @@ async def test_wrong_values_are_refused_by_every_method(store: Store) -> None:
         (lambda client: client.send("orders", 1, headers="a=b"), "headers='a=b': pass a mapping or None"),
     ],
 )
-async def test_the_words_say_what_to_pass(call: Any, said: str, store: Store) -> None:
+async def test_the_words_say_what_to_pass(call: Any, pattern: str, store: Store) -> None:
     async with Client(store) as client:
-        with pytest.raises(mg.ConfigError, match=said):
+        with pytest.raises(mg.ConfigError, match=pattern):
             await call(client)
 
 

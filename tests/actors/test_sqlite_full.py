@@ -46,7 +46,7 @@ def shop() -> Shop:
     stock = app.agent("stock")
 
     def done(what: str) -> None:
-        made.books[mg.current_call().key] = what
+        new_shop.books[mg.current_call().key] = what
 
     @stock.action(complete_within="30s", undo=mg.NOTHING)
     async def reserve(order: str, note: str) -> str:
@@ -61,8 +61,8 @@ def shop() -> Shop:
     def place_order(order: str, note: str) -> None:
         ship(reserve(order, note))
 
-    made = Shop(app, place_order)
-    return made
+    new_shop = Shop(app, place_order)
+    return new_shop
 
 
 class Rationed:
@@ -97,20 +97,20 @@ async def going(store: SQLiteStore, place: Shop) -> AsyncIterator[mg.Node]:
 
 async def filled(node: mg.Node, place: Shop) -> list[str]:
     """Submit until the disk is full; returns what was acknowledged."""
-    acknowledged: list[str] = []
+    orders: list[str] = []
     with pytest.raises(StoreUnavailableError, match="the disk is full: make room, nothing was lost"):  # noqa: PT012 - any of them
         while True:
-            key = f"order-{len(acknowledged)}"
+            key = f"order-{len(orders)}"
             await node.client.submit(place.place_order, key, BULK, key=key)
-            acknowledged.append(key)
-    return acknowledged
+            orders.append(key)
+    return orders
 
 
-async def carried_on(node: mg.Node, place: Shop, acknowledged: list[str]) -> None:
+async def carried_on(node: mg.Node, place: Shop, orders: list[str]) -> None:
     """With room again everything is there, and ends whole, in the processes that were there all the time."""
     await node.client.submit(place.place_order, "after", "", key="after")
     keys = {view.key for view in await node.client.find(ALL)}
-    assert keys == {*acknowledged, "after"}
+    assert keys == {*orders, "after"}
     for view in await node.client.find(ALL):
         await node.client.task(view.id).result(timeout=60)
     assert place.effects() == Counter(f"{what} {key}" for key in keys for what in ("hold", "parcel"))
@@ -119,8 +119,8 @@ async def carried_on(node: mg.Node, place: Shop, acknowledged: list[str]) -> Non
 def sound(path: Path) -> bool:
     """Whether the file's structure is whole."""
     with closing(sqlite3.connect(path)) as connection:
-        found: list[tuple[str]] = connection.execute("pragma integrity_check").fetchall()
-        return found == [("ok",)]
+        rows: list[tuple[str]] = connection.execute("pragma integrity_check").fetchall()
+        return rows == [("ok",)]
 
 
 async def test_a_full_disk_is_told_and_loses_nothing_and_all_goes_on_when_there_is_room(
@@ -132,11 +132,11 @@ async def test_a_full_disk_is_told_and_loses_nothing_and_all_goes_on_when_there_
         first = await node.client.submit(place.place_order, "first", "", key="first")
         await first.result(timeout=60)
         ration.pages = path.stat().st_size // 4096 + 200
-        acknowledged = await filled(node, place)
-        assert acknowledged
-        assert {view.key for view in await node.client.find(ALL)} == {"first", *acknowledged}
+        orders = await filled(node, place)
+        assert orders
+        assert {view.key for view in await node.client.find(ALL)} == {"first", *orders}
         ration.pages = 1_000_000
-        await carried_on(node, place, ["first", *acknowledged])
+        await carried_on(node, place, ["first", *orders])
     assert sound(path)
 
 
@@ -167,15 +167,15 @@ async def test_a_file_system_that_is_truly_full(disk: Path) -> None:
     async with going(SQLiteStore(path), place) as node:
         log.addHandler(complaints)
         try:
-            acknowledged = await filled(node, place)
-            assert acknowledged
+            orders = await filled(node, place)
+            assert orders
             stuff(disk / "ballast")
             complaints.heard.clear()
             async with asyncio.timeout(60):  # a heartbeat is due within a second
                 await complaints.heard.wait()
-            assert {view.key for view in await node.client.find(ALL)} == set(acknowledged)
+            assert {view.key for view in await node.client.find(ALL)} == set(orders)
         finally:
             log.removeHandler(complaints)
         enlarge(disk, "100m")
-        await carried_on(node, place, acknowledged)
+        await carried_on(node, place, orders)
     assert sound(path)

@@ -32,13 +32,13 @@ class ScriptedStore(Doubled):
         self.calls: list[str] = []
 
     async def renew(self, grant: Grant) -> bool:
-        said = self.script.pop(0) if self.script else "ok"
-        self.calls.append(said)
-        if said == "away":
+        answer = self.script.pop(0) if self.script else "ok"
+        self.calls.append(answer)
+        if answer == "away":
             raise StoreUnavailableError("away")
-        if said == "slow":
+        if answer == "slow":
             self.clock.seconds += 2 * EVERY
-        return said != "over"
+        return answer != "over"
 
     async def judge(self, *_: Any) -> Judged:
         self.calls.append("judge")
@@ -47,7 +47,7 @@ class ScriptedStore(Doubled):
     async def horizon(self, *_: Any) -> float:
         return 0.0
 
-    def passed(self, name: str, found: Any) -> Any:
+    def passed(self, name: str, result: Any) -> Any:
         async def nothing(*_: Any) -> list[int]:
             return []
 
@@ -100,16 +100,16 @@ class DeadStore(ScriptedStore):
         self.full = full
         self.oversight = self
 
-    async def decided(self, found: Sequence[SupervisorDecision]) -> None:
-        assert [decision.kind for decision in found] == ["freed"]
+    async def decided(self, decisions: Sequence[SupervisorDecision]) -> None:
+        assert [decision.kind for decision in decisions] == ["freed"]
 
     async def judge(self, *_: Any) -> Judged:
         return Judged([], full=self.full)
 
     async def release_dead(self, _: Grant, limit: int) -> list[int]:
-        freed = min(limit, self.left)
-        self.left -= freed
-        return list(range(freed))
+        count = min(limit, self.left)
+        self.left -= count
+        return list(range(count))
 
 
 @pytest.mark.parametrize(
@@ -125,10 +125,10 @@ async def test_between_full_passes_there_is_no_rest(
     monkeypatch: pytest.MonkeyPatch, left: int, full: bool, rests: list[float]
 ) -> None:
     """Ten thousand tasks of a dead Scheduler are twenty passes; what cannot be done is not looked for without a pause."""
-    rested: list[float] = []
+    sleeps: list[float] = []
 
     async def sleep(seconds: float) -> None:
-        rested.append(seconds)
+        sleeps.append(seconds)
 
     monkeypatch.setattr(asyncio, "sleep", sleep)
     clock, rng = HandClock(100.0), random.Random(1)
@@ -137,4 +137,4 @@ async def test_between_full_passes_there_is_no_rest(
     await watcher.lead(
         Term(store.leases, GRANT, 100.0, settings=settings(60), clock=clock, rng=rng), passes=5
     )
-    assert rested == pytest.approx(rests, rel=0.1)
+    assert sleeps == pytest.approx(rests, rel=0.1)

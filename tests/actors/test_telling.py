@@ -159,9 +159,9 @@ async def unreadable(store: Store, world: World) -> None:
     async with world.raw() as raw:
         await raw.run("update {step} set spec = ? where idx = 1", b"not JSON")
     async with Node(None, store, roles=("scheduler",), options=QUIET) as node:
-        rested = await node.client.waiters.rested(1, 30.0)
-        assert rested is not None
-        assert rested.view.state == "error"
+        rest = await node.client.waiters.rested(1, 30.0)
+        assert rest is not None
+        assert rest.view.state == "error"
 
 
 async def leaderless(store: Store, _world: World) -> None:
@@ -216,16 +216,16 @@ async def mislay(store: Store, _world: World) -> None:
     await store.queues.send_messages(
         [Outgoing(queue="orders", id=id_, body=b"1") for id_ in ("said", "silent")], 10
     )
-    said, _ = (await store.queues.receive_messages("orders", "me", 10, 0.0, 1)).messages
+    message, _ = (await store.queues.receive_messages("orders", "me", 10, 0.0, 1)).messages
     assert await store.queues.return_messages(
-        [Returned((said.seq, said.tries), error="no such article", dead=True)]
+        [Returned((message.seq, message.tries), error="no such article", dead=True)]
     )
     assert (await store.queues.receive_messages("orders", "me", 10, 0.0, 1)).dead == 1
     scheduler = await hand(store)
     await store.tasks.submit([draft(1, reply_to="https://shop.example/")])
-    taken = await store.notices.take_notices(scheduler.node, [("shop.example", 1)], 60.0)
+    notices = await store.notices.take_notices(scheduler.node, [("shop.example", 1)], 60.0)
     assert await store.notices.settle_notices(
-        scheduler.node, [Sending(d.task, d.sequence, "dead", error="410") for d in taken]
+        scheduler.node, [Sending(d.task, d.sequence, "dead", error="410") for d in notices]
     )
 
 
@@ -368,7 +368,7 @@ async def test_a_receiver_that_drips_is_left_in_time_and_others_alerts_are_sent_
     store: Store, other: Store, world: World, tls: bool, caplog: pytest.LogCaptureFixture
 ) -> None:
     """Its connection is closed; with a real server, which answers a byte now and then. Then another process, whose receiver is well."""
-    gone = asyncio.Event()
+    close = asyncio.Event()
 
     async def drip(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         writer.write(b"\x16\x03\x03\x40\x00\x02" if tls else b"HTTP/1.1 200 OK\r\nX-A: ")
@@ -377,7 +377,7 @@ async def test_a_receiver_that_drips_is_left_in_time_and_others_alerts_are_sent_
                 writer.write(b"a")
                 await writer.drain()
                 await moment()
-        gone.set()
+        close.set()
         writer.close()
 
     server = await asyncio.start_server(drip, "127.0.0.1", 0)
@@ -386,7 +386,7 @@ async def test_a_receiver_that_drips_is_left_in_time_and_others_alerts_are_sent_
     dripping = Webhook(url, [SECRET], clock=SystemClock(), timeout=0.3)
     await Teller(store, dripping, pause=1.0, rng=random.Random(1)).once()
     async with asyncio.timeout(60):
-        await gone.wait()
+        await close.wait()
     server.close()
     assert "did not answer within 0.3 s" in caplog.text
     (alert,) = await store.alerts.views()
@@ -410,8 +410,8 @@ async def test_that_nobody_leads_is_raised_once_and_ends_with_the_next_leader(st
         clock.forward(20)
     assert [a.kind for a in await store.alerts.views()] == ["no_leader"]
     again = await term_of(store, "s-2")
-    made = Supervisor(store, CALM, me="s-2", clock=SystemClock(), rng=random.Random(3))
-    await made.once(again)
+    other_supervisor = Supervisor(store, CALM, me="s-2", clock=SystemClock(), rng=random.Random(3))
+    await other_supervisor.once(again)
     assert [a.ended_why for a in await store.alerts.views()] == ["a supervisor leads"]
     assert not await watch.once()
     await store.leases.release(again.grant)
@@ -455,9 +455,9 @@ async def test_a_refusal_in_a_group_is_definite_and_named_in_cause_history_and_a
 
     async with Node(app, store, options=QUIET) as node:
         task = await node.client.submit(place, "o-1")
-        with pytest.raises(mg.TaskInError, match="card declined") as found:
+        with pytest.raises(mg.TaskInError, match="card declined") as error:
             await task.result(timeout=20)
-        assert "card declined" in found.value.cause
+        assert "card declined" in error.value.cause
         assert calls == 1
         detail = await store.tasks.detail(task.number)
         assert detail is not None

@@ -18,8 +18,8 @@ ACT = Act("act-1", "ann", "restored the backup of Monday")
 async def test_the_generation_is_raised_and_told(store: Store) -> None:
     """One more each time; an alert and a row in the audit say who did it and why."""
     identity = store.identity
-    found = await store.admin.begin_anew(ACT)
-    assert (found.generation, found.freed, found.doubtful) == (2, 0, 0)
+    anew = await store.admin.begin_anew(ACT)
+    assert (anew.generation, anew.freed, anew.doubtful) == (2, 0, 0)
     assert (store.identity.store_id, store.identity.generation) == (identity.store_id, 2)
     assert (await store.admin.begin_anew(Act("act-2", "bob"))).generation == 3
     alerts = await store.alerts.views()
@@ -63,19 +63,19 @@ async def test_what_nobody_took_is_in_doubt_and_counts_no_failure(store: Store) 
     """It may have been taken and carried out in the lost stretch; what was taken is answered by whoever runs it."""
     payments = await agent(store)
     await running(store, 1, 2)
-    (taken,) = await store.requests.take(payments, [offer(1)])
-    (left,) = {1, 2} - {taken.task}
-    found = await store.admin.begin_anew(ACT)
-    assert (found.freed, found.doubtful) == (2, 1)
+    (request,) = await store.requests.take(payments, [offer(1)])
+    (left,) = {1, 2} - {request.task}
+    anew = await store.admin.begin_anew(ACT)
+    assert (anew.freed, anew.doubtful) == (2, 1)
     assert await store.requests.take(payments, [offer(5)]) == []
-    assert await store.requests.answer(payments, [reply(taken)]) == [True]
+    assert await store.requests.answer(payments, [reply(request)]) == [True]
     fresh = await hand(store)
     assert sorted(await fresh.claim(5)) == [1, 2]
     (verdict,) = fresh[left].messages
     assert (verdict.kind, verdict.idx, verdict.attempt) == ("expired", 0, 1)
     assert (verdict.failures, verdict.died) == (0, False)
     assert fresh[left].steps[0].state == "running"
-    assert [message.kind for message in fresh[taken.task].messages] == ["done"]
+    assert [message.kind for message in fresh[request.task].messages] == ["done"]
 
 
 async def test_a_task_is_freed_as_after_the_death_of_its_scheduler(store: Store) -> None:
@@ -92,8 +92,8 @@ async def test_a_task_is_freed_as_after_the_death_of_its_scheduler(store: Store)
 
 async def test_a_task_at_rest_stays_what_it_is(store: Store) -> None:
     """One that is locked for the decision that an operator asked for does not begin anew by losing its lock."""
-    played = await running(store, 1)
-    await played.commit(to_state(played[1], "error", release=False))
+    scheduler = await running(store, 1)
+    await scheduler.commit(to_state(scheduler[1], "error", release=False))
     await store.admin.begin_anew(ACT)
     (view,) = await store.tasks.find(Filter())
     assert view.state == "error"
@@ -123,8 +123,8 @@ async def test_a_receipt_of_before_names_no_message_of_after(store: Store) -> No
 async def test_many_at_once_begin_as_many_generations(store: Store, other: Store) -> None:
     """Each is an act of its own, none is lost."""
     acts = [Act(f"act-{n}", "ann") for n in range(6)]
-    found = await asyncio.gather(
+    generations = await asyncio.gather(
         *(who.admin.begin_anew(act) for who, act in zip([store, other] * 3, acts, strict=True))
     )
-    assert sorted(anew.generation for anew in found) == [2, 3, 4, 5, 6, 7]
+    assert sorted(anew.generation for anew in generations) == [2, 3, 4, 5, 6, 7]
     assert len(await store.alerts.views()) == 6

@@ -17,13 +17,13 @@ async def test_acts_that_are_not_decided_are_told_in_order_with_who_when_and_why
     await world.elapse(10)
     await store.tasks.post(1, TaskMessage("settle", idx=1, settled="failed", act=Act("b", "bob")))
     await store.tasks.post(2, TaskMessage("undo", act=Act("c", "cid")))
-    found = await store.tasks.detail(1, with_asked=True)
-    assert found is not None
-    assert [(one.kind, one.idx, one.act.who, one.act.why) for one in found.asked] == [
+    detail = await store.tasks.detail(1, with_asked=True)
+    assert detail is not None
+    assert [(one.kind, one.idx, one.act.who, one.act.why) for one in detail.asked] == [
         ("cancel", -1, "ann", "wrong price"),
         ("settle", 1, "bob", ""),
     ]
-    assert found.asked[1].at - found.asked[0].at == pytest.approx(10, abs=5)
-    unasked = await store.tasks.detail(1)
-    assert unasked is not None
-    assert unasked.asked == ()
+    assert detail.asked[1].at - detail.asked[0].at == pytest.approx(10, abs=5)
+    plain = await store.tasks.detail(1)
+    assert plain is not None
+    assert plain.asked == ()

@@ -14,41 +14,41 @@ from tests.conformance.worlds import World
 
 async def view(store: Store, task: int) -> TaskView:
     """Return one task."""
-    (found,) = await store.tasks.find(Filter(ids=(task,)))
-    return found
+    (task_view,) = await store.tasks.find(Filter(ids=(task,)))
+    return task_view
 
 
 async def born(store: Store, *ids: int, ttl: float = 60.0, within: float | None = None) -> Hand:
     """Submit tasks that a Scheduler by hand holds from the beginning."""
-    made = await hand(store, ttl=ttl)
-    await store.tasks.submit([draft(id_, holder=made.node, within=within) for id_ in ids])
-    for loaded in await store.tasks.load(made.node, ids):
-        made.tasks[loaded.task.id] = Memory(loaded.task, {s.idx: s for s in loaded.steps})
-    return made
+    scheduler = await hand(store, ttl=ttl)
+    await store.tasks.submit([draft(id_, holder=scheduler.node, within=within) for id_ in ids])
+    for snapshot in await store.tasks.load(scheduler.node, ids):
+        scheduler.tasks[snapshot.task.id] = Memory(snapshot.task, {s.idx: s for s in snapshot.steps})
+    return scheduler
 
 
 async def test_it_is_pending_under_its_holders_lock_and_nobody_claims_it(store: Store, other: Store) -> None:
     scheduler = await born(store, 1)
-    found = await view(store, 1)
-    assert (found.state, found.locked_by, found.epoch) == ("pending", scheduler.node, 1)
+    task = await view(store, 1)
+    assert (task.state, task.locked_by, task.epoch) == ("pending", scheduler.node, 1)
     assert await (await hand(other)).claim(10) == []
     assert await scheduler.claim(10) == []
 
 
 async def test_its_first_decision_needs_no_claim_and_starts_its_time(store: Store) -> None:
     scheduler = await born(store, 1, 2, within=600.0)
-    committed = await scheduler.commit(
+    outcome = await scheduler.commit(
         begin(scheduler[1], decision=_timed(scheduler[1])), begin(scheduler[2], decision=_timed(scheduler[2]))
     )
-    assert committed.losses == set()
+    assert outcome.losses == set()
     now = await store.now()
     for task in (1, 2):
-        found = await view(store, task)
-        assert (found.state, found.locked_by, found.epoch) == ("processing", scheduler.node, 1)
-        assert found.complete_by is not None
-        assert 590.0 < found.complete_by - now <= 600.0
-    ended = await scheduler.commit(to_state(scheduler[1], "error", cause="x", goal="hold"))
-    assert ended.losses == set()
+        task_view = await view(store, task)
+        assert (task_view.state, task_view.locked_by, task_view.epoch) == ("processing", scheduler.node, 1)
+        assert task_view.complete_by is not None
+        assert 590.0 < task_view.complete_by - now <= 600.0
+    end = await scheduler.commit(to_state(scheduler[1], "error", cause="x", goal="hold"))
+    assert end.losses == set()
     assert (await view(store, 1)).locked_by is None
 
 
@@ -63,8 +63,8 @@ async def test_a_cancel_before_its_first_decision_starts_its_time_too(store: Sto
         scheduler[1], "undoing", _timed(scheduler[1]), release=False, goal="undo", cause="cancelled"
     )
     await scheduler.commit(decision)
-    found = await view(store, 1)
-    assert (found.state, found.complete_by is not None) == ("undoing", True)
+    task = await view(store, 1)
+    assert (task.state, task.complete_by is not None) == ("undoing", True)
 
 
 async def test_a_key_that_is_taken_leaves_the_task_that_has_it_alone(store: Store) -> None:
@@ -90,8 +90,8 @@ async def test_when_its_holder_dies_first_it_is_freed_and_claimed_as_ever(store:
     await born(store, 1, ttl=5.0)
     await world.elapse(10.0)
     assert await store.supervision.release_dead(await term(store), 10) == [1]
-    found = await view(store, 1)
-    assert (found.state, found.locked_by) == ("pending", None)
+    task = await view(store, 1)
+    assert (task.state, task.locked_by) == ("pending", None)
     heir = await hand(store)
     assert await heir.claim(10) == [1]
     assert (await view(store, 1)).epoch == 2
@@ -103,26 +103,26 @@ async def test_a_decision_of_the_dead_holder_is_lost(store: Store, world: World)
     await store.supervision.release_dead(await term(store), 10)
     heir = await hand(store)
     await heir.claim(10)
-    committed = await scheduler.commit(begin(scheduler[1]))
-    assert committed.losses == {1}
+    outcome = await scheduler.commit(begin(scheduler[1]))
+    assert outcome.losses == {1}
 
 
 async def test_nobody_is_woken_for_it(store: Store) -> None:
     """What is rung for comes in order, so the ring for the second task is the first that is heard."""
-    rung = asyncio.Event()
-    seen: list[int] = []
+    bell = asyncio.Event()
+    counts: list[int] = []
 
     def ring() -> None:
-        seen.append(len(submitted))
-        rung.set()
+        counts.append(len(submissions))
+        bell.set()
 
-    submitted: list[int] = []
+    submissions: list[int] = []
     stop = store.subscribe("pending", ring)
     await born(store, 1)
-    submitted.append(1)
+    submissions.append(1)
     await store.tasks.submit([draft(2)])
-    submitted.append(2)
+    submissions.append(2)
     async with asyncio.timeout(60):
-        await rung.wait()
-    assert seen[0] >= 1, "the ring is for the task that must be claimed"
+        await bell.wait()
+    assert counts[0] >= 1, "the ring is for the task that must be claimed"
     stop()

@@ -23,11 +23,11 @@ async def declared_dead(scheduler: Hand) -> bool:
 class Caller:
     """Somebody who calls the store and notes when each call began and returned, and what it was told."""
 
-    def __init__(self, name: str, task: int, told: list[RecordedCall], supervised: asyncio.Event) -> None:
+    def __init__(self, name: str, task: int, calls: list[RecordedCall], supervision: asyncio.Event) -> None:
         self.name = name
         self.task = task
-        self.told = told
-        self.supervised = supervised
+        self.told = calls
+        self.supervised = supervision
         self.clock = asyncio.get_running_loop().time
 
     async def schedule(self, scheduler: Hand, calls: list[str]) -> None:
@@ -36,18 +36,18 @@ class Caller:
         for call in calls:
             began = self.clock()
             if call == "claim":
-                won = await scheduler.claim(1)
-                returned = self.clock()
-                epoch = scheduler[self.task].task.epoch if self.task in won else 0
+                claims = await scheduler.claim(1)
+                end = self.clock()
+                epoch = scheduler[self.task].task.epoch if self.task in claims else 0
                 if not epoch and await declared_dead(scheduler):
                     continue  # it gets nothing, whoever holds the task
-                self.told.append(RecordedCall("claim", self.name, began, returned, epoch))
+                self.told.append(RecordedCall("claim", self.name, began, end, epoch))
             elif call == "wait":
                 await self.supervised.wait()
             elif epoch:
                 decision = to_state(scheduler[self.task], "processed")
-                committed = await scheduler.commit(decision)
-                took = self.task not in committed.losses
+                outcome = await scheduler.commit(decision)
+                took = self.task not in outcome.losses
                 self.told.append(RecordedCall("complete", self.name, began, self.clock(), took, epoch))
                 if took:
                     return
@@ -56,28 +56,28 @@ class Caller:
         """Free the task of whoever holds it: every Scheduler here counts as dead."""
         for _ in range(times):
             began = self.clock()
-            freed = await store.supervision.release_dead(grant, 10)
-            self.told.append(RecordedCall("requeue", self.name, began, self.clock(), self.task in freed))
-            if freed:
+            requeues = await store.supervision.release_dead(grant, 10)
+            self.told.append(RecordedCall("requeue", self.name, began, self.clock(), self.task in requeues))
+            if requeues:
                 self.supervised.set()
         self.supervised.set()
 
 
 async def race(store: Store, other: Store, task: int, rng: random.Random) -> list[RecordedCall]:
     """Let two Schedulers and a Supervisor at one task, all at once; returns what they were told."""
-    told: list[RecordedCall] = []
+    calls: list[RecordedCall] = []
     await store.tasks.submit([draft(task)])
     schedulers = [await hand(store, ttl=0.0), await hand(other, ttl=0.0)]
     grant = await store.leases.acquire("supervisor", "v", "nonce", 60.0)
     assert grant is not None
     plans = [["claim", *rng.choices(["claim", "wait", "complete", "complete"], k=3)] for _ in schedulers]
-    supervised = asyncio.Event()
-    callers = [Caller(name, task, told, supervised) for name in ("a", "b", "v")]
+    supervision = asyncio.Event()
+    callers = [Caller(name, task, calls, supervision) for name in ("a", "b", "v")]
     await asyncio.gather(
         *(c.schedule(s, plan) for c, s, plan in zip(callers, schedulers, plans, strict=False)),
         callers[2].supervise(rng.choice((store, other)), grant, rng.randint(1, 4)),
     )
-    return told
+    return calls
 
 
 async def finish(store: Store, task: int) -> None:
@@ -103,16 +103,16 @@ async def test_a_task_is_a_linearizable_register(world: World, store: Store, oth
     """
     skipping = world.dialect == "postgres"
     rng = random.Random(5)
-    seen: Counter[tuple[str, bool]] = Counter()
-    wanted = {(call, took) for call in ("claim", "complete", "requeue") for took in (True, False)}
+    answers: Counter[tuple[str, bool]] = Counter()
+    outcomes = {(call, took) for call in ("claim", "complete", "requeue") for took in (True, False)}
     task = 0
-    while task < ROUNDS or (task < MOST_ROUNDS and not wanted <= seen.keys()):
+    while task < ROUNDS or (task < MOST_ROUNDS and not outcomes <= answers.keys()):
         task += 1
-        told = await race(store, other, task, rng)
-        assert linearizable(told, skipping=skipping) is not None, "\n".join(map(str, told))
-        seen.update((one.call, bool(one.answer)) for one in told)
+        calls = await race(store, other, task, rng)
+        assert linearizable(calls, skipping=skipping) is not None, "\n".join(map(str, calls))
+        answers.update((one.call, bool(one.answer)) for one in calls)
         await finish(store, task)
-    assert wanted <= seen.keys(), f"too tame a race in {task} rounds: {seen}"
+    assert outcomes <= answers.keys(), f"too tame a race in {task} rounds: {answers}"
 
 
 async def test_one_false_answer_is_enough_to_be_refused(store: Store, other: Store) -> None:
@@ -123,13 +123,13 @@ async def test_one_false_answer_is_enough_to_be_refused(store: Store, other: Sto
     assert await store.supervision.release_dead(await term(store), 10) == [1]
     new = await hand(other)
     assert await new.claim(1) == [1]
-    refused = await old.commit(to_state(old[1], "processed"))
-    assert refused.losses == {1}
-    told = [
+    outcome = await old.commit(to_state(old[1], "processed"))
+    assert outcome.losses == {1}
+    calls = [
         RecordedCall("claim", "old", 0, 1, 1),
         RecordedCall("requeue", "v", 2, 3, answer=True),
         RecordedCall("claim", "new", 4, 5, new[1].task.epoch),
         RecordedCall("complete", "old", 6, 7, answer=False, epoch=1),
     ]
-    assert linearizable(told) is not None
-    assert linearizable([*told[:3], RecordedCall("complete", "old", 6, 7, answer=True, epoch=1)]) is None
+    assert linearizable(calls) is not None
+    assert linearizable([*calls[:3], RecordedCall("complete", "old", 6, 7, answer=True, epoch=1)]) is None

@@ -38,7 +38,7 @@ async def test_no_more_is_claimed_than_there_is_room_for_and_the_order_stays(sto
     assert await claim(scheduler, 10, 250_000) == [9, 1]
     assert scheduler.committed.more
     assert scheduler.committed.left
-    assert [loaded.task.inputs for loaded in scheduler.seen] == [(LARGE,), (LARGE,)]
+    assert [snapshot.task.inputs for snapshot in scheduler.seen] == [(LARGE,), (LARGE,)]
     assert await claim(scheduler, 10, 250_000) == [2, 3]
     assert await claim(scheduler, 10, 250_000) == [4]
     assert (scheduler.committed.more, scheduler.committed.left) == (False, False)
@@ -72,7 +72,7 @@ async def test_large_values_are_read_as_they_are(store: Store, other: Store, wor
     )
     old = await running(store, 1, inputs=(value, b"1"), steps=plans, returns=Template(('"', value.decode())))
     payments = await agent(store)
-    (asked,) = await store.requests.take(payments, [offer()])
+    (request,) = await store.requests.take(payments, [offer()])
     await old.commit(done(old[1], 0, value=value))
     await store.tasks.submit([draft(2)])
     await store.tasks.post(1, TaskMessage("resubmit", value=value, act=Act("a")))
@@ -81,15 +81,15 @@ async def test_large_values_are_read_as_they_are(store: Store, other: Store, wor
     await store.supervision.release_dead(await term(store), 10)
     new = await hand(other)
     assert sorted(await claim(new, 10, 10_000_000)) == [1, 2]
-    (found,) = [loaded for loaded in new.seen if loaded.task.id == 1]
-    for loaded in (mine, found):
-        assert loaded.task.inputs == (value, b"1")
-        assert loaded.task.returns == Template(('"', value.decode()))
-        assert loaded.steps[0].result == value
-        assert loaded.steps[0].plan == plans[0]
-        assert [m.value for m in loaded.messages if m.kind == "resubmit"] == [value]
-    assert asked.args
-    assert [step.plan for step in found.steps] == list(plans)
+    (other_claim,) = [snapshot for snapshot in new.seen if snapshot.task.id == 1]
+    for snapshot in (mine, other_claim):
+        assert snapshot.task.inputs == (value, b"1")
+        assert snapshot.task.returns == Template(('"', value.decode()))
+        assert snapshot.steps[0].result == value
+        assert snapshot.steps[0].plan == plans[0]
+        assert [m.value for m in snapshot.messages if m.kind == "resubmit"] == [value]
+    assert request.args
+    assert [step.plan for step in other_claim.steps] == list(plans)
 
 
 async def test_results_of_steps_and_messages_count_as_well_as_inputs(store: Store, world: World) -> None:
@@ -100,11 +100,11 @@ async def test_results_of_steps_and_messages_count_as_well_as_inputs(store: Stor
     await world.elapse(61)
     await store.supervision.release_dead(await term(store), 10)
     new = await hand(store)
-    claimed: list[int] = []
+    ids: list[int] = []
     for _ in range(3):
         (one,) = await claim(new, 10, 1)
-        claimed.append(one)
-    assert sorted(claimed) == [1, 2, 3]
+        ids.append(one)
+    assert sorted(ids) == [1, 2, 3]
 
 
 async def test_tasks_at_rest_have_no_more_room_than_others(store: Store) -> None:
@@ -123,30 +123,30 @@ async def test_tasks_at_rest_have_no_more_room_than_others(store: Store) -> None
 
 async def test_a_large_result_of_a_task_at_rest_is_read_as_it_is(store: Store) -> None:
     scheduler = await running(store, 1)
-    ended = to_state(scheduler[1], "processed")
-    ended.task = replace(ended.task, result=LARGE)
-    await scheduler.commit(ended)
+    end = to_state(scheduler[1], "processed")
+    end.task = replace(end.task, result=LARGE)
+    await scheduler.commit(end)
     await store.tasks.post(1, TaskMessage("undo", act=Act("a")))
-    seen: list[Loaded] = []
+    snapshots: list[Loaded] = []
 
-    def look(loaded: object) -> list[object]:
-        seen.extend(loaded)  # type: ignore[arg-type]
+    def look(rows: object) -> list[object]:
+        snapshots.extend(rows)  # type: ignore[arg-type]
         return []
 
     batch = Batch(scheduler.node, claim=Claim(0, (1,), 10), decide=look)  # type: ignore[arg-type]
     await store.tasks.commit(batch)
-    assert [loaded.task.result for loaded in seen] == [LARGE]
+    assert [snapshot.task.result for snapshot in snapshots] == [LARGE]
 
 
 async def test_the_inbox_is_read_in_portions(store: Store) -> None:
     """A thousand replies of a megabyte are not read at once; the rest is there for the next look."""
     scheduler = await running(store, 1, 2, 3)
     payments = await agent(store)
-    asked = await store.requests.take(payments, [offer()])
-    assert all(await store.requests.answer(payments, [reply(request, value=LARGE) for request in asked]))
-    found = await store.tasks.inbox(scheduler.node, 10, 150_000)
-    assert (len(found.messages), found.more) == (2, True)
-    assert all(m.value == LARGE for messages in found.messages.values() for m in messages)
+    requests = await store.requests.take(payments, [offer()])
+    assert all(await store.requests.answer(payments, [reply(request, value=LARGE) for request in requests]))
+    inbox = await store.tasks.inbox(scheduler.node, 10, 150_000)
+    assert (len(inbox.messages), inbox.more) == (2, True)
+    assert all(m.value == LARGE for messages in inbox.messages.values() for m in messages)
     assert len((await store.tasks.inbox(scheduler.node, 10, 1)).messages) == 1
     everything = await store.tasks.inbox(scheduler.node, 10)
     assert (len(everything.messages), everything.more) == (3, False)

@@ -16,12 +16,12 @@ IDS = st.integers(min_value=0, max_value=2**63 - 1)
 def test_each_task_gets_its_own_value(pairs: list[tuple[int, bytes]]) -> None:
     """Also ids that no floating point number can tell apart, and zero bytes."""
     connection = connect(":memory:", timeout=5)
-    found: list[tuple[int, bytes]] = []
-    for given_, data in bulk_change.spans([task for task, _ in pairs], [value for _, value in pairs]):
+    rows: list[tuple[int, bytes]] = []
+    for tasks, data in bulk_change.spans([task for task, _ in pairs], [value for _, value in pairs]):
         sql = f"select cast(x.key as integer), {bulk_change.SPAN} from json_each(?1) x"
-        found += connection.execute(sql, (given_, data)).fetchall()
+        rows += connection.execute(sql, (tasks, data)).fetchall()
     connection.close()
-    assert found == pairs
+    assert rows == pairs
 
 
 @given(st.lists(IDS, max_size=30))
@@ -37,4 +37,4 @@ def test_what_is_large_goes_in_parts(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(bulk_change, "_MOST_BYTES", 10)
     parts = list(bulk_change.spans([1, 2, 3, 4], [b"12345", b"12345", b"1", b"x" * 30]))
     assert [data for _, data in parts] == [b"1234512345", b"1", b"x" * 30]
-    assert [task for given_, _ in parts for task in json.loads(given_)] == ["1", "2", "3", "4"]
+    assert [task for tasks, _ in parts for task in json.loads(tasks)] == ["1", "2", "3", "4"]

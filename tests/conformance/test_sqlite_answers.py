@@ -41,9 +41,9 @@ class Answers:
                 elif fails == "after":
                     super().execute(sql)
                 if fails:
-                    lost = sqlite3.OperationalError("disk I/O error")
-                    lost.sqlite_errorcode = sqlite3.SQLITE_IOERR_FSYNC
-                    raise lost
+                    error = sqlite3.OperationalError("disk I/O error")
+                    error.sqlite_errorcode = sqlite3.SQLITE_IOERR_FSYNC
+                    raise error
                 return super().execute(sql, *values)
 
         return connect(uri, factory=Failing)
@@ -58,8 +58,8 @@ async def test_a_commit_that_stands_although_it_failed_is_told_as_done(
         for _ in range(commits_before):
             await store.tasks.submit([draft(8)])
         answers.next = "after"
-        (given,) = await store.tasks.submit([draft(1)])
-        assert (given.id, given.is_new) == (1, True)
+        (submission,) = await store.tasks.submit([draft(1)])
+        assert (submission.id, submission.is_new) == (1, True)
         assert [view.id for view in await store.tasks.find(Filter(ids=(1,)))] == [1]
 
 
@@ -75,11 +75,11 @@ async def test_a_commit_that_does_not_stand_is_told_as_away_and_can_be_repeated(
         with pytest.raises(StoreUnavailableError, match="disk"):
             await store.tasks.submit([draft(1)])
         assert await store.tasks.find(Filter(ids=(1,))) == []
-        (given,) = await store.tasks.submit([draft(1)])
-        assert given.is_new
+        (submission,) = await store.tasks.submit([draft(1)])
+        assert submission.is_new
         answers.next = "after"  # and the numbers still tell one commit from the next
-        (given,) = await store.tasks.submit([draft(2)])
-        assert given.is_new
+        (submission,) = await store.tasks.submit([draft(2)])
+        assert submission.is_new
 
 
 async def test_the_numbers_of_two_processes_are_their_own(tmp_path: Path) -> None:
@@ -113,9 +113,9 @@ async def test_when_nobody_can_tell_the_store_says_so_and_does_not_say_that_noth
     answers = Answers()
     async with opened(tmp_path, answers.connect) as store:
         answers.next, answers.broken = "after", 10_000
-        with pytest.raises(StoreError, match="not known") as caught:
+        with pytest.raises(StoreError, match="not known") as error:
             await store.tasks.submit([draft(1)])
-        assert not isinstance(caught.value, StoreUnavailableError)
+        assert not isinstance(error.value, StoreUnavailableError)
         answers.broken = 0
 
 

@@ -28,12 +28,12 @@ class Heard:
 
 def hung(path: Path, *topics: str) -> tuple[Bell, Heard]:
     """Return an open bell that listens to topics."""
-    heard = Heard()
-    bell = Bell(path, heard)
+    heard_topics = Heard()
+    bell = Bell(path, heard_topics)
     bell.open()
     for topic in topics:
         bell.listen_to(topic)
-    return bell, heard
+    return bell, heard_topics
 
 
 def test_a_ring_is_heard_by_those_who_listen_to_its_kind(tmp_path: Path) -> None:
@@ -66,13 +66,13 @@ def test_a_bell_that_finds_no_name_takes_nobody_elses(
 
 def test_a_full_bell_rings_for_everything(tmp_path: Path) -> None:
     path = tmp_path / "s.db"
-    listening, heard = hung(path, "inbox", "pending")
+    listening, topics = hung(path, "inbox", "pending")
     ringing, _ = hung(path)
     for _ in range(2000):
         ringing.ring({"inbox"})
     ringing.ring({"pending"})
     listening.answer()
-    assert heard.topics == [None]
+    assert topics.topics == [None]
     listening.close()
     ringing.close()
 
@@ -94,7 +94,7 @@ def test_a_socket_that_changes_its_name_meanwhile_is_found(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path = tmp_path / "s.db"
-    listening, heard = hung(path, "inbox")
+    listening, topics = hung(path, "inbox")
     ringing, _ = hung(path)
     before = list(folder_of(path).iterdir())
     listening.listen_to("pending")
@@ -103,7 +103,7 @@ def test_a_socket_that_changes_its_name_meanwhile_is_found(
     ringing.ring({"inbox"})
     monkeypatch.undo()
     listening.answer()
-    assert heard.topics == [{"inbox"}]
+    assert topics.topics == [{"inbox"}]
     listening.close()
     ringing.close()
 
@@ -135,11 +135,11 @@ def test_a_long_path_has_its_folder_elsewhere_the_same_for_all(tmp_path: Path) -
     assert folder == folder_of(path.parent / "." / "s.db")
     assert folder != folder_of(path.parent / "t.db")
     assert len(os.fsencode(folder)) < 80
-    one, heard = hung(path, "inbox")
+    one, topics = hung(path, "inbox")
     two, _ = hung(path)
     two.ring({"inbox"})
     one.answer()
-    assert heard.topics == [{"inbox"}]
+    assert topics.topics == [{"inbox"}]
     one.close()
     two.close()
 

@@ -124,9 +124,9 @@ def test_the_command_serves_until_sigterm(tmp_path: Path) -> None:
         env=os.environ | {"MAKEGOOD_CONSOLE_TOKEN": TOKEN},
     ) as process:
         assert process.stdout is not None
-        said = json.loads(process.stdout.readline())
-        assert said["event"] == "started"
-        assert asyncio.run(first_line(said["console"])) == "HTTP/1.1 200 OK"
+        event = json.loads(process.stdout.readline())
+        assert event["event"] == "started"
+        assert asyncio.run(first_line(event["console"])) == "HTTP/1.1 200 OK"
         process.send_signal(signal.SIGTERM)
         assert process.wait(60) == 0
         assert json.loads(process.stdout.readline())["event"] == "stopped"

@@ -49,23 +49,23 @@ def blocks(page: str, kind: str) -> list[str]:
 
 def units() -> dict[str, str]:
     """Return the systemd units of the page by file name."""
-    found = {}
+    unit_files = {}
     for text in blocks("operate/deploy.md", "ini"):
         name = re.match(r"# (\S+)", text)
         assert name is not None
         if name[1].endswith(".service"):
-            found[name[1].rpartition("/")[2]] = text
-    return found
+            unit_files[name[1].rpartition("/")[2]] = text
+    return unit_files
 
 
 def called(shop: Shop, text: str) -> str:
     """Type lines of `makegood` in this process, which is quicker than a shell; what loads a user's module runs in one."""
-    said = ""
+    output = ""
     for line in text.splitlines():
         name, *words = shlex.split(line)
         assert name == "makegood", line
-        said += typed(shop, line) if words[0] == "check" else shop.done(*words)
-    return said
+        output += typed(shop, line) if words[0] == "check" else shop.done(*words)
+    return output
 
 
 def typed(shop: Shop, text: str) -> str:
@@ -76,12 +76,12 @@ def typed(shop: Shop, text: str) -> str:
 @pytest.fixture
 def orders(tmp_path: Path) -> Iterator[Shop]:
     """A shop whose module bears the name that the pages use."""
-    made = Shop(tmp_path, f"sqlite:///{tmp_path / 'shop.db'}")
+    new_shop = Shop(tmp_path, f"sqlite:///{tmp_path / 'shop.db'}")
     text = (tmp_path / "kiosk.py").read_text(encoding="utf-8")
     text = text.replace('App("kiosk")', 'App("shop")').replace("till", "payments")
     (tmp_path / "orders.py").write_text(re.sub(r"\bkiosk\b", "shop", text), encoding="utf-8")
-    yield made
-    made.close()
+    yield new_shop
+    new_shop.close()
 
 
 def test_the_units_are_what_systemd_takes(tmp_path: Path) -> None:
@@ -120,17 +120,17 @@ def test_the_units_are_what_systemd_takes(tmp_path: Path) -> None:
 
 def commands() -> list[list[str]]:
     """Return each command that the units and the containers start, as words after `makegood`."""
-    found = []
+    command_lines = []
     for text in units().values():
         line = re.search(r"^ExecStart=\S+/makegood (.*)$", text, re.MULTILINE)
         assert line is not None
-        found.append(shlex.split(line[1].replace("%i", "stock")))
+        command_lines.append(shlex.split(line[1].replace("%i", "stock")))
     (compose,) = blocks("operate/deploy.md", "yaml")
-    found += [json.loads(words) for words in re.findall(r"command: (\[.*\])", compose)]
+    command_lines += [json.loads(words) for words in re.findall(r"command: (\[.*\])", compose)]
     (image,) = blocks("operate/deploy.md", "dockerfile")
     assert 'ENTRYPOINT ["makegood"]' in image
-    found += [json.loads(words) for words in re.findall(r"^CMD (\[.*\])", image, re.MULTILINE)]
-    return found
+    command_lines += [json.loads(words) for words in re.findall(r"^CMD (\[.*\])", image, re.MULTILINE)]
+    return command_lines
 
 
 def test_the_image_takes_what_there_is(orders: Shop) -> None:
@@ -143,14 +143,14 @@ def test_the_image_takes_what_there_is(orders: Shop) -> None:
     for pattern in " ".join(re.findall(r"^COPY (.+) \.$", image, re.MULTILINE)).split():
         assert list(orders.folder.glob(pattern)) or (ROOT / pattern).is_file(), pattern
     (install,) = re.findall(r"^RUN pip install --no-cache-dir (.*)$", image, re.MULTILINE)
-    found = re.fullmatch(
+    match = re.fullmatch(
         r"-c constraints.txt \./(makegood-\S+\.whl)\[(\S+)\]\n", typed(orders, f"echo {install}")
     )
-    assert found is not None
-    metadata = f"{found[1].split('-py3')[0]}.dist-info/METADATA"
-    offered = zipfile.ZipFile(orders.folder / found[1]).read(metadata).decode()
-    for extra in found[2].split(","):
-        assert f"Provides-Extra: {extra}\n" in offered
+    assert match is not None
+    metadata = f"{match[1].split('-py3')[0]}.dist-info/METADATA"
+    contents = zipfile.ZipFile(orders.folder / match[1]).read(metadata).decode()
+    for extra in match[2].split(","):
+        assert f"Provides-Extra: {extra}\n" in contents
 
 
 def test_the_composition_names_what_it_has() -> None:
@@ -168,8 +168,8 @@ def test_the_composition_names_what_it_has() -> None:
     (settings,) = set(re.findall(r"env_file: (\S+)", text))
     (env,) = [block for block in blocks("operate/deploy.md", "ini") if block.startswith(f"# {settings}\n")]
     assert "@db/shop" in env, "the service's name is its host"
-    (asked,) = re.findall(r"http://127\.0\.0\.1:(\d+)/livez", head)
-    assert set(re.findall(r"0\.0\.0\.0:(\d+)", services)) == {asked}
+    (port,) = re.findall(r"http://127\.0\.0\.1:(\d+)/livez", head)
+    assert set(re.findall(r"0\.0\.0\.0:(\d+)", services)) == {port}
     assert re.findall(r"^  restart: (.*)$", head, re.MULTILINE) == ["always"], (
         "without a limit to its attempts"
     )
@@ -182,31 +182,31 @@ def test_the_settings_of_units_and_containers_are_known(orders: Shop) -> None:
     files = [block for block in blocks("operate/deploy.md", "ini") if re.match(r"# \S+\.env\n", block)]
     assert len(files) == 2
     for text in files:
-        given = dict(line.split("=", 1) for line in text.splitlines()[1:])
-        store = given.pop("MAKEGOOD_STORE")
-        said = orders.call("doctor", "--json", **given)
-        assert set(given) <= {setting["origin"] for setting in json.loads(said.stdout)["settings"]}
+        environment = dict(line.split("=", 1) for line in text.splitlines()[1:])
+        store = environment.pop("MAKEGOOD_STORE")
+        result = orders.call("doctor", "--json", **environment)
+        assert set(environment) <= {setting["origin"] for setting in json.loads(result.stdout)["settings"]}
         assert "PostgreSQL at db" in orders.call("store", "status", MAKEGOOD_STORE=store).stderr
 
 
 def test_every_process_starts_as_written_and_ends_on_sigterm(orders: Shop) -> None:
     """Units, containers, the image's own command: each runs its role on a store that was migrated first."""
     orders.done("store", "migrate")
-    wanted: list[list[str]] = []
+    command_lines: list[list[str]] = []
     for words in commands():
         if words == ["store", "migrate"]:
             continue
         free = [re.sub(r"^(127\.0\.0\.1|0\.0\.0\.0):\d+$", "127.0.0.1:0", word) for word in words]
-        if free not in wanted:
-            wanted.append(free)
-    started = [orders.start(*free, "--json") for free in wanted]
-    assert len(started) == 6
-    for process in started:
+        if free not in command_lines:
+            command_lines.append(free)
+    processes = [orders.start(*free, "--json") for free in command_lines]
+    assert len(processes) == 6
+    for process in processes:
         assert process.stdout is not None
         assert '"started"' in process.stdout.readline()
-    for process in started:
+    for process in processes:
         process.terminate()
-    for process in started:
+    for process in processes:
         process.communicate(timeout=40)
         assert process.returncode == 0
 
@@ -214,9 +214,9 @@ def test_every_process_starts_as_written_and_ends_on_sigterm(orders: Shop) -> No
 def test_what_is_typed_before_the_first_customer_and_at_an_upgrade(orders: Shop) -> None:
     """All of it, in order; the second migration has nothing to do."""
     (first,) = blocks("operate/deploy.md", "sh")
-    said = called(orders, first)
-    assert "nobody leads" in said
-    assert "row      alert 1" in said
+    output = called(orders, first)
+    assert "nobody leads" in output
+    assert "row      alert 1" in output
     check, migrate = blocks("operate/upgrade.md", "sh")
     called(orders, check)
     assert "nothing to apply" in called(orders, migrate)
@@ -268,7 +268,7 @@ def test_the_numbers_are_those_of_the_code() -> None:
     """Each row of the table of limits, against the constant that it stands for."""
     options = Options()
     of_app = inspect.signature(app.App).parameters
-    expected = [
+    limits = [
         ("an input, argument or result", of_app["payload_limit"].default),
         ("steps of a task", of_app["step_limit"].default),
         ("items of one", inspect.signature(verbs.each).parameters["limit"].default),
@@ -307,11 +307,11 @@ def test_the_numbers_are_those_of_the_code() -> None:
         for line in PAGES["reference/limits.md"].splitlines()
         if len(cells := line.split("|")[1:]) > 2
     }
-    for name, number in expected:
+    for name, number in limits:
         (row,) = [cell for what, cell in rows.items() if what.startswith(name)]
-        told = re.search(r"[\d,]+", row)
-        assert told is not None
-        assert int(told[0].replace(",", "")) == number, name
+        match = re.search(r"[\d,]+", row)
+        assert match is not None
+        assert int(match[0].replace(",", "")) == number, name
     assert f"{connection._OLDEST[0]}.{connection._OLDEST[1]} or newer" in rows["SQLite"]
     with pytest.raises(DefinitionError, match="up to 100 ASCII"):
         ids.checked_name("a" * 101, "an app's")

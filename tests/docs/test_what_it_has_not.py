@@ -13,8 +13,8 @@ from tests.doors.conftest import Shop
 def block(page: str, kind: str) -> str:
     """Return the one block of a kind on a recipe's page."""
     text = (FOLDER / f"{page}.md").read_text(encoding="utf-8")
-    (found,) = re.findall(rf"^```{kind}\n(.*?)^```", text, re.MULTILINE | re.DOTALL)
-    return str(found)
+    (body,) = re.findall(rf"^```{kind}\n(.*?)^```", text, re.MULTILINE | re.DOTALL)
+    return str(body)
 
 
 def written(page: str, folder: Path) -> None:
@@ -38,10 +38,10 @@ def test_a_task_that_waits_for_a_person_takes_no_slot(office: Shop) -> None:
     typed(office, block("wait-for-a-person", "sh waiting"))
     waits: set[str] = set()
     while len(waits) < 3:
-        shown = [office.json("task", "show", task["id"]) for task in office.json("task", "list")]
+        tasks = [office.json("task", "show", task["id"]) for task in office.json("task", "list")]
         waits |= {
             task["key"]
-            for task in shown
+            for task in tasks
             for step in task["steps"]
             if (step["name"], step["state"]) == ("approval", "ready")
         }
@@ -69,21 +69,21 @@ def test_a_moment_is_waited_for_with_one_look(office: Shop) -> None:
         office.done("task", "submit", "moments:pay_later", '"rome"', "1.5", "--wait").strip() == '"paid rome"'
     )
     (task,) = office.json("task", "list")
-    shown = office.json("task", "show", task["id"])
-    assert [step["attempt"] for step in shown["steps"]] == [1, 2, 1]
+    task_detail = office.json("task", "show", task["id"])
+    assert [step["attempt"] for step in task_detail["steps"]] == [1, 2, 1]
 
 
 def test_a_message_with_a_delay_becomes_a_task_when_it_is_over_or_never(office: Shop) -> None:
     """One is withdrawn in time, of the other a task comes; both wait while the inbox runs."""
     office.serve("run", "reminders:shop")
-    said, _ = typed(office, block("start-later", "sh withdrawn"))
-    assert "o-2 dropped" in said
-    said, _ = typed(office, block("start-later", "sh delayed"))
-    assert re.search(r"reminders +o-1 .* in \d", said)
+    output, _ = typed(office, block("start-later", "sh withdrawn"))
+    assert "o-2 dropped" in output
+    output, _ = typed(office, block("start-later", "sh delayed"))
+    assert re.search(r"reminders +o-1 .* in \d", output)
     assert office.json("task", "list") == []
-    while not (found := office.json("task", "list")):
+    while not (tasks := office.json("task", "list")):
         pass
-    assert [task["key"] for task in found] == ["o-1"]
+    assert [task["key"] for task in tasks] == ["o-1"]
 
 
 def test_an_agent_that_is_stopped_is_paused(office: Shop) -> None:
@@ -97,14 +97,14 @@ def test_an_agent_that_is_stopped_is_paused(office: Shop) -> None:
     assert office.json("task", "show", task)["state"] == "processing"
     office.serve("agent", "expenses:office", "desk")
     office.done("task", "watch", task, "--timeout", "60s")
-    found = office.json("task", "show", task)
-    assert (found["state"], [step["failures"] for step in found["steps"]]) == ("processed", [0])
+    detail = office.json("task", "show", task)
+    assert (detail["state"], [step["failures"] for step in detail["steps"]]) == ("processed", [0])
 
 
 def test_a_task_is_found_by_its_key_and_not_by_its_correlation_id(office: Shop) -> None:
     """The page says so because there is no such option; when there is, the page is to be changed."""
     office.done("task", "submit", "expenses:pay_now", '"rome"', "--key", "rome-1", "--correlation-id", "c-1")
-    (found,) = office.json("task", "list", "--key", "rome-1")
-    assert office.json("task", "show", found["id"])["correlation_id"] == "c-1"
+    (task_view,) = office.json("task", "list", "--key", "rome-1")
+    assert office.json("task", "show", task_view["id"])["correlation_id"] == "c-1"
     assert office.call("task", "list", "--correlation-id", "c-1").exit_code == 2
     assert office.call("task", "list", "--filter", "correlation_id=c-1").exit_code == 2

@@ -45,21 +45,21 @@ def test_a_wait_that_is_over_does_not_say_that_a_task_goes_on_when_nothing_runs(
     shop: Shop, waiting: str
 ) -> None:
     for words in (("watch", waiting), ("submit", "kiosk:buy", ORDER, "--wait")):
-        said = shop.call("task", *words, "--timeout", "10ms").stderr.splitlines()[-1]
-        assert f"within 0.01 s: {TOLD}; `makegood run APP`" in said
+        line = shop.call("task", *words, "--timeout", "10ms").stderr.splitlines()[-1]
+        assert f"within 0.01 s: {TOLD}; `makegood run APP`" in line
 
 
 def test_an_act_that_is_not_decided_is_shown_with_its_task(shop: Shop, waiting: str) -> None:
     """Who asked, when, what and why, until a Scheduler has decided; then it stands in the audit."""
     shop.call("task", "cancel", waiting, "--who", "ann", "--reason", "wrong price", "--timeout", "10ms")
-    (asked,) = shop.json("task", "show", waiting)["asked"]
-    assert (asked["kind"], asked["who"], asked["why"], asked["step"]) == (
+    (command,) = shop.json("task", "show", waiting)["asked"]
+    assert (command["kind"], command["who"], command["why"], command["step"]) == (
         "cancel",
         "ann",
         "wrong price",
         None,
     )
-    assert asked["at"].endswith("Z")
+    assert command["at"].endswith("Z")
     line = r"^asked +[-\d]+ [:\d]+  cancel  by ann: wrong price  \(not decided: no scheduler has taken it\)$"
     assert re.search(line, shop.done("task", "show", waiting), re.MULTILINE)
     process = shop.serve("scheduler")
@@ -75,8 +75,8 @@ def test_where_one_runs_or_all_is_over_nothing_is_said(open_shop: Shop) -> None:
     slow = open_shop.done("task", "submit", "kiosk:buy", '{"id": "o-2", "card": "slow"}').strip()
     late = open_shop.call("task", "watch", slow, "--timeout", "10ms")
     assert "the task continues, watch it again" in late.stderr
-    told = late.stderr + open_shop.call("task", "undo", newest["id"]).stderr
-    assert TOLD not in told + open_shop.call("task", "cancel", slow).stderr
+    errors = late.stderr + open_shop.call("task", "undo", newest["id"]).stderr
+    assert TOLD not in errors + open_shop.call("task", "cancel", slow).stderr
 
 
 def test_of_a_task_at_rest_nothing_is_said_where_nothing_runs(shop: Shop) -> None:
@@ -96,12 +96,12 @@ def test_a_task_in_the_hands_of_a_dead_process_says_so(shop: Shop) -> None:
     quick = {"MAKEGOOD_NAME": "desk", "MAKEGOOD_HEARTBEAT": "50ms", "MAKEGOOD_DEAD_AFTER": "500ms"}
     process = shop.serve("run", "kiosk:kiosk", **quick)
     task = shop.done("task", "submit", "kiosk:buy", '{"id": "o-1", "card": "slow"}').strip()
-    shown = ""
-    while not re.search(r"charge +till +running", shown):
-        shown = shop.done("task", "show", task)
+    text = ""
+    while not re.search(r"charge +till +running", text):
+        text = shop.done("task", "show", task)
     process.kill()
-    while "a Supervisor hands it over" not in shown:
-        shown = shop.done("task", "show", task)
+    while "a Supervisor hands it over" not in text:
+        text = shop.done("task", "show", task)
     name = f"desk-{process.pid}"
     line = rf"^silent +{name} has the task and a call of charge in hand, and no heartbeat for [\d.]+m?s: a Supervisor hands it over$"
-    assert re.search(line, shown, re.MULTILINE), shown
+    assert re.search(line, text, re.MULTILINE), text

@@ -72,12 +72,12 @@ forms = st.sampled_from(
 def given_urls(draw: st.DrawFn) -> tuple[str, str]:
     """Return a URL and the password in it, percent-encoded or as it is."""
     password = draw(passwords)
-    written = quote(password, safe="") if draw(st.booleans()) else password
-    url = draw(forms).format(s=draw(schemes), p=written)
+    secret = quote(password, safe="") if draw(st.booleans()) else password
+    url = draw(forms).format(s=draw(schemes), p=secret)
     # After three slashes SQLite's is a file's name, and a bare @ in a password makes a host of what follows it.
     assume(
         not url.strip().startswith("sqlite:///")
-        and not ("@" in written and "@127" not in url and "?" not in url)
+        and not ("@" in secret and "@127" not in url and "?" not in url)
     )
     return url, password
 
@@ -145,8 +145,8 @@ DOORS = ("flag", "environment", "file", "outbox", "stray", "pyproject", "list")
 
 def through(door: str, words: Sequence[str], url: str, folder: Path) -> tuple[list[str], dict[str, str]]:
     """Return the words and the environment of a command that is given ``url`` in this way, having written a file if need be."""
-    own, shared = folder / "makegood.toml", folder / "pyproject.toml"
-    for file in (own, shared):
+    own, project = folder / "makegood.toml", folder / "pyproject.toml"
+    for file in (own, project):
         file.unlink(missing_ok=True)
     text = '"' + "".join(f"\\u{ord(letter):04x}" for letter in url) + '"'
     split = [*words].index("--") if "--" in words else len(words)
@@ -159,7 +159,7 @@ def through(door: str, words: Sequence[str], url: str, folder: Path) -> tuple[li
     if door == "stray":
         return [*words[:split], url, *words[split:]], {"MAKEGOOD_STORE": f"sqlite:///{folder}/none.db"}
     if door == "pyproject":
-        shared.write_text(f"[tool.makegood]\nstore = {text}\n", encoding="utf-8")
+        project.write_text(f"[tool.makegood]\nstore = {text}\n", encoding="utf-8")
     else:
         own.write_text(f"store = {text if door == 'file' else f'[{text}]'}\n", encoding="utf-8")
     return [*words], {}
@@ -186,23 +186,23 @@ RANDOM = settings(
 
 @RANDOM
 @given(
-    found=given_urls(),
+    secret=given_urls(),
     words=st.sampled_from(COMMANDS),
     door=st.sampled_from(DOORS),
     debug=st.booleans(),
 )
 def test_no_command_shows_a_part_of_a_password(
-    folder: Path, found: tuple[str, str], words: tuple[str, ...], door: str, debug: bool
+    folder: Path, secret: tuple[str, str], words: tuple[str, ...], door: str, debug: bool
 ) -> None:
     """Whatever the command, wherever the URL was given, with a traceback or without."""
-    url, password = found
-    typed, environ = through(door, words, url, folder)
+    url, password = secret
+    arguments, environ = through(door, words, url, folder)
     runner = click.testing.CliRunner(env=environ)
     with logged() as lines:
-        result = runner.invoke(main, ["--debug", *typed] if debug else typed)
-    assert result.exit_code != 0 or "memory:" in url, (typed, result.output)
+        result = runner.invoke(main, ["--debug", *arguments] if debug else arguments)
+    assert result.exit_code != 0 or "memory:" in url, (arguments, result.output)
     found_in = leaked(password, result.stdout, result.stderr, *lines)
-    assert not found_in, (typed, environ, found_in)
+    assert not found_in, (arguments, environ, found_in)
 
 
 def raised(error: BaseException) -> tuple[str, ...]:
@@ -239,8 +239,8 @@ async def relaying_node(url: str) -> None:
 
 
 async def loaded_settings(url: str) -> None:
-    made = load({}, {"MAKEGOOD_STORE": url}, Path("/nowhere"))
-    await opened_client(made.store)
+    options = load({}, {"MAKEGOOD_STORE": url}, Path("/nowhere"))
+    await opened_client(options.store)
 
 
 async def alert_webhook(url: str) -> None:
@@ -250,7 +250,7 @@ async def alert_webhook(url: str) -> None:
 
 @RANDOM
 @given(
-    found=given_urls(),
+    secret=given_urls(),
     door=st.sampled_from(
         (
             opened_client,
@@ -264,15 +264,15 @@ async def alert_webhook(url: str) -> None:
     ),
 )
 def test_no_error_shows_a_part_of_a_password(
-    folder: Path, found: tuple[str, str], door: Callable[[str], Awaitable[None]]
+    folder: Path, secret: tuple[str, str], door: Callable[[str], Awaitable[None]]
 ) -> None:
     """Neither its text nor the errors behind it, as a traceback prints them, nor any library's log at any level."""
-    url, password = found
-    printed: tuple[str, ...] = ()
+    url, password = secret
+    texts: tuple[str, ...] = ()
     with logged() as lines:
         try:
             asyncio.run(door(url))  # type: ignore[arg-type]  # each is a coroutine function
         except MakegoodError as error:
-            printed = raised(error)
-    found_in = leaked(password, *printed, *lines)
+            texts = raised(error)
+    found_in = leaked(password, *texts, *lines)
     assert not found_in, (url, found_in)

@@ -35,9 +35,14 @@ def buy(order: dict) -> str:
 def test_a_whole_app_has_nothing_to_tell(shop: Shop) -> None:
     """Exit 0; JSON lists what is declared; the store is looked at because it is named."""
     shop.done("task", "submit", "kiosk:buy", '{"id": "o"}')
-    found = shop.json("check", "kiosk:kiosk")
-    assert found["agents"] == {"stock": ["reserve"], "till": ["charge", "print_receipt"]}
-    assert (found["workflows"], found["problems"], found["stranded"], found["tasks"]) == (["buy"], [], [], 1)
+    report = shop.json("check", "kiosk:kiosk")
+    assert report["agents"] == {"stock": ["reserve"], "till": ["charge", "print_receipt"]}
+    assert (report["workflows"], report["problems"], report["stranded"], report["tasks"]) == (
+        ["buy"],
+        [],
+        [],
+        1,
+    )
     text = shop.done("check", "kiosk:kiosk")
     assert "1 inbox, 1 workflow; 1 open task" in text
 
@@ -54,9 +59,9 @@ def test_what_is_declared_is_listed_in_text_too(shop: Shop) -> None:
         ["workflow", "buy", "5m; on failure undo"],
         ["inbox", "orders", "accept, 4 at once"],
     ]
-    found = shop.json("check", "kiosk:kiosk")
-    assert found["inboxes"] == ["orders"]
-    assert (found["actions"][0]["action"], found["actions"][0]["undo"]) == ("reserve", "release")
+    report = shop.json("check", "kiosk:kiosk")
+    assert report["inboxes"] == ["orders"]
+    assert (report["actions"][0]["action"], report["actions"][0]["undo"]) == ("reserve", "release")
 
 
 def test_without_a_named_store_only_the_declarations_are_checked(shop: Shop) -> None:
@@ -71,12 +76,12 @@ def test_steps_that_new_code_could_not_run_are_found(shop: Shop) -> None:
     """A renamed action strands the steps that wait for it, a dropped undo those that may need it: exit 1, with the remedy."""
     task = shop.done("task", "submit", "kiosk:buy", '{"id": "o"}').strip()
     (shop.folder / "renamed.py").write_text(RENAMED.format(formerly=""), encoding="utf-8")
-    found = shop.json("check", "renamed:kiosk", code=1)
-    assert [(each["agent"], each["action"], each["needs"], each["steps"]) for each in found["stranded"]] == [
+    report = shop.json("check", "renamed:kiosk", code=1)
+    assert [(each["agent"], each["action"], each["needs"], each["steps"]) for each in report["stranded"]] == [
         ("stock", "reserve", "undo", 1),
         ("till", "charge", "action", 1),
     ]
-    assert found["stranded"][0]["tasks"] == [task]
+    assert report["stranded"][0]["tasks"] == [task]
     text = shop.call("check", "renamed:kiosk")
     assert text.exit_code == 1
     assert "till.charge is missing: 1 step needs it" in text.stdout
@@ -101,8 +106,8 @@ def test_formerly_keeps_the_old_name_alive(shop: Shop) -> None:
     """A renamed action that names its old name strands nothing but the undo it dropped."""
     shop.done("task", "submit", "kiosk:buy", '{"id": "o"}')
     (shop.folder / "kept.py").write_text(RENAMED.format(formerly=', formerly=("charge",)'), encoding="utf-8")
-    found = shop.json("check", "kept:kiosk", code=1)
-    assert {(each["action"], each["needs"]) for each in found["stranded"]} == {
+    report = shop.json("check", "kept:kiosk", code=1)
+    assert {(each["action"], each["needs"]) for each in report["stranded"]} == {
         ("reserve", "undo"),
         ("charge", "undo"),
     }
@@ -113,6 +118,20 @@ def test_ended_tasks_are_no_concern(open_shop: Shop) -> None:
     open_shop.done("task", "submit", "kiosk:buy", '{"id": "o"}', "--wait")
     (open_shop.folder / "renamed2.py").write_text(RENAMED.format(formerly=""), encoding="utf-8")
     assert open_shop.json("check", "renamed2:kiosk")["tasks"] == 0
+
+
+def test_an_attempt_that_may_outlast_its_key_is_a_warning(shop: Shop) -> None:
+    (shop.folder / "outlast.py").write_text(
+        'import makegood as mg\napp = mg.App("outlast")\nbank = app.agent("bank")\n\n'
+        '@bank.action(complete_within="2h", keeps="1h", undo=mg.NOTHING)\ndef charge() -> None: ...\n\n\n'
+        '@bank.action(complete_within="1m", keeps="1h", undo=mg.NOTHING)\ndef look() -> None: ...\n\n\n'
+        '@app.workflow(complete_within="30m")\ndef buy() -> None:\n    charge()\n    look()\n',
+        encoding="utf-8",
+    )
+    (warning,) = shop.json("check", "outlast:app")["warnings"]
+    assert warning.startswith(
+        "bank.charge has 2h to complete an attempt, and its service keeps a key for 1h: "
+    )
 
 
 def test_an_app_that_is_not_whole_is_told(shop: Shop) -> None:
@@ -144,9 +163,9 @@ def test_a_waiting_each_needs_what_its_body_does() -> None:
     """Steps that are not rows yet are found in the body, nested ones too, and so are their undos and probes."""
     wrap = Policy(within=1.0, undoable=False, probe=True)
     inner = StepPlan(-1, name="wrap", agent="stock", action="wrap", policy=wrap)
-    nested = StepPlan(-2, kind="each", name="inner", body=(inner,))
+    inner_each = StepPlan(-2, kind="each", name="inner", body=(inner,))
     pick = StepPlan(-1, name="pick", agent="till", action="pick", policy=Policy(within=1.0))
-    outer = StepPlan(0, kind="each", name="outer", body=(pick, nested))
+    outer = StepPlan(0, kind="each", name="outer", body=(pick, inner_each))
 
     def view(state: StepState) -> StepView:
         return StepView(0, "each", "outer", "", "", state, 0, 1, 0, doubt=False, undoable=False, plan=outer)
@@ -203,18 +222,18 @@ def test_stored_arguments_that_new_code_could_not_read_are_found(shop: Shop) -> 
     """
     tasks = [shop.done("task", "submit", "kiosk:buy", f'{{"id": "{n}"}}').strip() for n in "ab"]
     (shop.folder / "changed.py").write_text(CHANGED, encoding="utf-8")
-    found = shop.json("check", "changed:kiosk", code=1)["stranded"]
-    assert [(each["agent"], each["action"], each["needs"], each["steps"]) for each in found] == [
+    faults = shop.json("check", "changed:kiosk", code=1)["stranded"]
+    assert [(each["agent"], each["action"], each["needs"], each["steps"]) for each in faults] == [
         ("stock", "reserve", "action", 2),
         ("till", "charge", "action", 2),
         ("till", "charge", "action", 2),
     ]
-    assert [(each["parameter"], each["why"]) for each in found] == [
+    assert [(each["parameter"], each["why"]) for each in faults] == [
         ("order", "order does not fit Order: Expected `int`, got `str` - at `$.id`"),
         ("currency", "there is no currency"),
         ("hold", "hold will be str, and is to be int"),
     ]
-    assert sorted(found[0]["tasks"]) == sorted(tasks)
+    assert sorted(faults[0]["tasks"]) == sorted(tasks)
     text = shop.call("check", "changed:kiosk").stdout
     assert "till.charge cannot be given what is stored for 2 steps (such as in " in text
     assert "there is no currency; take what is stored as well (currency with a default), or keep" in text

@@ -71,11 +71,11 @@ def whole(order: Order) -> str:
 @pytest.fixture(scope="module")
 def part(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Shop]:
     """A shop whose workflow makes arguments of its input, with ``makegood run``."""
-    made = Shop(tmp_path_factory.mktemp("part"))
-    (made.folder / "part.py").write_text(DESK, encoding="utf-8")
-    made.serve("run", "part:shop")
-    yield made
-    made.close()
+    new_shop = Shop(tmp_path_factory.mktemp("part"))
+    (new_shop.folder / "part.py").write_text(DESK, encoding="utf-8")
+    new_shop.serve("run", "part:shop")
+    yield new_shop
+    new_shop.close()
 
 
 def order(cents: int = 100, card: str = "visa", name: str = "a") -> str:
@@ -92,9 +92,9 @@ def undone(part: Shop) -> str:
 
 def test_with_the_code_the_whole_task_runs_on_the_corrected_input(part: Shop) -> None:
     task = undone(part)
-    refused = part.call("task", "resubmit", task, "--input", f"[{order(250)}]")
-    assert refused.exit_code == 4
-    assert "they would keep the old values: charge (order, cents, card); name the code" in refused.stderr
+    refusal = part.call("task", "resubmit", task, "--input", f"[{order(250)}]")
+    assert refusal.exit_code == 4
+    assert "they would keep the old values: charge (order, cents, card); name the code" in refusal.stderr
     words = ("task", "resubmit", task, "--input", f"[{order(250)}]", "--check", "part:shop")
     dry = part.call(*words, "--dry-run")
     assert dry.exit_code == 0
@@ -109,13 +109,13 @@ def test_with_the_code_the_whole_task_runs_on_the_corrected_input(part: Shop) ->
     assert [step["step"] for step in wet["change"]["steps"]] == ["invoice", "charge", "audit"]
     runs = part.folder / "runs"
     before = len(runs.read_text("utf-8"))
-    done = part.call(*words, "--yes", "--wait", "--reason", "it was 250")
-    assert done.exit_code == 0, done.output
+    result = part.call(*words, "--yes", "--wait", "--reason", "it was 250")
+    assert result.exit_code == 0, result.output
     assert len(runs.read_text("utf-8")) == before + 1, "what is shown is what is sent: the function runs once"
-    assert 'charge: {"cents":250} instead of {"cents":100}' in done.stderr
-    shown = part.json("task", "show", task)
-    assert shown["result"] == "ordered 250, charged 250"
-    assert shown["corrected"][0]["change"]["steps"] == wet["change"]["steps"]
+    assert 'charge: {"cents":250} instead of {"cents":100}' in result.stderr
+    detail = part.json("task", "show", task)
+    assert detail["result"] == "ordered 250, charged 250"
+    assert detail["corrected"][0]["change"]["steps"] == wet["change"]["steps"]
     entry = next(act for act in part.json("audit", "--task", task) if act["change"])
     assert (entry["why"], entry["outcome"]) == ("it was 250", "submission 2, with corrected inputs")
     assert re.search(
@@ -127,14 +127,14 @@ def test_an_input_that_every_step_takes_as_it_is_needs_no_code(part: Shop) -> No
     part.done("task", "submit", "part:whole", order(), "--wait")
     task = part.json("task", "list", "--limit", "1")[0]["id"]
     part.done("task", "undo", task, "--wait")
-    done = part.call("task", "resubmit", task, "--input", f"[{order(250)}]", "--wait")
-    assert done.exit_code == 0, done.output
-    assert "the branches that the workflow took are not decided again: --check APP does that" in done.stderr
+    result = part.call("task", "resubmit", task, "--input", f"[{order(250)}]", "--wait")
+    assert result.exit_code == 0, result.output
+    assert "the branches that the workflow took are not decided again: --check APP does that" in result.stderr
     assert part.json("task", "show", task)["result"] == "invoice over 250"
 
 
 @pytest.mark.parametrize(
-    ("inputs", "code", "told"),
+    ("inputs", "code", "hint"),
     [
         (f"[{order(5000)}]", 4, "step 2 would be audit (desk.audit) instead of charge (desk.charge); submit a new task"),
         (f"[{order(name='strange')}]", 1, "part.sell raised LookupError: no such order ("),
@@ -144,20 +144,20 @@ def test_an_input_that_every_step_takes_as_it_is_needs_no_code(part: Shop) -> No
     ],
 )  # fmt: skip
 def test_what_the_code_does_not_plan_is_refused_before_anything_is_written(
-    part: Shop, inputs: str, code: int, told: str
+    part: Shop, inputs: str, code: int, hint: str
 ) -> None:
     task = undone(part)
-    refused = part.call("task", "resubmit", task, "--input", inputs, "--check", "part:shop", "--dry-run")
-    assert refused.exit_code == code, refused.output
-    assert told in refused.stderr
+    refusal = part.call("task", "resubmit", task, "--input", inputs, "--check", "part:shop", "--dry-run")
+    assert refusal.exit_code == code, refusal.output
+    assert hint in refusal.stderr
     assert [act["kind"] for act in part.json("audit", "--task", task)] == ["undo"]
 
 
 def test_another_app_s_code_is_refused(part: Shop) -> None:
     task = undone(part)
-    refused = part.call("task", "resubmit", task, "--input", f"[{order()}]", "--check", "kiosk:kiosk")
-    assert refused.exit_code == 2
-    assert "declares no workflow part.sell, which this task is one of" in refused.stderr
+    refusal = part.call("task", "resubmit", task, "--input", f"[{order()}]", "--check", "kiosk:kiosk")
+    assert refusal.exit_code == 2
+    assert "declares no workflow part.sell, which this task is one of" in refusal.stderr
 
 
 def test_a_terminal_is_asked_before_anything_is_written(part: Shop) -> None:
@@ -166,7 +166,7 @@ def test_a_terminal_is_asked_before_anything_is_written(part: Shop) -> None:
     ours, theirs = pty.openpty()
     try:
         os.write(ours, b"n\n")
-        said = subprocess.run(
+        process = subprocess.run(
             [sys.executable, "-m", "makegood", *words],
             cwd=part.folder,
             env={**BARE, "MAKEGOOD_STORE": part.url},
@@ -179,7 +179,7 @@ def test_a_terminal_is_asked_before_anything_is_written(part: Shop) -> None:
     finally:
         os.close(ours)
         os.close(theirs)
-    assert said.returncode == 0, said.stderr
-    assert f"resubmit task {task}? [y/N]" in said.stderr
-    assert "nothing was done" in said.stderr
+    assert process.returncode == 0, process.stderr
+    assert f"resubmit task {task}? [y/N]" in process.stderr
+    assert "nothing was done" in process.stderr
     assert part.json("task", "show", task)["state"] == "undone"

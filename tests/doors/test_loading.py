@@ -12,7 +12,7 @@ README = Path(__file__).parents[2] / "README.md"
 
 
 @pytest.mark.parametrize(
-    ("name", "text", "code", "told"),
+    ("name", "text", "code", "pattern"),
     [
         ("nowhere:shop", "", 2, r"there is no module 'nowhere'"),
         ("kiosk", "", 2, r"write module:attribute; kiosk has kiosk:kiosk"),
@@ -44,7 +44,7 @@ README = Path(__file__).parents[2] / "README.md"
     ],
 )
 def test_what_cannot_be_loaded_is_told_with_its_place(
-    tmp_path: Path, name: str, text: str, code: int, told: str
+    tmp_path: Path, name: str, text: str, code: int, pattern: str
 ) -> None:
     """One sentence, the exit code of its kind, never a traceback."""
     shop = Shop(tmp_path)
@@ -52,12 +52,12 @@ def test_what_cannot_be_loaded_is_told_with_its_place(
         (tmp_path / f"{name.partition(':')[0]}.py").write_text(text, encoding="utf-8")
     result = shop.call("check", name)
     assert result.exit_code == code, result.output
-    assert re.search(told, result.stderr), result.stderr
+    assert re.search(pattern, result.stderr), result.stderr
     assert "Traceback" not in result.stderr
 
 
 @pytest.mark.parametrize(
-    ("words", "told"),
+    ("words", "hint"),
     [
         (("check", "parcel:shop"), "shop does not exist; did you mean parcel.shop:shop?"),
         (("check", "parcel:later"), "later does not exist; did you mean parcel.broken:later?"),
@@ -67,7 +67,7 @@ def test_what_cannot_be_loaded_is_told_with_its_place(
     ],
 )
 def test_what_a_module_of_the_package_has_is_suggested(
-    tmp_path: Path, words: tuple[str, ...], told: str
+    tmp_path: Path, words: tuple[str, ...], hint: str
 ) -> None:
     """Found in its source or by its own name; no module is imported for that."""
     shop = Shop(tmp_path)
@@ -79,7 +79,7 @@ def test_what_a_module_of_the_package_has_is_suggested(
     (tmp_path / "parcel" / "worse.py").write_text("def f(:\n", encoding="utf-8")
     result = shop.call(*words)
     assert result.exit_code == 2
-    assert f"'{words[-1]}': {told}" in result.stderr
+    assert f"'{words[-1]}': {hint}" in result.stderr
 
 
 def test_a_folder_whose_name_begins_like_ours_is_the_users(
@@ -88,17 +88,17 @@ def test_a_folder_whose_name_begins_like_ours_is_the_users(
     """Its error has a place: frames are makegood's own if they are in its folder, not if the name begins alike."""
     monkeypatch.setattr(import_app, "__file__", str(shop.folder / "makegood/cli/import_app.py"))
     (shop.folder / "makegood_shop.py").write_text("raise ValueError('no luck')\n", encoding="utf-8")
-    refused = shop.call("check", "makegood_shop:app")
-    assert refused.exit_code == 2
-    assert re.search(r"ValueError: no luck \(.*makegood_shop\.py, line 1\)", refused.stderr)
+    refusal = shop.call("check", "makegood_shop:app")
+    assert refusal.exit_code == 2
+    assert re.search(r"ValueError: no luck \(.*makegood_shop\.py, line 1\)", refusal.stderr)
 
 
 def test_the_example_is_started_as_the_readme_says(shop: Shop) -> None:
     """From the folder examples, by the name that stands there; in a process, as other tests have a module of that name."""
-    named = re.search(r"`makegood run (orders[.:\w]*)` in `examples`", README.read_text(encoding="utf-8"))
-    assert named is not None
+    match = re.search(r"`makegood run (orders[.:\w]*)` in `examples`", README.read_text(encoding="utf-8"))
+    assert match is not None
     shop.folder = README.parent / "examples"
-    result = shop.run("check", named[1])
+    result = shop.run("check", match[1])
     assert result.returncode == 0, result.stderr
 
 
@@ -124,7 +124,7 @@ def test_debug_shows_where_it_arose(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("words", "told"),
+    ("words", "hint"),
     [
         (("task", "list", "--limit", "0"), "makegood: --limit: '0' is not a whole number from 1 to 10,000; see `makegood task list --help`"),
         (("task", "submit", "kiosk:koisk"), "makegood: 'kiosk:koisk': koisk does not exist; kiosk has kiosk:buy"),
@@ -152,11 +152,11 @@ def test_debug_shows_where_it_arose(tmp_path: Path) -> None:
     ],
 )  # fmt: skip
 def test_a_usage_error_is_one_sentence_that_says_how_to_get_help(
-    shop: Shop, words: tuple[str, ...], told: str
+    shop: Shop, words: tuple[str, ...], hint: str
 ) -> None:
     """As every other error: what is wrong, what to do, no preamble."""
     result = shop.call(*words)
     assert (result.exit_code, result.stdout) == (2, ""), result.output
-    assert result.stderr.startswith(told), result.stderr
+    assert result.stderr.startswith(hint), result.stderr
     assert len(result.stderr.splitlines()) == 1
     assert " --help`" in result.stderr

@@ -22,12 +22,12 @@ def test_uvloop_is_taken_where_it_is_installed() -> None:
 
 def test_a_busy_loop_lets_other_threads_have_the_interpreter_soon(monkeypatch: pytest.MonkeyPatch) -> None:
     """SQLite's writing thread wants it several times a commit. An interval that is shorter already stays."""
-    said: list[float] = []
-    monkeypatch.setattr(sys, "setswitchinterval", said.append)
+    intervals: list[float] = []
+    monkeypatch.setattr(sys, "setswitchinterval", intervals.append)
     for before, after in ((0.005, 0.0002), (0.0001, 0.0001)):
         monkeypatch.setattr(sys, "getswitchinterval", lambda before=before: before)
         event_loop.run(name_of_loop())
-        assert said.pop() == after
+        assert intervals.pop() == after
 
 
 def test_without_uvloop_it_is_asyncios_own(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -43,9 +43,9 @@ def test_what_fails_inside_has_nothing_to_do_with_uvloop(monkeypatch: pytest.Mon
         raise KeyError("o-1")
 
     monkeypatch.setitem(sys.modules, "uvloop", None)
-    with pytest.raises(KeyError) as caught:
+    with pytest.raises(KeyError) as error:
         event_loop.run(fails())
-    assert caught.value.__context__ is None
+    assert error.value.__context__ is None
 
 
 FAILS = """
@@ -73,7 +73,7 @@ event_loop.run(fails())
 
 
 @pytest.mark.parametrize(
-    ("end", "code", "told"),
+    ("end", "code", "hint"),
     [
         ("raise StoreUnavailableError('shop.db is gone')", 8, "shop.db is gone"),
         ("raise ConfigError('roles=x')", 2, "roles=x"),
@@ -81,15 +81,15 @@ event_loop.run(fails())
         ("return None", 0, ""),
     ],
 )
-def test_what_ended_the_node_is_told_although_something_does_not_end(end: str, code: int, told: str) -> None:
+def test_what_ended_the_node_is_told_although_something_does_not_end(end: str, code: int, hint: str) -> None:
     """The process ended with 1 for whatever it was, and without a word of it: nobody was left to raise it to."""
-    ended = subprocess.run(
+    process = subprocess.run(
         [sys.executable, "-c", FAILS.format(end=end)],
         capture_output=True,
         text=True,
         timeout=120,
         check=False,
     )
-    assert ended.returncode == code, ended.stderr
-    assert told in ended.stderr
-    assert "this process ends now" in ended.stderr
+    assert process.returncode == code, process.stderr
+    assert hint in process.stderr
+    assert "this process ends now" in process.stderr

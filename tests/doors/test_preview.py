@@ -20,8 +20,8 @@ def view(name: str = "s", state: Any = "done", *after: int, idx: int = 0, **chan
     """Return a step; what is no field of a view is its policy's."""
     policy = {k: changes.pop(k) for k in list(changes) if k in Policy.__struct_fields__ and k != "undoable"}
     plan = StepPlan(idx, name=name, after=after, policy=Policy(30.0, **policy))
-    made = StepView(idx, "action", name, "a", name, state, 1, 1, 0, doubt=False, undoable=True, plan=plan)
-    return msgspec.structs.replace(made, **changes)
+    step = StepView(idx, "action", name, "a", name, state, 1, 1, 0, doubt=False, undoable=True, plan=plan)
+    return msgspec.structs.replace(step, **changes)
 
 
 def of(*steps: StepView) -> list[Preview]:
@@ -31,7 +31,7 @@ def of(*steps: StepView) -> list[Preview]:
 
 
 @pytest.mark.parametrize(
-    ("step", "told"),
+    ("step", "text"),
     [
         (view(), "undone"),
         (view(state="undoing"), "its undo is under way"),
@@ -49,8 +49,8 @@ def of(*steps: StepView) -> list[Preview]:
         (view(state="in_doubt", never=True, probe=True, fences=True), "in doubt: makegood asks its probe, then undone if it happened"),
     ],
 )  # fmt: skip
-def test_what_happens_to_a_step(step: StepView, told: str) -> None:
-    assert fate(step).text == told
+def test_what_happens_to_a_step(step: StepView, text: str) -> None:
+    assert fate(step).text == text
 
 
 def test_independent_steps_have_one_turn_and_what_stays_holds_nobody_up() -> None:
@@ -70,9 +70,9 @@ def test_what_was_kept_or_undone_is_not_listed() -> None:
 
 def test_what_comes_before_a_stuck_step_waits_for_it() -> None:
     steps = of(view("a", idx=0), view("b", "in_doubt", 0, idx=1, never=True), view("c", "done", idx=2))
-    told = {preview.step.name: preview.happens for preview in steps}
-    assert told["a"] == "undone, once b is settled"
-    assert told["c"] == "undone"
+    fates = {preview.step.name: preview.happens for preview in steps}
+    assert fates["a"] == "undone, once b is settled"
+    assert fates["c"] == "undone"
 
 
 def shop() -> tuple[mg.App, "Callable[[], mg.Plan[None]]"]:
@@ -113,8 +113,8 @@ async def test_a_real_undo_goes_as_previewed(store: Store) -> None:
         task = await node.client.submit(plan())
         assert (await task.wait("60s")).state == "error"
         before = max([event.seq async for event in task.events(follow=False)])
-        previewed = undo_order(await task.status())
-        assert [(preview.turn, preview.step.name) for preview in previewed] == [
+        order = undo_order(await task.status())
+        assert [(preview.turn, preview.step.name) for preview in order] == [
             (1, "e"), (2, "d"), (2, "c"), (2, "b"), (3, "a"),
         ]  # fmt: skip
         await task.undo()
@@ -125,7 +125,7 @@ async def test_a_real_undo_goes_as_previewed(store: Store) -> None:
             for who, _, after, _ in event.moves
         ]
     began = {who: n for n, who, after in moves if after in ("undoing", "kept") and who != "task"}
-    ended = {who: n for n, who, after in moves if after in ("undone", "kept") and who != "task"}
-    assert began["b"] == began["c"] == began["d"] == ended["e"], "one turn begins at once"
-    assert began["a"] == max(ended["b"], ended["c"])
-    assert set(began) == {preview.step.name for preview in previewed}
+    ends = {who: n for n, who, after in moves if after in ("undone", "kept") and who != "task"}
+    assert began["b"] == began["c"] == began["d"] == ends["e"], "one turn begins at once"
+    assert began["a"] == max(ends["b"], ends["c"])
+    assert set(began) == {preview.step.name for preview in order}

@@ -38,17 +38,17 @@ def doubtful(**more: object) -> TaskDetail:
     )
 
 
-def words(found: TaskDetail) -> list[str]:
+def words(task_detail: TaskDetail) -> list[str]:
     """Return the commands that are named, without the task and without the reason."""
-    task = ids.show(found.task.id)
+    task = ids.show(task_detail.task.id)
     return [
         " ".join(word for word in remedy.words[1:] if word not in (task, "--reason", "HOW YOU KNOW"))
-        for remedy in remedies(found)
+        for remedy in remedies(task_detail)
     ]
 
 
 @pytest.mark.parametrize(
-    ("found", "named"),
+    ("task_detail", "commands"),
     [
         (incomplete(), ["undo", "settle --step reserve --undone"]),
         (
@@ -70,33 +70,37 @@ def words(found: TaskDetail) -> list[str]:
     ],
 )
 def test_only_what_the_rules_allow_is_named_and_nothing_of_a_task_that_goes_on_as_it_should(
-    found: TaskDetail, named: list[str]
+    task_detail: TaskDetail, commands: list[str]
 ) -> None:
-    assert words(found) == named
+    assert words(task_detail) == commands
 
 
 def test_what_must_be_settled_first_comes_first() -> None:
     """Nobody can tell whether it happened, and it must not be repeated: an undo would be stuck there again."""
     plan = StepPlan(0, name="charge", agent="stock", action="charge", policy=Policy(within=10.0, never=True))
-    found = detail(step(0, "charge", "in_doubt", doubt=True, plan=plan), state="error", goal="hold")
-    assert words(found) == ["settle --step charge --done VALUE", "settle --step charge --not-done", "undo"]
-    assert remedies(found)[-1].means == "undo what is left, once charge is settled"
+    task_detail = detail(step(0, "charge", "in_doubt", doubt=True, plan=plan), state="error", goal="hold")
+    assert words(task_detail) == [
+        "settle --step charge --done VALUE",
+        "settle --step charge --not-done",
+        "undo",
+    ]
+    assert remedies(task_detail)[-1].means == "undo what is left, once charge is settled"
 
 
 def test_an_undo_says_that_it_finds_out_again_about_a_step_in_doubt() -> None:
     """The words "undo what is left" alone do not say that makegood asks the service once more."""
-    stuck = detail(
+    task_detail = detail(
         step(0, "reserve", "done"), step(1, "charge", "in_doubt", doubt=True), state="error", goal="undo"
     )
-    assert remedies(stuck)[0].means == "find out again whether charge happened, then undo what is left"
+    assert remedies(task_detail)[0].means == "find out again whether charge happened, then undo what is left"
     certain = detail(step(0, "reserve", "done"), state="error", goal="undo")
     assert remedies(certain)[0].means == "undo what is left"
 
 
 def test_a_task_that_does_not_read_has_no_remedy() -> None:
     """Nothing can decide about it; why not is shown beside it."""
-    found = TaskDetail(incomplete().task, [], unreadable=("what it was given does not read",))
-    assert (remedies(found), lines(Cli(), found)) == ([], [])
+    task_detail = TaskDetail(incomplete().task, [], unreadable=("what it was given does not read",))
+    assert (remedies(task_detail), lines(Cli(), task_detail)) == ([], [])
 
 
 def test_commands_are_spelt_out_for_a_shell_and_for_the_store_that_was_named() -> None:
@@ -133,11 +137,11 @@ def test_the_ending_says_which_undo_failed_why_and_what_stands() -> None:
         "charge[0]: no answer by its deadline; nobody knows whether charge[0] happened; "
         "in place or in doubt: reserve, charge[0]"
     )
-    tried = detail(
+    task_detail = detail(
         step(0, "reserve", "undoing", failures=2, error="locked"), state="undoing", goal="undo", cause="no"
     )
-    assert "is undoing: no; the undo of reserve has failed 2 times: locked" in ending(tried)
-    assert shape(Cli(), tried)["stuck"] == [{"step": "reserve", "state": "undoing", "error": "locked"}]
+    assert "is undoing: no; the undo of reserve has failed 2 times: locked" in ending(task_detail)
+    assert shape(Cli(), task_detail)["stuck"] == [{"step": "reserve", "state": "undoing", "error": "locked"}]
 
 
 # -- as commands -------------------------------------------------------------------------------------------------------
@@ -146,19 +150,19 @@ def test_the_ending_says_which_undo_failed_why_and_what_stands() -> None:
 def test_a_stuck_task_is_shown_with_what_can_be_done_and_that_can_be_typed(open_shop: Shop) -> None:
     """The lines at the end of ``task show``, each a command for this task; the last one ends it."""
     task = submit(open_shop, "stuck")
-    shown = open_shop.done("task", "show", task).splitlines()
-    at = shown.index("what can be done:")
-    typed = [shlex.split(line, comments=True) for line in shown[at + 1 :]]
-    assert [command[:4] for command in typed] == [
+    output = open_shop.done("task", "show", task).splitlines()
+    at = output.index("what can be done:")
+    commands = [shlex.split(line, comments=True) for line in output[at + 1 :]]
+    assert [command[:4] for command in commands] == [
         ["makegood", "task", "undo", task],
         ["makegood", "task", "settle", task],
     ]
-    found = open_shop.json("task", "show", task)
-    assert [shlex.split(one["command"]) for one in found["next"]] == typed
-    assert found["stuck"] == [
+    document = open_shop.json("task", "show", task)
+    assert [shlex.split(one["command"]) for one in document["next"]] == commands
+    assert document["stuck"] == [
         {"step": "reserve", "state": "undo_failed", "error": "the stock room is locked"}
     ]
-    assert open_shop.done(*typed[1][1:]).startswith(f"{task}  settle applied")
+    assert open_shop.done(*commands[1][1:]).startswith(f"{task}  settle applied")
     healthy = open_shop.json("task", "show", submit(open_shop, "good"))
     assert (healthy["stuck"], healthy["next"]) == ([], [])
     assert "what can be done" not in open_shop.done("task", "show", task)
@@ -209,22 +213,22 @@ def test_who_settles_one_of_several_is_told_what_can_be_done_about_the_rest(open
     assert "what can be done:" in noop.stderr
 
 
-@pytest.mark.parametrize(("card", "counted"), [("declined", 0), ("stuck", 0), ("stuck", 3)])
+@pytest.mark.parametrize(("card", "count"), [("declined", 0), ("stuck", 0), ("stuck", 3)])
 def test_the_failures_of_a_task_are_one_number_wherever_they_are_shown(
-    open_shop: Shop, card: str, counted: int
+    open_shop: Shop, card: str, count: int
 ) -> None:
     """What the engine counts: attempts without an answer that settles anything. What was refused for good is none."""
     task = submit(open_shop, card)
     with sqlite3.connect(open_shop.folder / "kiosk.db") as raw:
-        raw.execute("update makegood_task set failure_count = ? where id = ?", (counted, ids.parse(task)))
+        raw.execute("update makegood_task set failure_count = ? where id = ?", (count, ids.parse(task)))
     raw.close()
     heads, row, *_ = open_shop.done("task", "list", "--limit", "1").splitlines()
     in_list = row[heads.index("KEY") + 3 : heads.index("CAUSE")].strip()
-    shown = re.search(r"^unanswered +(\d+)$", open_shop.done("task", "show", task), re.MULTILINE)
-    assert in_list == (str(counted) if counted else "-")
-    assert (int(shown[1]) if shown else 0) == counted
-    assert open_shop.json("task", "show", task)["failure_count"] == counted
-    assert open_shop.json("task", "list", "--limit", "1")[0]["failure_count"] == counted
+    match = re.search(r"^unanswered +(\d+)$", open_shop.done("task", "show", task), re.MULTILINE)
+    assert in_list == (str(count) if count else "-")
+    assert (int(match[1]) if match else 0) == count
+    assert open_shop.json("task", "show", task)["failure_count"] == count
+    assert open_shop.json("task", "list", "--limit", "1")[0]["failure_count"] == count
 
 
 def test_the_list_tells_what_failed_of_a_task_in_error(open_shop: Shop) -> None:

@@ -32,9 +32,9 @@ from tests.waiting import until
 @pytest.fixture
 def folder() -> Iterator[Path]:
     """A folder of everybody's, with the shop's module."""
-    with common_folder() as made:
-        shutil.copy(HERE / "cli_app.py", made / "kiosk.py")
-        yield made
+    with common_folder() as common:
+        shutil.copy(HERE / "cli_app.py", common / "kiosk.py")
+        yield common
 
 
 @contextmanager
@@ -68,10 +68,10 @@ def test_a_new_store_is_for_its_user_alone_with_all_beside_it(shop: Shop) -> Non
         for file in shop.folder.glob("kiosk.db*"):
             file.unlink()
         process = shop.serve("run", "kiosk:kiosk")
-        found = {end: mode(shop.folder / f"kiosk.db{end}") for end in ("", "-wal", "-shm")}
+        modes = {end: mode(shop.folder / f"kiosk.db{end}") for end in ("", "-wal", "-shm")}
         bell = mode(folder_of(shop.folder / "kiosk.db"))
         shop.stop(process)
-    assert found == {"": 0o600, "-wal": 0o600, "-shm": 0o600}
+    assert modes == {"": 0o600, "-wal": 0o600, "-shm": 0o600}
     assert bell == 0o700
 
 
@@ -84,8 +84,8 @@ def test_new_leases_in_a_file_are_for_their_user_alone(tmp_path: Path) -> None:
             return modes(tmp_path)
 
     with usual_umask():
-        found = asyncio.run(lead())
-    assert found == {"leases.db": 0o600, "leases.db-wal": 0o600, "leases.db-shm": 0o600}
+        rights = asyncio.run(lead())
+    assert rights == {"leases.db": 0o600, "leases.db-wal": 0o600, "leases.db-shm": 0o600}
 
 
 def test_the_rights_of_a_file_that_is_there_stay(shop: Shop) -> None:
@@ -93,9 +93,9 @@ def test_the_rights_of_a_file_that_is_there_stay(shop: Shop) -> None:
     file = shop.folder / "kiosk.db"
     file.chmod(0o660)
     process = shop.serve("run", "kiosk:kiosk")
-    found = {each.name: mode(each) for each in shop.folder.glob("kiosk.db*")}
+    modes = {each.name: mode(each) for each in shop.folder.glob("kiosk.db*")}
     shop.stop(process)
-    assert found["kiosk.db"] == found["kiosk.db-wal"] == found["kiosk.db-shm"] == 0o660
+    assert modes["kiosk.db"] == modes["kiosk.db-wal"] == modes["kiosk.db-shm"] == 0o660
 
 
 def test_a_link_to_a_store_that_is_not_there_yet_makes_a_private_one(shop: Shop) -> None:
@@ -118,8 +118,8 @@ def test_another_user_can_neither_read_nor_stop_a_store_and_is_told_whose_it_is(
                 writer.execute("update makegood_task set state = 'error'")
                 os.seteuid(0)
                 for name in ("makegood.db", "makegood.db-wal", "makegood.db-shm"):
-                    barred = run_as(VISITOR, folder, "-c", f"open({name!r}, 'rb')")
-                    assert "PermissionError" in barred.stderr, name
+                    attempt = run_as(VISITOR, folder, "-c", f"open({name!r}, 'rb')")
+                    assert "PermissionError" in attempt.stderr, name
                 os.seteuid(OWNER)
         finally:
             os.seteuid(0)
@@ -128,23 +128,23 @@ def test_another_user_can_neither_read_nor_stop_a_store_and_is_told_whose_it_is(
         ("task", "list"), ("store", "status"), ("task", "submit", "kiosk:buy", '{"id": "o"}'), ("leader", "reports"),
         ("scheduler",), ("inbox", "--from", "sqlite:///makegood.db"), ("election", "run", "e", "--wait", "0.2s", "--", "true"),
     ):  # fmt: skip
-        refused = call(VISITOR, folder, *words)
-        assert refused.returncode in (7, 8), (words, refused.stderr)
-        assert refused.returncode == 7 or re.search(
+        refusal = call(VISITOR, folder, *words)
+        assert refusal.returncode in (7, 8), (words, refusal.stderr)
+        assert refusal.returncode == 7 or re.search(
             f"it belongs to user {OWNER}, and this user may not read it. Run makegood as user {OWNER}",
-            refused.stderr,
-        ), (words, refused.stderr)
-    examined = call(VISITOR, folder, "doctor", "--json")
-    assert examined.returncode == 8
-    assert f"it belongs to user {OWNER}" in examined.stdout
+            refusal.stderr,
+        ), (words, refusal.stderr)
+    report = call(VISITOR, folder, "doctor", "--json")
+    assert report.returncode == 8
+    assert f"it belongs to user {OWNER}" in report.stdout
 
 
 # -- the doctor --------------------------------------------------------------------------------------------------------
 
 
 def findings(shop: Shop, check: str) -> list[tuple[str, str, str]]:
-    found = json.loads(shop.call("doctor", "--json").stdout)["findings"]
-    return [(each["severity"], each["what"], each["remedy"]) for each in found if each["check"] == check]
+    report = json.loads(shop.call("doctor", "--json").stdout)["findings"]
+    return [(each["severity"], each["what"], each["remedy"]) for each in report if each["check"] == check]
 
 
 def test_the_doctor_says_what_others_may_do_and_its_commands_mend_it(shop: Shop) -> None:
@@ -169,7 +169,7 @@ def test_the_doctor_says_what_others_may_do_and_its_commands_mend_it(shop: Shop)
 def test_a_killed_command_of_root_leaves_the_bell_to_the_service(folder: Path) -> None:
     """The folder of its sockets was root's, for good, and the service could only poll."""
     call(OWNER, folder, "store", "migrate").check_returncode()
-    received = subprocess.Popen(
+    receiver = subprocess.Popen(
         [
             sys.executable,
             "-m",
@@ -187,7 +187,7 @@ def test_a_killed_command_of_root_leaves_the_bell_to_the_service(folder: Path) -
     try:
 
         async def listens() -> bool:
-            assert received.poll() is None
+            assert receiver.poll() is None
             return bell.exists() and any("q" in each.name for each in bell.iterdir())
 
         asyncio.run(until(listens, "root's command to listen"))
@@ -200,16 +200,16 @@ def test_a_killed_command_of_root_leaves_the_bell_to_the_service(folder: Path) -
             "import os, socket; line = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)\n"
             "[line.sendto(b'queue:none', f'makegood.db.bell/{name}') for name in os.listdir('makegood.db.bell')]"
         )
-        rung = run_as(OWNER, folder, "-c", code)
-        assert rung.returncode == 0, rung.stderr
+        ring = run_as(OWNER, folder, "-c", code)
+        assert ring.returncode == 0, ring.stderr
     finally:
-        received.send_signal(signal.SIGKILL)
-        received.wait()
+        receiver.send_signal(signal.SIGKILL)
+        receiver.wait()
     assert (bell.stat().st_uid, mode(bell)) == (OWNER, 0o700)
     code = "from pathlib import Path; from makegood.store.sqlite.doorbell import Bell; assert Bell(Path('makegood.db'), print).open() is not None"
-    heard = run_as(OWNER, folder, "-c", code)
-    assert heard.returncode == 0, heard.stderr
-    assert "no doorbell" not in heard.stderr
+    command = run_as(OWNER, folder, "-c", code)
+    assert command.returncode == 0, command.stderr
+    assert "no doorbell" not in command.stderr
 
 
 def test_a_folder_that_root_left_is_named_by_the_doctor_and_given_back_by_roots_next_command(
@@ -218,9 +218,9 @@ def test_a_folder_that_root_left_is_named_by_the_doctor_and_given_back_by_roots_
     call(OWNER, folder, "store", "migrate").check_returncode()
     bell = folder / "makegood.db.bell"
     bell.mkdir(mode=0o700)
-    examined = call(OWNER, folder, "doctor")
-    assert "makegood.db.bell belongs to root, mode 700" in examined.stdout
-    assert f"as root: `chown {OWNER} {bell} && chmod 700 {bell}`" in examined.stdout
+    report = call(OWNER, folder, "doctor")
+    assert "makegood.db.bell belongs to root, mode 700" in report.stdout
+    assert f"as root: `chown {OWNER} {bell} && chmod 700 {bell}`" in report.stdout
     own = Bell(folder / "makegood.db", lambda _: None)
     assert own.open() is not None
     assert (bell.stat().st_uid, mode(bell)) == (OWNER, 0o700)
@@ -310,18 +310,20 @@ def test_a_stores_url_is_taken_from_a_file_wherever_it_can_be_given(shop: Shop) 
     secret = shop.folder / "store.url"
     secret.write_text(f"{shop.url}\n", encoding="utf-8")
     secret.chmod(0o600)
-    given = f"@{secret}"
+    reference = f"@{secret}"
     shop.url = "sqlite:///none.db"
-    assert shop.json("store", "status", "--store", given)["missing"] == []
-    assert json.loads(shop.call("store", "status", "--json", MAKEGOOD_STORE=given).stdout)["missing"] == []
-    (shop.folder / "makegood.toml").write_text(f"store = '{given}'\n", encoding="utf-8")
+    assert shop.json("store", "status", "--store", reference)["missing"] == []
+    assert (
+        json.loads(shop.call("store", "status", "--json", MAKEGOOD_STORE=reference).stdout)["missing"] == []
+    )
+    (shop.folder / "makegood.toml").write_text(f"store = '{reference}'\n", encoding="utf-8")
     assert json.loads(shop.call("store", "status", "--json", MAKEGOOD_STORE="").stdout)["missing"] == []
     plain = secret.read_text(encoding="utf-8").strip()
-    assert store_url(given) == plain
-    assert open_outbox(given).where.endswith("kiosk.db")
-    open_leases(given)
-    task = shop.json("task", "submit", "kiosk:buy", '{"id": "a"}', "--store", given)["id"]
-    assert shop.call("task", "show", task, "--store", given).exit_code == 0
+    assert store_url(reference) == plain
+    assert open_outbox(reference).where.endswith("kiosk.db")
+    open_leases(reference)
+    task = shop.json("task", "submit", "kiosk:buy", '{"id": "a"}', "--store", reference)["id"]
+    assert shop.call("task", "show", task, "--store", reference).exit_code == 0
 
 
 def test_the_commands_that_are_offered_name_the_file_and_not_what_is_in_it(shop: Shop) -> None:
@@ -329,15 +331,15 @@ def test_the_commands_that_are_offered_name_the_file_and_not_what_is_in_it(shop:
     secret.write_text(shop.url, encoding="utf-8")
     secret.chmod(0o600)
     serving = shop.serve("run", "kiosk:kiosk")
-    stuck = shop.json("task", "submit", "kiosk:buy", '{"id": "s", "card": "stuck"}', "--wait", code=6)["id"]
+    task_id = shop.json("task", "submit", "kiosk:buy", '{"id": "s", "card": "stuck"}', "--wait", code=6)["id"]
     shop.stop(serving)
-    offered = shop.json("task", "show", stuck, "--store", f"@{secret}")["next"]
-    assert offered
-    assert all(each["command"].endswith(f"--store @{secret}") for each in offered)
+    remedies = shop.json("task", "show", task_id, "--store", f"@{secret}")["next"]
+    assert remedies
+    assert all(each["command"].endswith(f"--store @{secret}") for each in remedies)
 
 
 @pytest.mark.parametrize(
-    ("text", "rights", "told"),
+    ("text", "rights", "pattern"),
     [
         ("", 0o600, "is empty"),
         ("postgresql://db/x", 0o602, "may be written by every user: `chmod 600 "),
@@ -346,15 +348,15 @@ def test_the_commands_that_are_offered_name_the_file_and_not_what_is_in_it(shop:
     ],
 )
 def test_a_secret_that_cannot_be_one_is_refused(
-    tmp_path: Path, text: str | None, rights: int, told: str
+    tmp_path: Path, text: str | None, rights: int, pattern: str
 ) -> None:
     file = tmp_path / "secret"
     if text is not None:
         file.write_bytes(text.encode(errors="surrogateescape"))
         file.chmod(rights)
-    with pytest.raises(ConfigError, match=told):
+    with pytest.raises(ConfigError, match=pattern):
         secret_in(f"@{file}", "store")
-    with pytest.raises(ConfigError, match=told):
+    with pytest.raises(ConfigError, match=pattern):
         store_url(f"@{file}")
 
 
@@ -377,6 +379,6 @@ def test_the_doctor_shows_of_a_webhook_its_host_alone(shop: Shop) -> None:
     """Its path is the secret of a chat's address."""
     url = "https://hooks.example/services/T0/B0/XXSECRETXX?token=YYSECRETYY"
     for words in (("doctor",), ("doctor", "--json")):
-        shown = shop.call(*words, MAKEGOOD_ALERT_WEBHOOK=url).output
-        assert "https://hooks.example" in shown
-        assert "SECRET" not in shown
+        text = shop.call(*words, MAKEGOOD_ALERT_WEBHOOK=url).output
+        assert "https://hooks.example" in text
+        assert "SECRET" not in text

@@ -7,17 +7,17 @@ from tests.doors.conftest import Shop
 
 
 def node(
-    number: int, *agents: AgentInfo, remaining: float = 4.0, stopped: bool = False, dead: bool = False
+    number: int, *agents: AgentInfo, remaining: float = 4.0, is_stopped: bool = False, dead: bool = False
 ) -> NodeView:
     """Return a process with these agents."""
     return NodeView(
-        number, NodeInfo(f"n{number}", ("agent",), "web", 1, 5.0, agents), 0.0, remaining, stopped, dead
+        number, NodeInfo(f"n{number}", ("agent",), "web", 1, 5.0, agents), 0.0, remaining, is_stopped, dead
     )
 
 
 def test_a_process_is_alive_stopped_or_dead() -> None:
     """Stopped in good order is not dead; silent for longer than its life is, judged or not."""
-    views = [node(1), node(2, stopped=True, remaining=-9), node(3, remaining=-0.1), node(4, dead=True)]
+    views = [node(1), node(2, is_stopped=True, remaining=-9), node(3, remaining=-0.1), node(4, dead=True)]
     assert [view.state for view in views] == ["alive", "stopped", "dead", "dead"]
 
 
@@ -37,7 +37,7 @@ def test_an_agent_is_a_row_per_process_and_a_queue_nobody_takes_is_one_too() -> 
 def test_json_says_what_the_circuit_is_and_when_it_lets_a_call_through() -> None:
     till = AgentInfo("shop/till", 5, 2, 40, 1, 0.25, 0.975, "open", 12.4, 0, 20.0)
     (shape,) = as_json.node(node(1, till))["agents"]
-    wanted = {
+    fields = {
         "success": 0.975,
         "circuit": "open",
         "reset": 12.4,
@@ -45,15 +45,15 @@ def test_json_says_what_the_circuit_is_and_when_it_lets_a_call_through() -> None
         "rate": 20.0,
         "failure_rate": 0.025,
     }
-    assert shape.items() >= wanted.items()
+    assert shape.items() >= fields.items()
     (shape,) = as_json.node(node(1, AgentInfo("shop/till", 5)))["agents"]
     assert shape.items() >= {"success": None, "circuit": None, "reset": None, "most": 5, "rate": None}.items()
 
 
 def test_agents_shows_processes_and_their_agents(open_shop: Shop) -> None:
     """One process runs all roles; its agents have their slots."""
-    found = open_shop.json("agents")
-    (process,) = found["nodes"]
+    report = open_shop.json("agents")
+    (process,) = report["nodes"]
     assert process["state"] == "alive"
     assert set(process["roles"]) == {"scheduler", "agent", "supervisor", "inbox"}
     slots = {agent["agent"]: agent["slots"] for agent in process["agents"]}
@@ -69,12 +69,12 @@ def test_leader_shows_who_leads_since_when_and_for_how_long(open_shop: Shop) -> 
     tries = 100
     while open_shop.json("leader")["holder"] is None and tries:
         tries -= 1
-    found = open_shop.json("leader")
-    assert found["name"] == "makegood/supervisor"
-    assert found["holder"]
-    assert found["epoch"] >= 1
-    assert 0 < found["remaining"] <= found["ttl"]
-    assert found["holder"] in open_shop.done("leader")
+    lease = open_shop.json("leader")
+    assert lease["name"] == "makegood/supervisor"
+    assert lease["holder"]
+    assert lease["epoch"] >= 1
+    assert 0 < lease["remaining"] <= lease["ttl"]
+    assert lease["holder"] in open_shop.done("leader")
 
 
 def test_the_leading_supervisor_is_asked_to_step_down(open_shop: Shop) -> None:
@@ -83,8 +83,8 @@ def test_the_leading_supervisor_is_asked_to_step_down(open_shop: Shop) -> None:
     while open_shop.json("leader")["holder"] is None and tries:
         tries -= 1
     leads = open_shop.json("leader")["holder"]
-    asked = open_shop.json("leader", "--step-down", "--reason", "the host is drained", "--who", "ann")
-    assert asked == {"asked": leads}
+    request = open_shop.json("leader", "--step-down", "--reason", "the host is drained", "--who", "ann")
+    assert request == {"asked": leads}
     (act,) = [act for act in open_shop.json("audit") if act["kind"] == "step_down"]
     assert (act["who"], act["why"]) == ("ann", "the host is drained")
     assert open_shop.call("leader", "--step-down", "--past").exit_code == 2
@@ -95,10 +95,10 @@ def test_alerts_are_listed_newest_first_and_by_task(open_shop: Shop) -> None:
     """A stuck undo alerts; one may ask for one task's alerts."""
     order = '{"id": "e", "card": "stuck"}'
     task = open_shop.json("task", "submit", "kiosk:buy", order, "--wait", code=6)["id"]
-    found = open_shop.json("alerts", "--task", task)
-    assert {alert["kind"] for alert in found} >= {"undo_stuck", "undo_incomplete"}
-    assert {alert["task"] for alert in found} == {task}
-    assert [alert["id"] for alert in found] == sorted((alert["id"] for alert in found), reverse=True)
+    alerts = open_shop.json("alerts", "--task", task)
+    assert {alert["kind"] for alert in alerts} >= {"undo_stuck", "undo_incomplete"}
+    assert {alert["task"] for alert in alerts} == {task}
+    assert [alert["id"] for alert in alerts] == sorted((alert["id"] for alert in alerts), reverse=True)
     assert "undo_incomplete" in open_shop.done("alerts", "--limit", "5")
 
 

@@ -33,10 +33,10 @@ def action(fn: Any, undo: Any = None) -> Action[..., Any]:
     declare = (
         desk.action(complete_within=1, undo=mg.NOTHING) if undo is None else desk.action(complete_within=1)
     )
-    made: Action[..., Any] = declare(fn)
+    new_action: Action[..., Any] = declare(fn)
     if undo is not None:
-        made.undo(undo)
-    return made
+        new_action.undo(undo)
+    return new_action
 
 
 def flow() -> Workflow[..., Any]:
@@ -114,10 +114,10 @@ def test_an_undo_is_judged_by_what_it_takes_and_by_the_result(state: StepState) 
 
     assert faults(action(use, unuse), "undo", find=(state, b"{}")) == []
     assert [fault.parameter for fault in faults(action(use, unuse_x), "undo", find=(state, b"{}"))] == ["x"]
-    stored = Stored(detail(flow().plan(5), {}), lambda _agent, _name: None)
-    assert list(stored.result_faults(action(use, unuse), b"7")) == []
-    assert list(stored.result_faults(action(use, unuse), b"null")) == []
-    assert [fault.parameter for fault in stored.result_faults(action(use, unuse), b'"a"')] == ["result"]
+    values = Stored(detail(flow().plan(5), {}), lambda _agent, _name: None)
+    assert list(values.result_faults(action(use, unuse), b"7")) == []
+    assert list(values.result_faults(action(use, unuse), b"null")) == []
+    assert [fault.parameter for fault in values.result_faults(action(use, unuse), b'"a"')] == ["result"]
 
 
 def test_the_body_of_an_each_is_judged_by_what_is_known() -> None:
@@ -128,8 +128,8 @@ def test_the_body_of_an_each_is_judged_by_what_is_known() -> None:
     task = detail(flow().plan(5), {"find": ("done", b'{"n":5,"parts":["a"]}')})
     each = next(step.plan for step in task.steps if step.kind == "each")
     assert each is not None
-    found = Stored(task, lambda _agent, _name: None).faults(action(use), "do", each.body[0].args)
-    assert [fault.parameter for fault in found] == ["found"]
+    misfits = Stored(task, lambda _agent, _name: None).faults(action(use), "do", each.body[0].args)
+    assert [fault.parameter for fault in misfits] == ["found"]
 
 
 def test_a_class_that_raises_anything_is_a_fault() -> None:

@@ -23,25 +23,27 @@ def steering(text: str) -> list[str]:
 def rude(shop: Shop, card: str, *more: str) -> tuple[str, str]:
     """Submit an order that is refused rudely, and wait for its end; return its id and what was said."""
     order = json.dumps({"id": "o-1", "card": card})
-    made = shop.call("task", "submit", "kiosk:buy", order, "by \u202eme", "--wait", "--timeout", "30s", *more)
-    assert made.exit_code in (5, 6), made.output
+    submission = shop.call(
+        "task", "submit", "kiosk:buy", order, "by \u202eme", "--wait", "--timeout", "30s", *more
+    )
+    assert submission.exit_code in (5, 6), submission.output
     (newest,) = shop.json("task", "list", "--limit", "1")
-    return newest["id"], made.stdout + made.stderr
+    return newest["id"], submission.stdout + submission.stderr
 
 
 def test_no_command_lets_a_text_of_others_reach_the_terminal_raw(open_shop: Shop) -> None:
     """Control characters, line breaks and marks of direction in errors, keys, reasons and inputs are shown
     as escapes by all that shows tasks, and a table has a line for each row.
     """
-    undone, first = rude(open_shop, "rude", "--key", KEY, "--reply-to", "queue:told")
-    stuck, second = rude(open_shop, "rude-stuck")
-    told = [first, second]
+    rude_task, first = rude(open_shop, "rude", "--key", KEY, "--reply-to", "queue:told")
+    stuck_task, second = rude(open_shop, "rude-stuck")
+    outputs = [first, second]
     for words in (
-        ("task", "undo", stuck, "--reason", RUDE, "--who", KEY),
-        ("task", "settle", undone, "--step", KEY, "--not-done", "--reason", RUDE),
+        ("task", "undo", stuck_task, "--reason", RUDE, "--who", KEY),
+        ("task", "settle", rude_task, "--step", KEY, "--not-done", "--reason", RUDE),
         ("task", "cancel", "--filter", "state=error", "--dry-run"),
-        ("task", "undo", "--preview", stuck),
-        *(("task", what, task) for what in ("show", "history", "watch") for task in (undone, stuck)),
+        ("task", "undo", "--preview", stuck_task),
+        *(("task", what, task) for what in ("show", "history", "watch") for task in (rude_task, stuck_task)),
         ("task", "list"),
         ("task", "list", "--color", "always"),
         ("alerts", "--all"),
@@ -52,24 +54,26 @@ def test_no_command_lets_a_text_of_others_reach_the_terminal_raw(open_shop: Shop
         ("agents",),
     ):
         result = open_shop.call(*words)
-        told.append(result.stdout + result.stderr)
-        drawn = told[-1].replace("\x1b[0m", "").replace("\x1b[1m", "") if "always" in words else told[-1]
-        assert "always" in words or steering(drawn) == [], words
-        assert "\x07" not in drawn, words
-        assert "\x9b" not in drawn, words
-    shown = "\n".join(told)
-    assert r"card\u001b[2J refused\n\u009b0m\tby \u202eknab\u0007" in shown
-    assert r"k\u001b]0;pwned\u0007\nid  x" in shown
-    assert r"by \u202eme" in shown
-    assert f"task {undone} was undone: charge: card\\u001b" in first
+        outputs.append(result.stdout + result.stderr)
+        output = (
+            outputs[-1].replace("\x1b[0m", "").replace("\x1b[1m", "") if "always" in words else outputs[-1]
+        )
+        assert "always" in words or steering(output) == [], words
+        assert "\x07" not in output, words
+        assert "\x9b" not in output, words
+    text = "\n".join(outputs)
+    assert r"card\u001b[2J refused\n\u009b0m\tby \u202eknab\u0007" in text
+    assert r"k\u001b]0;pwned\u0007\nid  x" in text
+    assert r"by \u202eme" in text
+    assert f"task {rude_task} was undone: charge: card\\u001b" in first
     assert steering(first + second) == []
 
 
 def test_json_has_every_text_as_it_is_and_steers_no_terminal(open_shop: Shop) -> None:
     """Read by a machine it is the same text, looked at by a person it has only what can be read."""
-    undone, _ = rude(open_shop, "rude")
-    assert RUDE in open_shop.json("task", "show", undone)["cause"]
-    for words in (("task", "show", undone), ("task", "watch", undone)):
+    task, _ = rude(open_shop, "rude")
+    assert RUDE in open_shop.json("task", "show", task)["cause"]
+    for words in (("task", "show", task), ("task", "watch", task)):
         assert steering(open_shop.call(*words, "--json").stdout) == []
 
 
@@ -78,10 +82,10 @@ def test_a_message_is_received_on_one_line_and_of_the_same_value(shop: Shop) -> 
     value = '{"a":\n  "b  c\u202e\x7f\u00a0 "}'
     shop.done("queue", "send", "q", value)
     for words in (("queue", "list", "q"), ("queue", "receive", "q")):
-        written = shop.done(*words)
-        assert steering(written) == []
-        assert written.rstrip("\n").count("\n") == ("list" in words)
-        body = written[written.index("{") :]
+        line = shop.done(*words)
+        assert steering(line) == []
+        assert line.rstrip("\n").count("\n") == ("list" in words)
+        body = line[line.index("{") :]
         assert json.loads(body) == json.loads(value)
 
 
@@ -91,12 +95,12 @@ def test_a_letter_that_stdout_cannot_write_is_shown_and_ends_no_command(shop: Sh
     shop.done("task", "submit", "kiosk:buy", '{"id": "o-1"}', "--key", "k → 😀")
     shop.done("queue", "send", "q", value)
     for encoding in ("ascii", "latin-1"):
-        listed = shop.run("task", "list", PYTHONIOENCODING=encoding)
-        assert (listed.returncode, r"k \u2192 \U0001f600" in listed.stdout) == (0, True), listed.stderr
+        listing = shop.run("task", "list", PYTHONIOENCODING=encoding)
+        assert (listing.returncode, r"k \u2192 \U0001f600" in listing.stdout) == (0, True), listing.stderr
         (view,) = json.loads(shop.run("task", "list", "--json", PYTHONIOENCODING=encoding).stdout)
         assert view["key"] == "k → 😀"
-    received = shop.run("queue", "receive", "q", "--json", PYTHONIOENCODING="ascii")
-    assert json.loads(received.stdout)["value"] == json.loads(value)
+    message = shop.run("queue", "receive", "q", "--json", PYTHONIOENCODING="ascii")
+    assert json.loads(message.stdout)["value"] == json.loads(value)
 
 
 @pytest.mark.parametrize(
@@ -124,13 +128,13 @@ def test_what_is_given_as_no_utf8_is_refused_in_a_sentence(shop: Shop, words: tu
 def test_a_value_on_stdin_that_is_no_utf8_is_refused_in_a_sentence(shop: Shop) -> None:
     """Whether the locale's reading raises, or hands the bytes on."""
     for locale in ("strict", "surrogateescape"):
-        sent = subprocess.run(
+        process = subprocess.run(
             [sys.executable, "-m", "makegood", "queue", "send", "q", "-"],
             cwd=shop.folder, env={**BARE, "MAKEGOOD_STORE": shop.url, "PYTHONIOENCODING": f"utf-8:{locale}"}, input=b'"\xff"',
             capture_output=True, timeout=120, check=False,
         )  # fmt: skip
-        assert sent.returncode == 2, sent.stderr
-        assert b"stdin" in sent.stderr
+        assert process.returncode == 2, process.stderr
+        assert b"stdin" in process.stderr
 
 
 def test_a_store_whose_name_is_no_utf8_is_named_in_json(shop: Shop) -> None:
@@ -150,6 +154,6 @@ def test_at_a_terminal_and_on_its_lines_as_well(monkeypatch: pytest.MonkeyPatch)
     out.text(RUDE)
     with out.live() as live:
         live.show([[(RUDE, "red")]])
-    drawn = terminal.getvalue()
-    assert not {"\x07", "\x9b", "\u202e"} & set(drawn)
-    assert drawn.count(r"card\u001b[2J refused\n") == 5  # the drawing that stays is written twice
+    text = terminal.getvalue()
+    assert not {"\x07", "\x9b", "\u202e"} & set(text)
+    assert text.count(r"card\u001b[2J refused\n") == 5  # the drawing that stays is written twice

@@ -27,13 +27,13 @@ FILES = ("makegood.db-wal", "makegood.db-shm", "makegood.db.bell")
 @pytest.fixture
 def folder() -> Iterator[Path]:
     """A folder of everybody's with a store that is OWNER's, in which one task waits; no process runs."""
-    with common_folder() as made:
-        shutil.copy(HERE / "cli_app.py", made / "kiosk.py")
-        done(OWNER, made, "store", "migrate")
-        done(OWNER, made, "task", "submit", "kiosk:buy", '{"id": "o-1"}')
-        (made / "makegood.db").chmod(0o644)
-        assert not [name for name in FILES if (made / name).exists()]
-        yield made
+    with common_folder() as common:
+        shutil.copy(HERE / "cli_app.py", common / "kiosk.py")
+        done(OWNER, common, "store", "migrate")
+        done(OWNER, common, "task", "submit", "kiosk:buy", '{"id": "o-1"}')
+        (common / "makegood.db").chmod(0o644)
+        assert not [name for name in FILES if (common / name).exists()]
+        yield common
 
 
 def call(user: int, folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
@@ -83,8 +83,8 @@ def test_an_act_by_a_user_who_may_not_write_is_refused_before_a_log_is_made(fold
         ("supervisor", "--once"),
         ("inbox", "--from", "sqlite:///makegood.db"),
     ):
-        told = refused(VISITOR, folder, *words)
-        assert "read-only: give this user write access to the file and its folder" in told
+        text = refused(VISITOR, folder, *words)
+        assert "read-only: give this user write access to the file and its folder" in text
         assert not [name for name in FILES if (folder / name).exists()], words
     assert call(VISITOR, folder, "election", "run", "e", "--wait", "0.2s", "--", "true").returncode in (7, 8)
     assert not [name for name in FILES if (folder / name).exists()]
@@ -95,12 +95,12 @@ def test_a_file_may_be_read_in_a_folder_that_may_not_be_written(folder: Path) ->
     """SQLite alone could not open it there; the doctor says what is wrong with the rights and speaks of no backup."""
     folder.chmod(0o755)
     assert len(json.loads(done(VISITOR, folder, "task", "list", "--json"))) == 1
-    found = call(VISITOR, folder, "doctor", "--json")
-    assert found.returncode == 8
-    errors = [each for each in json.loads(found.stdout)["findings"] if each["severity"] == "error"]
+    report = call(VISITOR, folder, "doctor", "--json")
+    assert report.returncode == 8
+    errors = [each for each in json.loads(report.stdout)["findings"] if each["severity"] == "error"]
     assert [each["check"] for each in errors] == ["store"]
     assert "give this user write access" in errors[0]["what"]
-    assert "backup" not in found.stdout
+    assert "backup" not in report.stdout
 
 
 def test_a_visitor_sees_what_a_writer_has_just_committed(folder: Path) -> None:
@@ -130,10 +130,10 @@ def test_a_log_of_another_user_is_named_with_what_to_do(folder: Path) -> None:
     outsider = "import sqlite3; sqlite3.connect('makegood.db').execute('select count(*) from sqlite_master').fetchall()"
     assert run_as(VISITOR, folder, "-c", outsider).returncode == 0
     assert (folder / "makegood.db-wal").stat().st_uid == VISITOR
-    told = refused(OWNER, folder, "task", "submit", "kiosk:buy", '{"id": "o-2"}')
-    assert "but not makegood.db-wal and makegood.db-shm beside it, made by" in told
-    assert "chown --reference=" in told
-    assert "remove them while no process has the file open: they hold nothing" in told
+    text = refused(OWNER, folder, "task", "submit", "kiosk:buy", '{"id": "o-2"}')
+    assert "but not makegood.db-wal and makegood.db-shm beside it, made by" in text
+    assert "chown --reference=" in text
+    assert "remove them while no process has the file open: they hold nothing" in text
     assert "makegood.db-wal and makegood.db-shm" in call(OWNER, folder, "doctor").stdout
     assert len(json.loads(done(OWNER, folder, "task", "list", "--json"))) == 1
     for name in FILES[:2]:
@@ -147,9 +147,9 @@ def test_a_log_with_commits_is_never_called_empty(folder: Path) -> None:
     assert run_as(0, folder, "-c", left).returncode == 0
     for name in FILES[:2]:
         os.chown(folder / name, VISITOR, VISITOR)
-    told = refused(OWNER, folder, "task", "submit", "kiosk:buy", '{"id": "o-2"}')
-    assert "do not remove the log, it holds commits" in told
-    assert "hold nothing" not in told
+    text = refused(OWNER, folder, "task", "submit", "kiosk:buy", '{"id": "o-2"}')
+    assert "do not remove the log, it holds commits" in text
+    assert "hold nothing" not in text
     assert len(json.loads(done(VISITOR, folder, "task", "list", "--json"))) == 1
 
 
@@ -175,8 +175,8 @@ def test_a_log_without_its_index_is_left_to_the_owner(folder: Path) -> None:
     left = "import os, sqlite3; c = sqlite3.connect('makegood.db', isolation_level=None); c.execute('create table t (x)'); os._exit(0)"
     assert run_as(OWNER, folder, "-c", left).returncode == 0
     (folder / "makegood.db-shm").unlink()
-    told = refused(VISITOR, folder, "task", "list")
-    assert "run `makegood store status` as" in told
+    text = refused(VISITOR, folder, "task", "list")
+    assert "run `makegood store status` as" in text
     assert not (folder / "makegood.db-shm").exists()
     done(OWNER, folder, "store", "status")
     done(VISITOR, folder, "task", "list")
@@ -291,12 +291,12 @@ asyncio.run(look())
 
 def test_a_writer_who_comes_and_goes_under_many_looks_is_never_locked_out(folder: Path) -> None:
     """Each time he leaves he takes his log away: SQLite made one that was the visitor's, if that was between two of its steps."""
-    with closing(sqlite3.connect(folder / "makegood.db", isolation_level=None)) as made:
-        made.execute("update makegood_task set failure_count = 0, priority = 0")
+    with closing(sqlite3.connect(folder / "makegood.db", isolation_level=None)) as database:
+        database.execute("update makegood_task set failure_count = 0, priority = 0")
     with ThreadPoolExecutor() as threads:
         both = [
             threads.submit(run_as, user, folder, "-c", text)
             for user, text in ((OWNER, COMES_AND_GOES), (VISITOR, LOOKS_ON))
         ]
-    for ended in both:
-        assert ended.result().returncode == 0, ended.result().stderr
+    for future in both:
+        assert future.result().returncode == 0, future.result().stderr

@@ -30,8 +30,8 @@ def url(tmp_path: Path) -> str:
 @contextlib.contextmanager
 def elected(url: str, me: str = "a") -> Iterator[SyncElection]:
     """A candidate on that file."""
-    with Election.sync("lead", open_leases(url), me=me, **FAST) as made:
-        yield made
+    with Election.sync("lead", open_leases(url), me=me, **FAST) as election:
+        yield election
 
 
 def test_terms_one_after_another_with_rising_epochs_and_a_history(url: str) -> None:
@@ -53,15 +53,15 @@ def test_terms_one_after_another_with_rising_epochs_and_a_history(url: str) -> N
 
 def test_run_in_the_callers_thread_until_it_is_stopped(url: str) -> None:
     with elected(url) as election:
-        led: list[str] = []
+        threads: list[str] = []
 
         def lead(term: SyncTerm) -> None:
-            led.append(threading.current_thread().name)
+            threads.append(threading.current_thread().name)
             if term.epoch == 2:
                 election.stop()
 
         election.run(lead)
-        assert led == [threading.current_thread().name] * 2
+        assert threads == [threading.current_thread().name] * 2
 
 
 def test_a_lost_term_is_told_to_the_work_and_its_lease_stays_until_the_work_returns(url: str) -> None:
@@ -124,30 +124,30 @@ def test_a_store_that_cannot_be_had_is_told_of() -> None:
 
 def test_leaving_with_ends_what_goes_on_in_another_thread_before_the_lease_is_given_back(url: str) -> None:
     """Work that looks at ``lost`` stops, and run() returns; the next leader begins after that."""
-    said: list[str] = []
+    steps: list[str] = []
 
     def lead(term: SyncTerm) -> None:
-        begun.set()
+        start.set()
         while not term.lost.wait(0.01):
             pass
         with pytest.raises(LeadershipLostError):
             term.check()
         with elected(url, "b") as other:
-            said.append(f"{next(iter(other.watch())).leader} has the lease")
+            steps.append(f"{next(iter(other.watch())).leader} has the lease")
 
-    begun = threading.Event()
+    start = threading.Event()
     with contextlib.suppress(KeyError), elected(url) as election:
         running = threading.Thread(target=election.run, args=(lead,))
-        watching = threading.Thread(target=lambda: said.append(f"saw {len(list(election.watch()))}"))
+        watching = threading.Thread(target=lambda: steps.append(f"saw {len(list(election.watch()))}"))
         running.start()
-        assert begun.wait(5)
+        assert start.wait(5)
         watching.start()
         raise KeyError("the main thread")
     running.join(60)
     watching.join(60)
     assert not running.is_alive()
     assert not watching.is_alive()
-    assert sorted(said) in (["a has the lease", "saw 1"], ["a has the lease", "saw 0"])
+    assert sorted(steps) in (["a has the lease", "saw 1"], ["a has the lease", "saw 0"])
     with elected(url, "b") as other:
         assert other.history()[0].released
     with pytest.raises(ConfigError, match="was left"):
@@ -158,23 +158,23 @@ def test_leaving_with_ends_what_goes_on_in_another_thread_before_the_lease_is_gi
 def test_leaving_with_waits_for_work_that_looks_at_nothing_until_the_deadline_and_renews_no_more(
     url: str,
 ) -> None:
-    begun, free = threading.Event(), threading.Event()
+    start, free = threading.Event(), threading.Event()
 
     def lead(term: SyncTerm) -> None:
-        begun.set()
+        start.set()
         free.wait(20)
-        lost.append(term.lost.is_set() and term.remaining() == 0)
+        ends.append(term.lost.is_set() and term.remaining() == 0)
 
-    lost: list[bool] = []
+    ends: list[bool] = []
     with elected(url) as election:
         running = threading.Thread(target=election.run, args=(lead,))
         running.start()
-        assert begun.wait(5)
+        assert start.wait(5)
     with elected(url, "b") as other:
         assert next(iter(other.terms())).epoch == 2
     free.set()
     running.join(60)
-    assert (lost, running.is_alive()) == ([True], False)
+    assert (ends, running.is_alive()) == ([True], False)
 
 
 def test_leaving_with_while_another_thread_contends_and_with_a_term_of_this_thread_in_hand(url: str) -> None:
@@ -196,24 +196,24 @@ def test_leaving_with_while_another_thread_is_just_about_to_contend(url: str) ->
     """Its call is heard only once all others have been ended: it begins nothing that nobody would end any more (a warning, and
     with warnings as errors a crash of the interpreter).
     """
-    asked, ended = threading.Event(), threading.Event()
+    question, end = threading.Event(), threading.Event()
     with elected(url) as election:
         run = election._loop.run
 
         def slow(work: Callable[[], Coroutine[Any, Any, object]], instead: str) -> object:
             if work.__name__ == "begin":
-                asked.set()
-                assert ended.wait(5)
+                question.set()
+                assert end.wait(5)
             try:
                 return run(work, instead)
             finally:
                 if work.__name__ == "_cancel_all":
-                    ended.set()
+                    end.set()
 
         election._loop.run = slow  # type: ignore[method-assign, assignment]
         running = threading.Thread(target=election.run, args=(print,))
         running.start()
-        assert asked.wait(5)
+        assert question.wait(5)
     running.join(60)
     assert not running.is_alive()
 
@@ -257,19 +257,19 @@ def test_sigterm_steps_down_first(url: str) -> None:
         assert child.stdout is not None
         assert child.stdout.readline() == "leads 1\n"
         child.send_signal(signal.SIGTERM)
-        said = child.stdout.read()
-    assert (child.returncode, said) == (0, "stopped\ngiven back\n")
+        output = child.stdout.read()
+    assert (child.returncode, output) == (0, "stopped\ngiven back\n")
     with elected(url, "b") as other:
         assert other.history()[0].released
 
 
 def test_each_call_of_lead_runs_in_a_fresh_copy_of_the_context_of_run(url: str) -> None:
     tenant: ContextVar[str] = ContextVar("tenant", default="nobody")
-    seen: list[str] = []
+    contexts: list[str] = []
     with elected(url) as election:
 
         def lead(term: SyncTerm) -> None:
-            seen.append(f"{tenant.get()} {dict(baggage.get_all())}")
+            contexts.append(f"{tenant.get()} {dict(baggage.get_all())}")
             tenant.set(f"term {term.epoch}")
             if term.epoch == 2:
                 election.stop()
@@ -280,4 +280,4 @@ def test_each_call_of_lead_runs_in_a_fresh_copy_of_the_context_of_run(url: str) 
             election.run(lead)
         finally:
             otel.detach(token)
-    assert (seen, tenant.get()) == (["program {}", "program {}"], "program")
+    assert (contexts, tenant.get()) == (["program {}", "program {}"], "program")

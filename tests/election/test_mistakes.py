@@ -48,22 +48,22 @@ def call(folder: Path, *words: str, store: str = "leases.db") -> click.testing.R
 )
 def test_election_run_is_told_wrongly(tmp_path: Path, words: tuple[str, ...], says: str) -> None:
     """Nothing runs, no lease is taken, the exit code is that of a wrong usage."""
-    said = call(tmp_path, "election", "run", *words)
-    assert (said.exit_code, says in " ".join(said.stderr.split())) == (2, True), said.stderr
+    result = call(tmp_path, "election", "run", *words)
+    assert (result.exit_code, says in " ".join(result.stderr.split())) == (2, True), result.stderr
     assert not (tmp_path / "leases.db").exists()
 
 
 def test_past_and_watch_together_are_a_wrong_usage(tmp_path: Path) -> None:
-    said = call(tmp_path, "leader", "x", "--past", "--watch")
-    assert (said.exit_code, "one of --past, --watch and --step-down" in said.stderr) == (2, True)
+    result = call(tmp_path, "leader", "x", "--past", "--watch")
+    assert (result.exit_code, "one of --past, --watch and --step-down" in result.stderr) == (2, True)
 
 
 def test_past_terms_of_an_election_that_never_was(tmp_path: Path, database: str) -> None:
     """On every store that there always is; and nothing is made by looking."""
     assert call(tmp_path, "election", "run", "other", "--", "true").exit_code == 0
     for store in ("leases.db", database):
-        said = call(tmp_path, "leader", "never", "--past", store=store)
-        assert (said.exit_code, said.stderr.strip()) == (0, "nobody ever led")
+        result = call(tmp_path, "leader", "never", "--past", store=store)
+        assert (result.exit_code, result.stderr.strip()) == (0, "nobody ever led")
         assert call(tmp_path, "leader", "never", "--past", "--json", store=store).stdout.strip() == "[]"
         assert "nobody leads" in call(tmp_path, "leader", "never", store=store).output
 
@@ -77,8 +77,8 @@ async def test_history_of_no_terms() -> None:
 
 
 def test_who_only_looks_makes_no_file_and_no_table(tmp_path: Path, database: str) -> None:
-    said = call(tmp_path, "leader", "x", store="typo.db")
-    assert (said.exit_code, "typo.db does not exist" in said.stderr) == (2, True)
+    result = call(tmp_path, "leader", "x", store="typo.db")
+    assert (result.exit_code, "typo.db does not exist" in result.stderr) == (2, True)
     assert list(tmp_path.iterdir()) == []
     (tmp_path / "empty.db").touch()
     assert call(tmp_path, "leader", "x", store="empty.db").exit_code == 0
@@ -164,24 +164,24 @@ async def test_watching_tells_of_an_outage_once_and_of_its_end() -> None:
     leases = Away()
     leases.away = True
     views = election(leases).watch(every=1)
-    with told() as said:
+    with told() as messages:
         going = asyncio.ensure_future(anext(views))
         await wait(10)
         leases.away = False
         assert (await going).leader is None
-    assert said == ["who leads 'lead' cannot be seen now: away", "who leads 'lead' can be seen again"]
+    assert messages == ["who leads 'lead' cannot be seen now: away", "who leads 'lead' can be seen again"]
 
 
 @contextlib.contextmanager
 def told() -> Any:
     """Collect what is logged as a warning, or worse."""
-    said: list[str] = []
+    messages: list[str] = []
     handler = logging.Handler(logging.WARNING)
-    handler.emit = lambda record: said.append(record.getMessage())  # type: ignore[method-assign]
+    handler.emit = lambda record: messages.append(record.getMessage())  # type: ignore[method-assign]
     log = logging.getLogger("makegood.election")
     log.addHandler(handler)
     try:
-        yield said
+        yield messages
     finally:
         log.removeHandler(handler)
 
@@ -240,8 +240,8 @@ def test_wait_ends_in_time_though_the_store_is_a_black_hole(tmp_path: Path) -> N
     with socket.create_server(("127.0.0.1", 0)) as deaf:
         for scheme in ("postgresql://x@127.0.0.1:%d/x", "redis://127.0.0.1:%d/0"):
             url = scheme % deaf.getsockname()[1]
-            begun = time.monotonic()
-            said = call(
+            start = time.monotonic()
+            result = call(
                 tmp_path, "election", "run", "x", "--wait", "1s", "--ttl", "60s", "--", "true", store=url
             )
-            assert (said.exit_code, time.monotonic() - begun < 4) == (8, True), said.output
+            assert (result.exit_code, time.monotonic() - start < 4) == (8, True), result.output

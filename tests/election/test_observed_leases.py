@@ -26,8 +26,8 @@ class PlaceLeases(ObservedLeases):
 
     async def get(self, name: str) -> tuple[Record, Any] | None:
         await asyncio.sleep(0)
-        found = self.place.get(name)
-        return None if found is None else (Record.decoded(found[0]), found[1])
+        entry = self.place.get(name)
+        return None if entry is None else (Record.decoded(entry[0]), entry[1])
 
     async def put(self, name: str, record: Record, expect: Any) -> Any:
         await asyncio.sleep(0)
@@ -127,25 +127,25 @@ class Timeless(GrantDeadlines):
     def holds(self, nonce: str) -> bool:
         return nonce in self._until
 
-    def granted(self, nonce: str, ttl: float, sent: float) -> None:
-        self._until[nonce] = sent + ttl
+    def granted(self, nonce: str, ttl: float, start: float) -> None:
+        self._until[nonce] = start + ttl
 
 
 class ReleasesAnything(PlaceLeases):
     """Frees whoever's lease it is."""
 
     async def free(self, grant: Grant) -> None:
-        found = await self.get(grant.name)
-        if found is not None:
-            await super().free(replace(grant, nonce=found[0].nonce))
+        entry = await self.get(grant.name)
+        if entry is not None:
+            await super().free(replace(grant, nonce=entry[0].nonce))
 
 
 class DeletesOnRelease(PlaceLeases):
     """Removes the record, and the epoch with it."""
 
     async def free(self, grant: Grant) -> None:
-        found = await self.get(grant.name)
-        if found is not None and found[0].nonce == grant.nonce:
+        entry = await self.get(grant.name)
+        if entry is not None and entry[0].nonce == grant.nonce:
             del self.place[grant.name]
             self._sightings.clear()
 
@@ -213,23 +213,23 @@ async def test_the_record_keeps_the_latest_terms_only() -> None:
 
 async def test_a_release_waits_for_a_take_that_is_still_under_way() -> None:
     """The taker was cancelled, its request was not: a release that overtook it would leave a lease that nobody knows of."""
-    reached, go = asyncio.Event(), asyncio.Event()
+    arrival, go = asyncio.Event(), asyncio.Event()
 
     class Slow(PlaceLeases):
         async def put(self, name: str, record: Record, expect: Any) -> Any:
-            reached.set()
+            arrival.set()
             await go.wait()
             return await super().put(name, record, expect)
 
     leases = Slow({}, AheadClock())
     taking = asyncio.ensure_future(leases.acquire("x", "a", "n", 15))
-    await reached.wait()
+    await arrival.wait()
     taking.cancel()
     with pytest.raises(asyncio.CancelledError):
         await taking
     giving_back = asyncio.ensure_future(leases.release(Grant("x", "a", "n", 0, 15)))
     go.set()
     await giving_back
-    seen = await leases.read("x")
-    assert seen is not None
-    assert seen.holder is None
+    lease = await leases.read("x")
+    assert lease is not None
+    assert lease.holder is None

@@ -40,9 +40,9 @@ async def test_work_that_goes_on_after_stop_is_told_of_once_and_its_lease_is_ren
                 await forever()
             await wait(60)
             assert term.remaining() > 0
-    said = [r.getMessage() for r in caplog.records if "was asked to" in r.getMessage()]
-    assert len(said) == 1
-    assert "has not stopped 15" in said[0]
+    messages = [r.getMessage() for r in caplog.records if "was asked to" in r.getMessage()]
+    assert len(messages) == 1
+    assert "has not stopped 15" in messages[0]
 
 
 def test_overrun_exit_ends_a_process_whose_work_was_told_to_stop_and_does_not() -> None:
@@ -51,9 +51,9 @@ def test_overrun_exit_ends_a_process_whose_work_was_told_to_stop_and_does_not() 
         assert child.stdout is not None
         assert child.stdout.readline() == "leads\n"
         child.terminate()
-        _, said = child.communicate(timeout=30)
+        _, errors = child.communicate(timeout=30)
     assert child.returncode == EXIT_CODE
-    assert "within one ttl of being asked to" in said
+    assert "within one ttl of being asked to" in errors
 
 
 STUBBORN = """

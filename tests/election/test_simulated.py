@@ -65,8 +65,8 @@ WHAT = {
 @pytest.mark.parametrize("mutant", ELECTIONS)
 def test_the_simulation_kills_mistakes_of_the_election(mutant: str) -> None:
     with ELECTIONS[mutant]():
-        found = killed(ElectionWorld)
-    assert re.search(WHAT[mutant], found), found or "it lives"
+        findings = killed(ElectionWorld)
+    assert re.search(WHAT[mutant], findings), findings or "it lives"
 
 
 @pytest.mark.parametrize("mutant", CLOCKS)

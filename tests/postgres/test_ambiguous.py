@@ -48,8 +48,8 @@ class Scene:
 
 
 async def submits(scene: Scene) -> None:
-    made = draft(7, inputs=(b'"' + MARK + b'"',), key="k")
-    (answer,) = await scene.store.tasks.submit([made])
+    submission = draft(7, inputs=(b'"' + MARK + b'"',), key="k")
+    (answer,) = await scene.store.tasks.submit([submission])
     assert (answer.id, answer.is_new) == (7, True)
 
 
@@ -73,34 +73,34 @@ async def submits_some_that_exist(scene: Scene) -> None:
 
 async def commits(scene: Scene) -> None:
     value = b'"' + MARK + b'"'
-    got = await scene.scheduler.commit(
+    outcome = await scene.scheduler.commit(
         begin(scene.scheduler[1], 1, done(scene.scheduler[1], 0, value=value)), begin(scene.scheduler[2], 1)
     )
-    assert (got.losses, got.guilty) == (set(), [])
+    assert (outcome.losses, outcome.guilty) == (set(), [])
 
 
 async def commits_with_a_loser(scene: Scene) -> None:
     """Who lost is known although the answer is not: losers are left out before anything is written."""
-    lost = done(scene.scheduler[2], 0)
+    loser = done(scene.scheduler[2], 0)
     await scene.scheduler.commit(done(scene.scheduler[2], 0))
     value = b'"' + MARK + b'"'
-    got = await scene.scheduler.commit(
-        begin(scene.scheduler[1], 1, done(scene.scheduler[1], 0, value=value)), lost
+    outcome = await scene.scheduler.commit(
+        begin(scene.scheduler[1], 1, done(scene.scheduler[1], 0, value=value)), loser
     )
-    assert got.losses == {2}
+    assert outcome.losses == {2}
 
 
 async def withdraws(scene: Scene) -> None:
     decision = to_state(scene.scheduler[2], "undoing", goal="undo", cause=MARK.decode())
     decision.withdraw.append((0, 1))
-    got = await scene.scheduler.commit(decision)
-    assert got.withdrawals == [(2, 0, 1)]
+    outcome = await scene.scheduler.commit(decision)
+    assert outcome.withdrawals == [(2, 0, 1)]
 
 
 async def claims(scene: Scene) -> None:
     await scene.store.tasks.submit([draft(11), draft(12)])
-    got = await scene.scheduler.claim(10)
-    assert sorted(got) == [11, 12]
+    ids = await scene.scheduler.claim(10)
+    assert sorted(ids) == [11, 12]
     assert scene.scheduler[11].task.epoch == 1
 
 
@@ -117,9 +117,9 @@ async def answers_two_of_which_one_is_late(scene: Scene) -> None:
 
 async def takes(scene: Scene) -> None:
     """Also when the answer is lost a request comes with all its seconds: the agent counts them from when it asked."""
-    got = await scene.store.requests.take(scene.agent, [offer(actions=("act0", MARK.decode()))])
-    assert [(r.task, r.idx, r.attempt) for r in got] == [(2, 0, 1)]
-    assert got[0].within == 30
+    requests = await scene.store.requests.take(scene.agent, [offer(actions=("act0", MARK.decode()))])
+    assert [(r.task, r.idx, r.attempt) for r in requests] == [(2, 0, 1)]
+    assert requests[0].within == 30
 
 
 async def posts(scene: Scene) -> None:
@@ -137,8 +137,8 @@ async def registers(scene: Scene) -> None:
 
 async def judges(scene: Scene) -> None:
     grant = await term(scene.store)
-    got = await scene.store.supervision.judge(grant, -1000.0, 10)
-    assert [(task, idx) for task, idx, _, _ in got.requests] == [(1, 0)]
+    verdict = await scene.store.supervision.judge(grant, -1000.0, 10)
+    assert [(task, idx) for task, idx, _, _ in verdict.requests] == [(1, 0)]
 
 
 @dataclass
@@ -172,10 +172,10 @@ async def prepared(store: PostgresStore) -> Scene:
     """Two tasks under way: the request of the first is taken, that of the second waits."""
     scheduler = await running(store, 1)
     payments = await agent(store)
-    (taken,) = await store.requests.take(payments, [offer(1)])
+    (request,) = await store.requests.take(payments, [offer(1)])
     await store.tasks.submit([draft(2)])
     await scheduler.claim(1)
-    return Scene(store, scheduler, payments, taken)
+    return Scene(store, scheduler, payments, request)
 
 
 @pytest.mark.parametrize("loss", LOSSES)
@@ -184,10 +184,10 @@ async def test_a_write_whose_connection_is_lost_is_done_once_and_answered_truly(
     behind: PostgresStore, proxy: Proxy, db: Any, write: str, loss: Loss
 ) -> None:
     scene, what = await prepared(behind), WRITES[write]
-    lost = proxy.lose(what.mark, loss)
+    event = proxy.lose(what.mark, loss)
     async with asyncio.timeout(8):  # and not after the server has grown tired of an old transaction
         await what.do(scene)
-    assert lost.is_set()
+    assert event.is_set()
     await proxy.deliver()
     assert await db.fetchval(what.once) == what.times
 
@@ -210,10 +210,10 @@ async def test_a_write_in_doubt_waits_for_the_server_and_then_answers(
 ) -> None:
     """The server is away when the truth is asked: the caller waits, other callers are told that nothing was written."""
     await behind.tasks.submit([draft(1)])
-    lost = proxy.lose(MARK, "answer")
+    event = proxy.lose(MARK, "answer")
     proxy.refusing = True
     going = asyncio.create_task(behind.tasks.submit([draft(2, inputs=(b'"' + MARK + b'"',))]))
-    await lost.wait()
+    await event.wait()
     proxy.cut()
     with pytest.raises(StoreUnavailableError, match=r"127\.0\.0\.1"):
         await behind.tasks.post(1, TaskMessage("cancel"))
@@ -225,16 +225,16 @@ async def test_a_write_in_doubt_waits_for_the_server_and_then_answers(
 async def test_closing_a_store_in_doubt_ends_and_does_not_lie(behind: PostgresStore, proxy: Proxy) -> None:
     """What cannot be learnt is not called "nothing was written"."""
     await behind.tasks.submit([draft(1)])
-    lost = proxy.lose(MARK, "answer")
+    event = proxy.lose(MARK, "answer")
     proxy.refusing = True
     going = asyncio.create_task(behind.tasks.submit([draft(2, inputs=(b'"' + MARK + b'"',))]))
-    await lost.wait()
+    await event.wait()
     proxy.cut()
     async with asyncio.timeout(60):
         await behind.close()
-        with pytest.raises(StoreError, match="before makegood could find out") as caught:
+        with pytest.raises(StoreError, match="before makegood could find out") as error:
             await going
-    assert not isinstance(caught.value, StoreUnavailableError)
+    assert not isinstance(error.value, StoreUnavailableError)
 
 
 @pytest.mark.new_database

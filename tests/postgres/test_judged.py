@@ -46,9 +46,9 @@ async def test_a_request_that_is_judged_while_its_reply_is_committed(
         await until(lambda: db.fetchval(WAITS), "the commit to wait for the judge")
         assert not going.done()
     await going
-    got = mine.committed
+    outcome = mine.committed
     await judge.close()
-    assert got.losses == {2}
-    assert [task for task, _ in got.guilty] == ([1] if "refused" in way else [])
+    assert outcome.losses == {2}
+    assert [task for task, _ in outcome.guilty] == ([1] if "refused" in way else [])
     details = [await store.tasks.detail(n) for n in (2, 3)]
-    assert [found is not None and found.steps[0].state == "done" for found in details] == [False, True]
+    assert [detail is not None and detail.steps[0].state == "done" for detail in details] == [False, True]

@@ -37,12 +37,12 @@ async def test_a_task_whose_events_are_refused_goes_to_an_operator_and_the_other
 ) -> None:
     mine = await running(store, 1, 2, 3)
     await take_events(db, 2)
-    committed = await mine.commit(*(done(mine[task], 0) for task in (1, 2, 3)))
-    assert [task for task, _ in committed.guilty] == [2]
+    outcome = await mine.commit(*(done(mine[task], 0) for task in (1, 2, 3)))
+    assert [task for task, _ in outcome.guilty] == [2]
     assert (await states(db))[2] == "error"
     assert [(alert.kind, alert.task) for alert in await store.alerts.views()] == [("unreadable", 2)]
-    found = [await store.tasks.detail(task) for task in (1, 3)]
-    assert [one is not None and one.steps[0].state for one in found] == ["done", "done"]
+    details = [await store.tasks.detail(task) for task in (1, 3)]
+    assert [one is not None and one.steps[0].state for one in details] == ["done", "done"]
 
 
 async def test_a_task_goes_to_an_operator_even_if_no_alert_can_be_written(
@@ -51,8 +51,8 @@ async def test_a_task_goes_to_an_operator_even_if_no_alert_can_be_written(
     mine = await running(store, 1, 2)
     await take_events(db, 2)
     await db.execute(TAKEN_ALERTS, await db.fetchval(NEXT.format(table="alert", column="id")))
-    committed = await mine.commit(done(mine[1], 0), done(mine[2], 0))
-    assert [task for task, _ in committed.guilty] == [2]
+    outcome = await mine.commit(done(mine[1], 0), done(mine[2], 0))
+    assert [task for task, _ in outcome.guilty] == [2]
     assert await states(db) == {1: "processing", 2: "error"}
 
 
@@ -87,15 +87,15 @@ async def test_a_request_that_somebody_holds_does_not_hold_up_other_tasks(
 ) -> None:
     mine = await running(store, 1, 2, 3)
     async with holding(url, ITS_REQUEST):
-        committed = await mine.commit(*(done(mine[task], 0) for task in (1, 2, 3)))
-        assert (committed.losses, committed.lock_conflicts, committed.guilty) == ({2}, {2}, [])
-        found = [await store.tasks.detail(task) for task in (1, 2, 3)]
-        assert [one is not None and one.steps[0].state for one in found] == ["done", "running", "done"]
+        outcome = await mine.commit(*(done(mine[task], 0) for task in (1, 2, 3)))
+        assert (outcome.losses, outcome.lock_conflicts, outcome.guilty) == ({2}, {2}, [])
+        details = [await store.tasks.detail(task) for task in (1, 2, 3)]
+        assert [one is not None and one.steps[0].state for one in details] == ["done", "running", "done"]
         # The next batches do not wait as long.
         again: Hand = await running(store, 4, 5)
         await again.commit(done(again[4], 0), done(again[5], 0))
-    committed = await mine.commit(done(mine[2], 0))
-    assert not committed.losses
+    outcome = await mine.commit(done(mine[2], 0))
+    assert not outcome.losses
 
 
 async def test_a_supervisor_judges_the_requests_that_nobody_holds(
@@ -105,10 +105,10 @@ async def test_a_supervisor_judges_the_requests_that_nobody_holds(
     grant = await term(store)
     await db.execute("update makegood.request set taken_by = 7, complete_by = 1")
     async with holding(url, ITS_REQUEST):
-        judged = await store.supervision.judge(grant, 0.0, 10)
-        assert sorted(task for task, *_ in judged.requests) == [1, 3]
-    judged = await store.supervision.judge(grant, 0.0, 10)
-    assert [task for task, *_ in judged.requests] == [2]
+        verdict = await store.supervision.judge(grant, 0.0, 10)
+        assert sorted(task for task, *_ in verdict.requests) == [1, 3]
+    verdict = await store.supervision.judge(grant, 0.0, 10)
+    assert [task for task, *_ in verdict.requests] == [2]
 
 
 async def test_a_process_that_holds_its_own_row_does_not_keep_others_from_being_declared_dead(

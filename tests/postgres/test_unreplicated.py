@@ -39,10 +39,10 @@ def foreign() -> Iterator[PrivateServer]:
     locales.chmod(0o755)  # the server has another user if the tests run as root
     for language in LANGUAGES:
         name = f"{language}_{'JP' if language == 'ja' else language.upper()}"
-        done = subprocess.run(
+        process = subprocess.run(
             ["localedef", "-i", name, "-f", "UTF-8", locales / f"{name}.UTF-8"], check=False
         )
-        if done.returncode > 1:  # 1: with warnings
+        if process.returncode > 1:  # 1: with warnings
             pytest.skip("postgres: this machine has no sources of locales")
     before = os.environ.get("LOCPATH")
     os.environ["LOCPATH"] = str(locales)

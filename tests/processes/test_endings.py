@@ -70,10 +70,10 @@ async def test_sigterm_ends_a_process_whose_function_does_not_heed_its_cancellat
             settings={"MAKEGOOD_POLL_EVERY": "0.2s"},
         )
         await world.until(lambda: "drains and stops" in run.log(), "the process runs", run)
-        asked = ["makegood", "task", "submit", f"mule:{how}", '"hay"', "--store", world.url]
+        words = ["makegood", "task", "submit", f"mule:{how}", '"hay"', "--store", world.url]
         if how == "loads":
-            asked = ["makegood", "queue", "send", "loads", '"hay"', "--store", world.url]
-        assert await world.ends(world.launch("ask", asked)) == 0
+            words = ["makegood", "queue", "send", "loads", '"hay"', "--store", world.url]
+        assert await world.ends(world.launch("ask", words)) == 0
         await world.until((world.folder / "runs").exists, "the function runs", run)
         began = time.monotonic()
         run.terminate()

@@ -153,8 +153,8 @@ async def test_several_processes_woken_without_polling(world: World) -> None:
             )
         for agent in agents:
             assert agent.trace("take"), f"{agent.name} took nothing"
-        claimed = [task for s in schedulers for entry in s.trace("commit") for task in entry["claimed"]]
-        assert sorted(claimed) == sorted(task.number for task in tasks)
+        claims = [task for s in schedulers for entry in s.trace("commit") for task in entry["claimed"]]
+        assert sorted(claims) == sorted(task.number for task in tasks)
         assert (world.service.arrivals("hold"), world.service.arrivals("haul")) == (20, 20)
         assert await world.left_over() == []
         world.audit({f"o{n}": {"hold": 1, "haul": 1} for n in range(20)})

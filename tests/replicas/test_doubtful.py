@@ -64,15 +64,15 @@ async def test_commits_disturbed_in_their_wait_lose_nothing(synchronous: Replica
         ]
         going = await gather(*loads)
         watcher = await asyncpg.connect(pair.primary.url)
-        struck = 0
+        strikes = 0
         for _ in range(3):
             await loads[0].beyond(10)
             await asyncio.to_thread(pair.detach)
             for _ in range(2):
                 await until(lambda: watcher.fetchval(WAITING), "commits to wait for the standby")
-                struck += await watcher.fetchval(how)
+                strikes += await watcher.fetchval(how)
             await asyncio.to_thread(pair.attach)
-        assert struck >= 6
+        assert strikes >= 6
         await loads[0].beyond(10)
         watcher.terminate()
         await asyncio.to_thread(pair.primary.kill)
@@ -81,7 +81,7 @@ async def test_commits_disturbed_in_their_wait_lose_nothing(synchronous: Replica
         for load in loads:
             load.stop()
         await asyncio.gather(*going)
-        found = await ended(node.client)
-        assert {key for load in loads for key in load.acknowledged} == found.keys()
-        assert not found.keys() & {key for load in loads for key in load.unwritten}
-        await balanced(node.client, service, found)
+        views = await ended(node.client)
+        assert {key for load in loads for key in load.acknowledged} == views.keys()
+        assert not views.keys() & {key for load in loads for key in load.unwritten}
+        await balanced(node.client, service, views)

@@ -57,12 +57,12 @@ async def test_synchronous_nothing_acknowledged_is_lost(synchronous: ReplicaPair
         for load in loads:
             load.stop()
         await asyncio.gather(*going)
-        found = await ended(node.client)
-        acknowledged = {key for load in loads for key in load.acknowledged}
-        assert acknowledged == found.keys()
-        assert not found.keys() & {key for load in loads for key in load.unwritten}
-        await balanced(node.client, service, found)
-        assert {view.state for view in found.values()} == {"processed", "undone"}
+        views = await ended(node.client)
+        keys = {key for load in loads for key in load.acknowledged}
+        assert keys == views.keys()
+        assert not views.keys() & {key for load in loads for key in load.unwritten}
+        await balanced(node.client, service, views)
+        assert {view.state for view in views.values()} == {"processed", "undone"}
         assert [a.kind for a in await node.store.alerts.views() if a.task is None] == ["generation"]
         assert node.store.identity.generation == 2
 
@@ -98,9 +98,9 @@ async def test_a_primary_that_falls_silent_is_left(synchronous: ReplicaPair, how
             load.stop()
         await asyncio.gather(*going)
         await late.result(timeout=60)
-        found = await ended(node.client)
-        assert found.keys() == {"late"} | {key for load in loads for key in load.acknowledged}
-        await balanced(node.client, service, found)
+        views = await ended(node.client)
+        assert views.keys() == {"late"} | {key for load in loads for key in load.acknowledged}
+        await balanced(node.client, service, views)
 
 
 async def test_asynchronous_what_is_lost_is_detected_and_the_rest_ends_whole(
@@ -123,8 +123,8 @@ async def test_asynchronous_what_is_lost_is_detected_and_the_rest_ends_whole(
         for n in range(20):
             await load.one(Order(f"early-{n}", "ship" if n % 5 == 0 else ""))
         await ended(node.client)
-        held, ahead = await _in_flight(pair, service, load)
-        regretted = [await load.one(Order(f"regretted-{n}")) for n in range(5)]
+        keys, ahead = await _in_flight(pair, service, load)
+        handles = [await load.one(Order(f"regretted-{n}")) for n in range(5)]
         await until(lambda: _holds(service, "reserve", 15), "reserve to be in flight")
         await asyncio.to_thread(pair.caught_up)
         await asyncio.to_thread(pair.detach)
@@ -132,13 +132,15 @@ async def test_asynchronous_what_is_lost_is_detected_and_the_rest_ends_whole(
         service.reopen("reserve")
         for n in range(20):
             await load.one(Order(f"lost-{n}"))
-        lived = await ended(node.client, set(load.acknowledged) - set(ahead))
-        await balanced(node.client, service, {key: view for key, view in lived.items() if key not in ahead})
+        survivors = await ended(node.client, set(load.acknowledged) - set(ahead))
+        await balanced(
+            node.client, service, {key: view for key, view in survivors.items() if key not in ahead}
+        )
         assert service.put_off == set(ahead)
-        for handle in regretted:
+        for handle in handles:
             assert (await handle.undo()).verdict == "applied"
-        undone = await ended(node.client, {f"regretted-{n}" for n in range(5)})
-        assert [undone[f"regretted-{n}"].state for n in range(5)] == ["undone"] * 5
+        undos = await ended(node.client, {f"regretted-{n}" for n in range(5)})
+        assert [undos[f"regretted-{n}"].state for n in range(5)] == ["undone"] * 5
         service.shut("charge")
         for n in range(20):
             await load.one(Order(f"flying-{n}"))
@@ -148,40 +150,40 @@ async def test_asynchronous_what_is_lost_is_detected_and_the_rest_ends_whole(
         await asyncio.to_thread(pair.promote)
         service.reopen("charge")
 
-        found = await ended(node.client)
-        missing = set(load.acknowledged) - found.keys()
+        views = await ended(node.client)
+        missing = set(load.acknowledged) - views.keys()
         assert missing == {f"{kind}-{n}" for kind in ("lost", "flying") for n in range(20)}
         assert [a.kind for a in await node.store.alerts.views() if a.task is None] == ["generation"]
         assert node.store.identity.generation == 2
-        _asked_again(service, gap, held)
-        assert set(held) == {key for key in held if await _was_in_doubt(node.client, found[key].id)}
-        await balanced(node.client, service, found)
-        assert {found[key].state for key in held} == {"processed", "undone"}
+        _asked_again(service, gap, keys)
+        assert set(keys) == {key for key in keys if await _was_in_doubt(node.client, views[key].id)}
+        await balanced(node.client, service, views)
+        assert {views[key].state for key in keys} == {"processed", "undone"}
         assert second.store.identity.generation == 2
         for key in ("fresh-1", "fresh-2"):
             await load.one(Order(key))
         await balanced(node.client, service, await ended(node.client))
 
 
-def _asked_again(service: Service, gap: int, held: list[str]) -> None:
+def _asked_again(service: Service, gap: int, keys: list[str]) -> None:
     """Assert that each of these was asked for ship again after the first ``gap`` calls, under its key, with a higher token."""
     again = {call.order: call for call in service.asked[gap:] if (call.step, call.doing) == ("ship", "do")}
-    assert again.keys() >= set(held)
+    assert again.keys() >= set(keys)
     assert {call.token.generation for call in again.values()} == {2}
-    known = {call.order: call.key for call in service.asked[:gap] if call.step == "ship"}
-    assert {key: again[key].key for key in held} == {key: known[key] for key in held}
+    first = {call.order: call.key for call in service.asked[:gap] if call.step == "ship"}
+    assert {key: again[key].key for key in keys} == {key: first[key] for key in keys}
 
 
 async def _in_flight(pair: ReplicaPair, service: Service, load: Load) -> tuple[list[str], list[str]]:
     """Submit orders that wait at ship, most of them in its queue, and others that wait at reserve; returns their keys."""
     service.shut("ship")
-    held = [f"held-{n}" for n in range(40)]
-    for n, key in enumerate(held):
+    keys = [f"held-{n}" for n in range(40)]
+    for n, key in enumerate(keys):
         await load.one(Order(key, "ship" if n % 5 == 0 else ""))
 
     async def queued() -> bool:
-        taken, untaken = [await asyncio.to_thread(_counted, pair, q, 0) for q in (TAKEN, UNTAKEN)]
-        return service.waiting["ship"] == 16 == taken and untaken == 24
+        in_flight, untaken = [await asyncio.to_thread(_counted, pair, q, 0) for q in (TAKEN, UNTAKEN)]
+        return service.waiting["ship"] == 16 == in_flight and untaken == 24
 
     await until(queued, "ship to be in flight, with a queue before it")
     service.shut("reserve")
@@ -189,7 +191,7 @@ async def _in_flight(pair: ReplicaPair, service: Service, load: Load) -> tuple[l
     for key in ahead:
         await load.one(Order(key, later="charge"))
     await until(lambda: _holds(service, "reserve", 10), "reserve to be in flight")
-    return held, ahead
+    return keys, ahead
 
 
 async def _opened_and_closed(url: str) -> None:

@@ -18,11 +18,11 @@ from tests.conformance.builders import agent, begin, done, draft, hand, info, of
 def server() -> Iterator[PrivateServer]:
     """A server, fast and not durable."""
     try:
-        made = PrivateServer(database="one", settings={"fsync": "off", "full_page_writes": "off"})
+        private = PrivateServer(database="one", settings={"fsync": "off", "full_page_writes": "off"})
     except ConfigError as missing:
         pytest.skip(f"postgres: {missing}")
-    with made:
-        yield made
+    with private:
+        yield private
 
 
 @pytest.fixture
@@ -50,9 +50,9 @@ async def anew(url: str) -> PostgresStore:
 async def rows(url: str, sql: str) -> list[Any]:
     """Return the rows of a query."""
     connection = await asyncpg.connect(url)
-    found = await connection.fetch(sql)
+    records = await connection.fetch(sql)
     await connection.close()
-    return [tuple(row) for row in found]
+    return [tuple(row) for row in records]
 
 
 async def test_nobody_decides_by_what_he_remembers(url: str) -> None:
@@ -61,8 +61,8 @@ async def test_nobody_decides_by_what_he_remembers(url: str) -> None:
     mine = await running(old, 1)
     await old.tasks.submit([draft(2)])
     store = await anew(url)
-    found = {view.id: (view.state, view.locked_by) for view in await store.tasks.find(Filter())}
-    assert found == {1: ("pending", None), 2: ("pending", None)}
+    states = {view.id: (view.state, view.locked_by) for view in await store.tasks.find(Filter())}
+    assert states == {1: ("pending", None), 2: ("pending", None)}
     assert (await mine.commit(begin(mine[1], 1))).losses == {1}
     assert not await old.nodes.heartbeat(mine.node, info())
     (event, *_) = reversed(await store.tasks.history(1))
@@ -92,11 +92,11 @@ async def test_what_nobody_has_taken_is_in_doubt_and_what_was_taken_may_be_answe
     old = await opened(url)
     await running(old, 1, 2)
     payments = await agent(old)
-    (taken,) = await old.requests.take(payments, [offer(1)])
+    (request,) = await old.requests.take(payments, [offer(1)])
     store = await anew(url)
-    (left,) = {1, 2} - {taken.task}
-    assert await rows(url, "select task from makegood.request") == [(taken.task,)]
-    assert await old.requests.answer(payments, [reply(taken)]) == [True]
+    (left,) = {1, 2} - {request.task}
+    assert await rows(url, "select task from makegood.request") == [(request.task,)]
+    assert await old.requests.answer(payments, [reply(request)]) == [True]
     fresh = await hand(store)
     assert sorted(await fresh.claim(5)) == [1, 2]
     (verdict,) = fresh[left].messages
@@ -110,8 +110,8 @@ async def test_what_nobody_has_taken_is_in_doubt_and_what_was_taken_may_be_answe
     assert await rows(
         url, f"select state, failure_count from makegood.step where task = {left} and idx = 0"
     ) == [("running", 0)]
-    assert [message.kind for message in fresh[taken.task].messages] == ["done"]
-    assert (await fresh.commit(done(fresh[taken.task], 0))).losses == set()
+    assert [message.kind for message in fresh[request.task].messages] == ["done"]
+    assert (await fresh.commit(done(fresh[request.task], 0))).losses == set()
     await asyncio.gather(old.close(), store.close())
 
 

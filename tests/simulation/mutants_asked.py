@@ -25,9 +25,14 @@ def never_tried_twice(m: pytest.MonkeyPatch) -> None:
     true = AttemptRunner.answer
 
     async def twice(runner: AttemptRunner, attempt: Attempt, action: Any) -> TaskMessage | None:
-        said = await true(runner, attempt, action)
-        if not action.retry.never or attempt.request.doing != "do" or said is None or said.kind != "gave_up":
-            return said
+        reply = await true(runner, attempt, action)
+        if (
+            not action.retry.never
+            or attempt.request.doing != "do"
+            or reply is None
+            or reply.kind != "gave_up"
+        ):
+            return reply
         attempt.retries, attempt.phase = 1, "waiting"
         return await true(runner, attempt, action)
 
@@ -82,13 +87,13 @@ def undo_by_key(m: pytest.MonkeyPatch) -> None:
     """An undo undoes whatever is in place of its step, not what was done under the key that it names."""
     true = StormService._undo
 
-    def whatever(service: StormService, sent: Any, entry: Any) -> Any:
+    def whatever(service: StormService, request: Any, entry: Any) -> Any:
         for key, other in service.books.items():
-            if other.net and key.startswith(f"{sent.scope}/"):
-                sent.about = key
-                service.undone_by.discard(sent.key)
-                return true(service, sent, other)
-        return true(service, sent, entry)
+            if other.net and key.startswith(f"{request.scope}/"):
+                request.about = key
+                service.undone_by.discard(request.key)
+                return true(service, request, other)
+        return true(service, request, entry)
 
     m.setattr(StormService, "_undo", whatever)
 

@@ -161,8 +161,8 @@ def agent_hides_its_tries(m: pytest.MonkeyPatch) -> None:
     """An agent does not say that an earlier try of the same attempt is unanswered."""
     true = attempt_runner._message
 
-    def certain(request: Any, kind: str, **said: Any) -> TaskMessage:
-        return true(request, kind, **{**said, "unclear": False})
+    def certain(request: Any, kind: str, **fields: Any) -> TaskMessage:
+        return true(request, kind, **{**fields, "unclear": False})
 
     m.setattr(attempt_runner, "_message", certain)
 
@@ -174,9 +174,9 @@ def forgets_refusal(m: pytest.MonkeyPatch) -> None:
     """A service that is declared with ``remembers`` forgets its refusals."""
     true = StormService._do
 
-    def forgetful(service: StormService, sent: Any, entry: Any) -> Any:
+    def forgetful(service: StormService, request: Any, entry: Any) -> Any:
         entry.is_refused, entry.refused_token = False, None
-        return true(service, sent, entry)
+        return true(service, request, entry)
 
     m.setattr(StormService, "_do", forgetful)
 

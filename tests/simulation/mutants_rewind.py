@@ -30,9 +30,9 @@ def _no_generation(m: pytest.MonkeyPatch) -> None:
 def _no_tombstone(m: pytest.MonkeyPatch) -> None:
     true = StormService._do
 
-    def forgetful(service: StormService, sent: Any, entry: Any) -> Any:
+    def forgetful(service: StormService, request: Any, entry: Any) -> Any:
         entry.is_undone = False
-        return true(service, sent, entry)
+        return true(service, request, entry)
 
     m.setattr(StormService, "_do", forgetful)
 

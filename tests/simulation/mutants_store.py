@@ -87,14 +87,14 @@ def supervisor_epoch(m: pytest.MonkeyPatch) -> None:
 @mutant(replace(FAULTS_OF_ALL_KINDS, layout=SUPERVISORS, engine=EAGER), "place_order", within=20)
 def supervisor_cas(m: pytest.MonkeyPatch) -> None:
     """The Supervisor reads which requests are overdue, and writes its verdict later, whatever has become of them."""
-    seen: dict[str, list[Any]] = {}
+    memory: dict[str, list[Any]] = {}
     overdue = supervision.OVERDUE
 
     true = supervision.judge
 
     def blind(tx: Any, term: Any, grace: float, limit: int) -> Any:
-        before = seen.pop(term.nonce, [])
-        seen[term.nonce] = tx.rows(overdue, (tx.now, tx.now - grace, limit))
+        before = memory.pop(term.nonce, [])
+        memory[term.nonce] = tx.rows(overdue, (tx.now, tx.now - grace, limit))
         stale: Any = _Remembering(tx, overdue, before)
         return true(stale, term, grace, limit)
 
@@ -129,17 +129,17 @@ def half_a_batch(m: pytest.MonkeyPatch) -> None:
         rest = [change for change in first if change[0] in ("handed", "moved")]
         first = [change for change in first if change not in rest]
         later = {name: getattr(w, name) for name in ("requests", "handovers", "events", "timers", "alerts")}
-        for name, found in later.items():
-            setattr(w, name, type(found)())
+        for name, value in later.items():
+            setattr(w, name, type(value)())
         true(w, first)
         connection = w.tx.connection
         for sql in (*["release makegood"] * w.tx.careful, "commit", "begin immediate"):
             connection.execute(sql)
         if w.tx.careful:
             connection.execute("savepoint makegood")
-        for name, found in later.items():
-            setattr(w, name, found)
-        written = (
+        for name, value in later.items():
+            setattr(w, name, value)
+        names = (
             "stale_timers",
             "withdraw",
             "rests",
@@ -154,7 +154,7 @@ def half_a_batch(m: pytest.MonkeyPatch) -> None:
             "counts",
             "new_steps",
         )
-        for name in (*written, "audits", "read"):
+        for name in (*names, "audits", "read"):
             setattr(w, name, type(getattr(w, name))())
         true(w, rest)
 
@@ -167,10 +167,10 @@ def acknowledged_before_the_commit(m: pytest.MonkeyPatch) -> None:
     true = slices.TaskSlice.inbox
 
     async def emptied(store: slices.TaskSlice, node: int, limit: int) -> Any:
-        found = await true(store, node, limit)
-        read = [(m.seq, task) for task, messages in found.messages.items() for m in messages]
+        inbox = await true(store, node, limit)
+        read = [(m.seq, task) for task, messages in inbox.messages.items() for m in messages]
         await store._db.write(partial(_throw_away, read=read))
-        return found
+        return inbox
 
     m.setattr(slices.TaskSlice, "inbox", emptied)
 
@@ -207,14 +207,16 @@ def born_held_not_adopted(m: pytest.MonkeyPatch) -> None:
     """A task that was submitted beside a Scheduler is not taken over when its caller was cancelled meanwhile."""
     true = eager_submission.EagerSubmissions._hold
 
-    def forgets(eager: Any, prepared: Any, slots: Any) -> None:
-        if prepared.answer.done():
-            eager._tasks.weights.drop(prepared.draft.id)
+    def forgets(eager: Any, submission: Any, slots: Any) -> None:
+        if submission.answered.done():
+            eager._tasks.weights.drop(submission.draft.id)
         else:
-            true(eager, prepared, slots)
+            true(eager, submission, slots)
 
     m.setattr(eager_submission.EagerSubmissions, "_hold", forgets)
-    m.setattr(first_decision, "begun", lambda _held: None)  # what has begun is found again by its first reply
+    m.setattr(
+        first_decision, "begun", lambda _memory: None
+    )  # what has begun is found again by its first reply
 
 
 @mutant(replace(FAULTS_OF_ALL_KINDS, tasks=12, points={}, rates={"outage": 1.0}, pace=1.0), "place_order")

@@ -56,10 +56,10 @@ def test_while_only_a_notice_is_missing_whoever_has_no_part_in_it_rests(storms: 
         1, replace(calm(tasks=8, layout=layout), around=Around(told=1.0, hooks=1.0, keep=30.0))
     )
     assert outcome.findings == []
-    ended = max(event.at for event in outcome.history.of("ended"))
+    end = max(event.at for event in outcome.history.of("ended"))
     (rest,) = (event.at for event in outcome.history.of("rest"))
-    assert rest > ended + 20.0
-    busy = {event.node for event in outcome.history.of("store") if ended + 5.0 < event.at < rest}
+    assert rest > end + 20.0
+    busy = {event.node for event in outcome.history.of("store") if end + 5.0 < event.at < rest}
     assert busy == {"n1", "n3"}
 
 
@@ -73,10 +73,10 @@ def test_a_storm_brings_notices_twice_and_every_trouble_of_a_receiver(storms: St
     )
     outcomes = [storms.run(seed, swarm) for seed in range(2)]
     assert [outcome.findings for outcome in outcomes] == [[]] * 2
-    arrived = [
+    arrivals = [
         [(event.task, event["sequence"]) for event in outcome.history.of("notified")] for outcome in outcomes
     ]
-    assert any(len(set(some)) < len(some) for some in arrived)
+    assert any(len(set(some)) < len(some) for some in arrivals)
     assert set(RECEIVING) <= {fault for outcome in outcomes for fault in outcome.faults}
 
 
@@ -122,11 +122,11 @@ def test_what_has_ended_and_was_told_is_removed_and_nothing_else(storms: Storms)
     )
     outcome = storms.run(1, swarm)
     assert outcome.findings == []
-    removed = {event.task for event in outcome.history.of("removed")}
-    kept = {event.task for event in outcome.history.of("alert")}
-    assert removed
-    assert kept
-    assert removed | kept == {event.task for event in outcome.history.of("submitted")}
+    removals = {event.task for event in outcome.history.of("removed")}
+    alerts = {event.task for event in outcome.history.of("alert")}
+    assert removals
+    assert alerts
+    assert removals | alerts == {event.task for event in outcome.history.of("submitted")}
     assert all(event["now"] - event["ended"] > 20.0 for event in outcome.history.of("removed"))
 
 
@@ -192,9 +192,9 @@ def test_the_tries_of_all_processes_keep_the_rate_too(storms: Storms) -> None:
 
 
 def test_one_world_of_five_has_something_around_it_and_nothing_is_drawn_in_the_others(storms: Storms) -> None:
-    drawn = [surroundings.draw(seed) for seed in range(1000)]
-    assert 150 < sum(found is not None for found in drawn) < 250
-    seed = drawn.index(None)
+    draws = [surroundings.draw(seed) for seed in range(1000)]
+    assert 150 < sum(surrounding is not None for surrounding in draws) < 250
+    seed = draws.index(None)
     world = storms.world(seed)
     world.close()
     assert world.swarm.as_json() == draw(random.Random(f"{seed} swarm")).as_json() | {"around": None}

@@ -102,23 +102,24 @@ CALLS = {
 }
 
 
-@pytest.mark.parametrize("swallowed", [False, True], ids=["raised", "swallowed"])
+@pytest.mark.parametrize("swallow", [False, True], ids=["raised", "swallowed"])
 @pytest.mark.parametrize("call", CALLS)
 def test_a_probe_that_asks_for_a_real_network_fails_the_test(
-    pytester: pytest.Pytester, call: str, swallowed: bool
+    pytester: pytest.Pytester, call: str, swallow: bool
 ) -> None:
     """It is recorded where it is refused: what becomes of the error on its way does not matter."""
-    probe = SWALLOWED.format(call=call) if swallowed else f"await {call}()\n    return mg.NOT_HAPPENED"
-    told = run(pytester, TRIP.replace("{probe}", probe))
-    assert "1 failed" in told
+    probe = SWALLOWED.format(call=call) if swallow else f"await {call}()\n    return mg.NOT_HAPPENED"
+    output = run(pytester, TRIP.replace("{probe}", probe))
+    assert "1 failed" in output
     assert (
-        f"your test said: NotSimulatedError: {CALLS[call]}() was called, and a simulated world has no" in told
+        f"your test said: NotSimulatedError: {CALLS[call]}() was called, and a simulated world has no"
+        in output
     )
-    assert call == "by_own_pool" or "(step book)" in told  # such a thread does not know the step
+    assert call == "by_own_pool" or "(step book)" in output  # such a thread does not know the step
 
 
 @pytest.mark.parametrize(
-    ("probe", "said"),
+    ("probe", "hint"),
     [
         (
             "raise OSError('the desk is away')",
@@ -128,9 +129,9 @@ def test_a_probe_that_asks_for_a_real_network_fails_the_test(
     ],
 )
 def test_a_probe_that_never_answers_is_named_as_not_proved(
-    pytester: pytest.Pytester, probe: str, said: str | None
+    pytester: pytest.Pytester, probe: str, hint: str | None
 ) -> None:
-    told = run(pytester, TRIP.replace("{probe}", probe))
-    assert "1 passed" in told
-    assert (said is None) == ("the probe of trips/desk/book" not in told)
-    assert said is None or said in told
+    output = run(pytester, TRIP.replace("{probe}", probe))
+    assert "1 passed" in output
+    assert (hint is None) == ("the probe of trips/desk/book" not in output)
+    assert hint is None or hint in output

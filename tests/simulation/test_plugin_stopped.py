@@ -58,9 +58,9 @@ def trip(body: str, *, decorator: str = "crash_everywhere(at_most=2)", then: str
     return ACTION.format(body=body, decorator=decorator, then=then)
 
 
-def section(told: str, test: str) -> str:
+def section(output: str, test: str) -> str:
     """Return what pytest printed of a test that failed."""
-    return told.split(f"_ {test} _")[1].split("\n____", maxsplit=1)[0]
+    return output.split(f"_ {test} _")[1].split("\n____", maxsplit=1)[0]
 
 
 # -- Ctrl-C ----------------------------------------------------------------------------------------------------------------
@@ -76,7 +76,7 @@ def in_a_while(seconds: float) -> threading.Timer:
 @pytest.mark.parametrize("after", [0.02 + 0.013 * n for n in range(24)])
 def test_ctrl_c_ends_a_proof_whatever_it_is_at(after: float) -> None:
     """Also within a simulated transaction, and in an action that catches everything: nobody but the caller sees it."""
-    seen: list[BaseException] = []
+    errors: list[BaseException] = []
 
     @crash_everywhere
     async def test_order(world: World) -> None:
@@ -85,9 +85,9 @@ def test_ctrl_c_ends_a_proof_whatever_it_is_at(after: float) -> None:
             for _ in range(8):
                 await world.submit(shop.place_order, "o7")
             await world.run_to_rest()
-        except BaseException as raised:
-            if not isinstance(raised, GeneratorExit):
-                seen.append(raised)
+        except BaseException as error:
+            if not isinstance(error, GeneratorExit):
+                errors.append(error)
             raise
 
     before = signal.getsignal(signal.SIGINT)
@@ -95,35 +95,35 @@ def test_ctrl_c_ends_a_proof_whatever_it_is_at(after: float) -> None:
     with pytest.raises(KeyboardInterrupt):
         test_order()
     timer.join()
-    assert seen == []
+    assert errors == []
     assert signal.getsignal(signal.SIGINT) is before
 
 
 def test_ctrl_c_is_raised_between_two_callbacks() -> None:
     """What runs comes to its next await, and nobody is heard after that."""
-    said: list[str] = []
+    steps: list[str] = []
     loop = WorldLoop(random.Random(1))
 
     async def work() -> None:
         try:
             signal.raise_signal(signal.SIGINT)
-            said.append("went on")
+            steps.append("went on")
             await asyncio.sleep(0)
         finally:
-            said.append("was thrown away")
+            steps.append("was thrown away")
 
     async def other() -> None:
-        said.append("too late")
+        steps.append("too late")
 
     async def main() -> None:
         await asyncio.gather(work(), other())
 
-    with pytest.raises(KeyboardInterrupt) as interrupted, held_back():
+    with pytest.raises(KeyboardInterrupt) as info, held_back():
         loop.run_until_complete(main())
-    assert said == ["went on"]
-    assert interrupted.traceback[-1].name in ("raise_signal", "work")
+    assert steps == ["went on"]
+    assert info.traceback[-1].name in ("raise_signal", "work")
     loop.dispose()
-    assert said == ["went on", "was thrown away"]
+    assert steps == ["went on", "was thrown away"]
 
 
 def started(pytester: pytest.Pytester, text: str) -> "subprocess.Popen[bytes]":
@@ -133,9 +133,9 @@ def started(pytester: pytest.Pytester, text: str) -> "subprocess.Popen[bytes]":
     process = subprocess.Popen(
         command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, cwd=pytester.path, start_new_session=True
     )
-    begun = pytester.path / "begun"
+    mark = pytester.path / "begun"
     for _ in range(1000):
-        if begun.exists():
+        if mark.exists():
             break
         time.sleep(0.01)
     return process
@@ -171,11 +171,11 @@ def test_ctrl_c_ends_pytest(pytester: pytest.Pytester, decorator: str, after: fl
     time.sleep(after)
     process.send_signal(signal.SIGINT)
     out, _ = process.communicate(timeout=30)
-    told = out.decode()
-    assert process.returncode == pytest.ExitCode.INTERRUPTED, told
-    assert "! KeyboardInterrupt !" in told
-    assert "see it again with" not in told
-    assert "next test" not in told
+    output = out.decode()
+    assert process.returncode == pytest.ExitCode.INTERRUPTED, output
+    assert "! KeyboardInterrupt !" in output
+    assert "see it again with" not in output
+    assert "next test" not in output
 
 
 def test_code_that_never_comes_back_is_ended_by_the_second_ctrl_c(pytester: pytest.Pytester) -> None:
@@ -186,10 +186,10 @@ def test_code_that_never_comes_back_is_ended_by_the_second_ctrl_c(pytester: pyte
     assert process.poll() is None
     process.send_signal(signal.SIGINT)
     out, _ = process.communicate(timeout=30)
-    told = out.decode()
-    assert process.returncode == pytest.ExitCode.INTERRUPTED, told
-    assert re.search(r"test_it\.py:\d+: KeyboardInterrupt", told)
-    assert "next test" not in told
+    output = out.decode()
+    assert process.returncode == pytest.ExitCode.INTERRUPTED, output
+    assert re.search(r"test_it\.py:\d+: KeyboardInterrupt", output)
+    assert "next test" not in output
 
 
 def test_what_is_held_back_is_what_the_former_handler_raises() -> None:
@@ -219,16 +219,16 @@ def test_what_is_held_back_is_what_the_former_handler_raises() -> None:
 
 
 def test_outside_the_main_thread_ctrl_c_is_left_alone() -> None:
-    found: list[object] = []
+    handlers: list[object] = []
 
     def other() -> None:
         with held_back():
-            found.append(signal.getsignal(signal.SIGINT))
+            handlers.append(signal.getsignal(signal.SIGINT))
 
     thread = threading.Thread(target=other)
     thread.start()
     thread.join()
-    assert found == [signal.getsignal(signal.SIGINT)]
+    assert handlers == [signal.getsignal(signal.SIGINT)]
 
 
 # -- the world outside -----------------------------------------------------------------------------------------------------
@@ -249,12 +249,12 @@ def test_what_a_simulated_world_has_not_is_named_with_what_to_do(
     pytester: pytest.Pytester, call: str, method: str, lacks: str
 ) -> None:
     """And the test fails, although its workflow is undone as it should be: nothing was proved."""
-    told = run(pytester, trip(f"{call}\n    return order"))
-    assert "1 failed" in told
+    output = run(pytester, trip(f"{call}\n    return order"))
+    assert "1 failed" in output
     assert re.search(
         rf"^- your test said: NotSimulatedError: loop\.{method}\(\) was called, and a simulated world has no {lacks}: let your code call "
         rf"a fake in its place, such as world\.service\(\.\.\.\) returns, test_it\.py:\d+: {re.escape(call)} \(step book\)$",
-        told,
+        output,
         re.MULTILINE,
     )
 
@@ -281,23 +281,23 @@ def test_what_the_users_code_catches_is_let() -> None:
 
 def test_what_goes_round_is_named_with_its_step_and_its_line(pytester: pytest.Pytester) -> None:
     spin = "while True: await asyncio.sleep(0)"
-    told = run(pytester, trip(spin) + "\n@simulate\nasync def test_spins(world):\n    " + spin)
-    assert "2 failed" in told
+    output = run(pytester, trip(spin) + "\n@simulate\nasync def test_spins(world):\n    " + spin)
+    assert "2 failed" in output
     assert re.search(
         r"; step book of task \w{13} \(attempt 1\), in book \(test_it\.py:\d+\) goes round without waiting: does it poll",
-        section(told, "test_trip"),
+        section(output, "test_trip"),
     )
     assert re.search(
-        r"; test_spins \(test_it\.py:\d+\) goes round without waiting", section(told, "test_spins")
+        r"; test_spins \(test_it\.py:\d+\) goes round without waiting", section(output, "test_spins")
     )
-    assert "object at 0x" not in told
+    assert "object at 0x" not in output
 
 
 # -- options ---------------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
-    ("options", "said"),
+    ("options", "pattern"),
     [
         (["--makegood-seed=abc"], "a seed, a whole number from 0"),
         (["--makegood-seed=0/62/"], "a seed, a whole number from 0"),
@@ -307,14 +307,14 @@ def test_what_goes_round_is_named_with_its_step_and_its_line(pytester: pytest.Py
     ],
 )
 def test_an_option_that_cannot_be_meant_is_refused_once_before_any_test(
-    pytester: pytest.Pytester, options: list[str], said: str
+    pytester: pytest.Pytester, options: list[str], pattern: str
 ) -> None:
     pytester.makepyfile(test_it="def test_one(): pass\ndef test_two(): pass")
-    found = pytester.runpytest_subprocess(*ALONE, *options)
-    assert found.ret == pytest.ExitCode.USAGE_ERROR
-    (line,) = [line for line in found.errlines if line]
-    assert re.match(rf"ERROR: {re.escape(options[0])}.*{said}", line)
-    assert not any("test_it" in line for line in found.outlines)
+    result = pytester.runpytest_subprocess(*ALONE, *options)
+    assert result.ret == pytest.ExitCode.USAGE_ERROR
+    (line,) = [line for line in result.errlines if line]
+    assert re.match(rf"ERROR: {re.escape(options[0])}.*{pattern}", line)
+    assert not any("test_it" in line for line in result.outlines)
 
 
 def test_options_that_mean_something_begin_the_tests(pytester: pytest.Pytester) -> None:
@@ -326,10 +326,10 @@ def test_options_that_mean_something_begin_the_tests(pytester: pytest.Pytester) 
 def test_an_option_that_one_test_cannot_mean_is_told_without_makegoods_lines(
     pytester: pytest.Pytester,
 ) -> None:
-    told = section(run(pytester, "@simulate" + order(), "--makegood-seed=4/118/kill"), "test_order")
-    lines = [line for line in told.splitlines()[1:] if line and not line.startswith("=")]
+    output = section(run(pytester, "@simulate" + order(), "--makegood-seed=4/118/kill"), "test_order")
+    lines = [line for line in output.splitlines()[1:] if line and not line.startswith("=")]
     assert lines[0].startswith("ConfigError: --makegood-seed=4/118/kill: this names a fault in a test under")
-    assert "crashing.py" not in told
+    assert "crashing.py" not in output
 
 
 # -- what a green test has not played --------------------------------------------------------------------------------------
@@ -366,11 +366,11 @@ def test_a_test_that_held_under_fewer_faults_says_so(
 ) -> None:
     text = "@crash_everywhere(kinds=('kill', 'late'), at_most=2)" + order("test_crash")
     text += "@simulate(seeds=1, faults=('kill', 'stop', 'late'))" + order("test_storm")
-    told = run(pytester, text, f"--makegood-faults={faults}")
-    assert "2 passed" in told
-    for name, said in (("test_crash", crash), ("test_storm", storm)):
-        lines = [line for line in told.splitlines() if line.startswith(f"{name}: ")]
-        assert [line[: len(f"{name}: {said}")] for line in lines] == ([f"{name}: {said}"] if said else [])
+    output = run(pytester, text, f"--makegood-faults={faults}")
+    assert "2 passed" in output
+    for name, claim in (("test_crash", crash), ("test_storm", storm)):
+        lines = [line for line in output.splitlines() if line.startswith(f"{name}: ")]
+        assert [line[: len(f"{name}: {claim}")] for line in lines] == ([f"{name}: {claim}"] if claim else [])
         assert all(line.endswith(f"(--makegood-faults={faults})") for line in lines)
 
 
@@ -378,24 +378,24 @@ def test_a_misspelt_role_is_told_with_the_one_that_was_meant() -> None:
     async def script(world: World) -> None:
         world.kill("agnet")
 
-    played: Script = lambda stage: script(World(stage))  # noqa: E731 - as a decorator makes it
+    play: Script = lambda stage: script(World(stage))  # noqa: E731 - as a decorator makes it
     with pytest.raises(
         UnprovedError, match=r"its roles are agent, scheduler, supervisor: did you mean 'agent'\?"
     ):
-        Proof(played).calm(0)
+        Proof(play).calm(0)
 
 
 def test_looking_for_a_workflows_app_wakes_no_lazy_object() -> None:
     """Such as Django's settings, which raise as long as they are not configured."""
-    asked: list[object] = []
+    lookups: list[object] = []
 
     class Lazy:
         @property  # type: ignore[misc]  # what a lazy object is
         def __class__(self) -> Any:
-            asked.append(self)
+            lookups.append(self)
             raise LookupError
 
     lazy = [Lazy()]
     assert app_of(shop.place_order) is shop.shop
-    assert asked == []
+    assert lookups == []
     del lazy

@@ -75,8 +75,8 @@ def order(name: str = "test_order", workflow: str = "shop.place_order", first: s
 def run(pytester: pytest.Pytester, text: str, *options: str) -> str:
     """Run pytest over a user's test file and return what it printed."""
     pytester.makepyfile(shop=SHOP.read_text(encoding="utf-8"), test_it=HEAD + text)
-    found = pytester.runpytest_subprocess(*ALONE, *options)
-    return "\n".join(found.outlines)
+    result = pytester.runpytest_subprocess(*ALONE, *options)
+    return "\n".join(result.outlines)
 
 
 # -- what never ends, and what takes hours ---------------------------------------------------------------------------------
@@ -88,10 +88,10 @@ def test_a_step_that_never_succeeds_stops_the_calm_world_and_is_named(pytester: 
         f"@{decorator}(attempts=40)" + order(f"test_{decorator}", "trip")
         for decorator in ("crash_everywhere", "simulate")
     )
-    told = run(pytester, text)
-    assert "2 failed" in told
+    output = run(pytester, text)
+    assert "2 failed" in output
     for decorator in ("crash_everywhere", "simulate"):
-        section = told.split(f"_ test_{decorator} _")[1].split("\n____")[0]
+        section = output.split(f"_ test_{decorator} _")[1].split("\n____")[0]
         assert "a calm world, in which nothing ever fails; 1 world was played" in section
         assert re.search(
             r"^- ENDLESS: step book of task \w+ was asked 40 times within [\d,]+ virtual seconds and has not come to an end "
@@ -117,11 +117,11 @@ def test_a_proof_of_many_hours_is_not_begun_and_says_why(pytester: pytest.Pytest
         f"@crash_everywhere({how}fails=True)" + order(f"test_{n}", "trip_of_a_minute")
         for n, how in enumerate(("", "at_most=2, "))
     )
-    told = run(pytester, text)
-    assert "1 failed, 1 passed" in told or "1 passed, 1 failed" in told
-    assert re.search(r"test_0 was not begun: its calm world has [\d,]+ fault points", told)
-    assert re.search(r"Step book_later was asked \d\d times there, and last said 'not yet'", told)
-    assert "@crash_everywhere(at_most=500)" in told
+    output = run(pytester, text)
+    assert "1 failed, 1 passed" in output or "1 passed, 1 failed" in output
+    assert re.search(r"test_0 was not begun: its calm world has [\d,]+ fault points", output)
+    assert re.search(r"Step book_later was asked \d\d times there, and last said 'not yet'", output)
+    assert "@crash_everywhere(at_most=500)" in output
 
 
 def test_a_long_proof_of_a_large_workflow_is_told_without_a_culprit(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -147,15 +147,15 @@ def test_attempts_are_a_number(wrong: Any) -> None:
 
 def test_progress_is_told_late_and_ever_more_seldom_in_a_file() -> None:
     """After half a minute, then each time after as long again; how much is left; nothing when it is over."""
-    said: list[str] = []
+    lines: list[str] = []
     clock = HandClock(0.0)
-    progress = Progress(said.append, said.append, clock=clock)
+    progress = Progress(lines.append, lines.append, clock=clock)
     progress.begin()
     for second in range(300):
         clock.seconds = float(second)
         progress.tell(second, 300, "; why")
     progress.end()
-    assert said == [
+    assert lines == [
         "30 of 300 worlds, about 4 min to go; why",
         "60 of 300 worlds, about 4 min to go; why",
         "120 of 300 worlds, about 3 min to go; why",
@@ -225,10 +225,10 @@ def test_a_service_that_nothing_calls_fails_the_test(pytester: pytest.Pytester) 
         f"@{decorator}" + order(name, first='world.service("paymants")')
         for name, decorator in decorators.items()
     )
-    told = run(pytester, text)
-    assert "2 failed" in told
+    output = run(pytester, text)
+    assert "2 failed" in output
     for name in decorators:
-        section = told.split(f"_ {name} _")[1].split("\n____")[0]
+        section = output.split(f"_ {name} _")[1].split("\n____")[0]
         assert "- service 'paymants' was never called: did you mean 'payments'?" in section
         assert "Services that were called: payments, stock" in section
         assert "needed=False" in section
@@ -242,9 +242,9 @@ def test_more_worlds_excuse_no_service_that_is_never_called(pytester: pytest.Pyt
     text = "@crash_everywhere(at_most=2)" + order("test_crash", first=idle)
     if option == "--makegood-seeds=3":
         text += "@simulate(seeds=2)" + order("test_storm", first=idle)
-    told = run(pytester, text, option)
-    assert "passed" not in told
-    assert "never called" in told
+    output = run(pytester, text, option)
+    assert "passed" not in output
+    assert "never called" in output
 
 
 def test_a_service_that_need_not_be_called_is_let() -> None:
@@ -259,8 +259,8 @@ def test_a_service_that_need_not_be_called_is_let() -> None:
 
 
 def test_a_service_named_like_nothing_else_is_told_without_a_question() -> None:
-    told = limits.never_called("test_x", ["post"], {"bank"}, {"stock"}, "there is no task")
-    assert "- service 'post' was never called\n" in told
+    text = limits.never_called("test_x", ["post"], {"bank"}, {"stock"}, "there is no task")
+    assert "- service 'post' was never called\n" in text
 
 
 def test_a_misspelt_step_is_told_with_those_that_there_are() -> None:
@@ -294,8 +294,8 @@ def test_both_decorators_on_one_test_are_refused_for_what_they_are() -> None:
         (simulate, crash_everywhere, "@simulate above @crash_everywhere on 'test_order'"),
         (simulate(seeds=3), simulate, "@simulate above @simulate on 'test_order'"),
     ]
-    for above, below, said in pairs:
-        with pytest.raises(mg.ConfigError, match=f"{said}: .* two tests"):
+    for above, below, pattern in pairs:
+        with pytest.raises(mg.ConfigError, match=f"{pattern}: .* two tests"):
             above(below(test_order))
 
 
@@ -317,19 +317,19 @@ def test_a_seed_and_a_number_of_seeds_contradict_each_other(pytester: pytest.Pyt
 
 
 def test_a_fault_point_means_nothing_in_a_storm(pytester: pytest.Pytester) -> None:
-    told = run(pytester, "@simulate(seeds=2)" + order(), "--makegood-seed=4/118/kill")
-    assert "1 failed" in told
-    assert "this names a fault in a test under @crash_everywhere" in told
-    assert "such as --makegood-seed=4" in told
+    output = run(pytester, "@simulate(seeds=2)" + order(), "--makegood-seed=4/118/kill")
+    assert "1 failed" in output
+    assert "this names a fault in a test under @crash_everywhere" in output
+    assert "such as --makegood-seed=4" in output
 
 
 def test_what_one_seed_has_shown_is_said(pytester: pytest.Pytester) -> None:
     """A green test that played one world of many says so."""
     text = "@simulate" + order("test_storm") + "@crash_everywhere(kinds=['kill'])" + order()
-    told = run(pytester, text, "--makegood-seed=9999")
-    assert "2 passed" in told
-    assert "test_storm: it held in a calm world and in the storm of seed 9999; no other was played" in told
-    assert re.search(r"test_order: it held at every point under seed 9999, with \d+ worlds", told)
+    output = run(pytester, text, "--makegood-seed=9999")
+    assert "2 passed" in output
+    assert "test_storm: it held in a calm world and in the storm of seed 9999; no other was played" in output
+    assert re.search(r"test_order: it held at every point under seed 9999, with \d+ worlds", output)
 
 
 # -- the user's own line ---------------------------------------------------------------------------------------------------
@@ -345,17 +345,17 @@ async def test_world(world):
 def test_plan():
     shop.place_order.plan(4)
 """
-    told = run(pytester, text)
-    assert "2 failed" in told
+    output = run(pytester, text)
+    assert "2 failed" in output
     assert re.search(
         r"DefinitionError: shop\.place_order\(.*it takes 1 parameter by position.*, test_it\.py:\d+: await world\.submit",
-        told,
+        output,
     )
-    shown = told.split("_ test_plan _")[1]
-    assert "\ntest_it.py:" in shown
-    assert "workflow.py" not in shown
-    assert "codec.py" not in shown
+    section = output.split("_ test_plan _")[1]
+    assert "\ntest_it.py:" in section
+    assert "workflow.py" not in section
+    assert "codec.py" not in section
     assert re.search(
         r"shop\.place_order is declared in \S*shop\.py, line \d+; it was called in \S*test_it\.py, line \d+",
-        shown,
+        section,
     )

@@ -180,9 +180,9 @@ def test_a_role_without_rights_is_told_which(postgres: PostgresWorld) -> None:
                 make_conninfo(postgres.url, user="makegood_clerk", password="secret")
             ) as connection,
         ):
-            with pytest.raises(mg.TransactionError, match="grant usage on schema makegood") as told:
+            with pytest.raises(mg.TransactionError, match="grant usage on schema makegood") as error:
                 client.submit(CHAIN, "a", connection=connection)
-            for grant in str(told.value).split("`")[1::2]:
+            for grant in str(error.value).split("`")[1::2]:
                 run(f"{grant} to makegood_clerk")
             connection.rollback()
             client.submit(CHAIN, "a", connection=connection)
@@ -245,12 +245,12 @@ def test_a_writer_in_the_way_is_waited_for(sqlite: SQLiteWorld) -> None:
     """A look into the database before the first write would make SQLite refuse it, since somebody else committed after it."""
     other = sqlite3.connect(sqlite.path, isolation_level=None, check_same_thread=False)
     connection = sqlite3.connect(sqlite.path)
-    ended: list[threading.Thread] = []
+    threads: list[threading.Thread] = []
 
     def seen(sql: str) -> None:
-        if "makegood_generation" in sql and not ended:
-            ended.append(threading.Thread(target=other.execute, args=("commit",)))
-            ended[0].start()
+        if "makegood_generation" in sql and not threads:
+            threads.append(threading.Thread(target=other.execute, args=("commit",)))
+            threads[0].start()
 
     with mg.SyncClient(sqlite.url) as client:
         client.open()
@@ -260,7 +260,7 @@ def test_a_writer_in_the_way_is_waited_for(sqlite: SQLiteWorld) -> None:
         connection.set_trace_callback(seen)
         client.submit(CHAIN, "a", connection=connection)
         connection.commit()
-    ended[0].join()
+    threads[0].join()
     connection.close()
     other.close()
     assert sqlite.counts() == (1, 1, 3)

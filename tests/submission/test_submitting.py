@@ -21,22 +21,22 @@ _, CHAIN = chain_app(2)
 
 async def test_batches_are_made_while_their_handles_are_gone_through(world: World) -> None:
     """No more than two batches of the inputs are in memory, and each batch is one commit, in the turn of its first handle."""
-    drawn: list[int] = []
+    numbers: list[int] = []
 
     def inputs() -> Iterator[str]:
         for n in range(25):
-            drawn.append(n)
+            numbers.append(n)
             yield str(n)
 
     async with mg.Client(world.url) as client:
         handles = []
         async for task in client.submit_many(CHAIN, inputs(), key=str, priority=3, batch=10):
             handles.append(task)
-            committed = len(await client.find(Filter(limit=100)))
-            assert committed == min(25, (len(handles) + 9) // 10 * 10)
-            assert len(drawn) == min(25, committed + 10)
-        found = {view.id: view for view in await client.find(Filter(limit=100))}
-        assert [(found[task.number].key, found[task.number].priority) for task in handles] == [
+            count = len(await client.find(Filter(limit=100)))
+            assert count == min(25, (len(handles) + 9) // 10 * 10)
+            assert len(numbers) == min(25, count + 10)
+        views = {view.id: view for view in await client.find(Filter(limit=100))}
+        assert [(views[task.number].key, views[task.number].priority) for task in handles] == [
             (str(n), 3) for n in range(25)
         ]
         again = await client.submit_many(CHAIN, (str(n) for n in range(30)), key=str)
@@ -45,7 +45,7 @@ async def test_batches_are_made_while_their_handles_are_gone_through(world: Worl
 
 
 @pytest.mark.parametrize(
-    ("said", "why"),
+    ("options", "why"),
     [
         ({"key": 7}, r"key=7: a text of up to 500"),
         ({"key": "k" * 501}, r"key='kkk.*: a text of up to 500"),
@@ -56,15 +56,15 @@ async def test_batches_are_made_while_their_handles_are_gone_through(world: Worl
     ],
 )
 async def test_keys_and_correlation_ids_are_refused_alike_on_both_stores(
-    world: World, said: dict[str, Any], why: str
+    world: World, options: dict[str, Any], why: str
 ) -> None:
     """By makegood, before anything is written, however they are submitted; the longest are taken."""
     async with mg.Client(world.url) as client:
         with pytest.raises(mg.ConfigError, match=why):
-            await client.submit(CHAIN, "a", **said)
+            await client.submit(CHAIN, "a", **options)
         many: dict[str, Any] = {
             name: value if name == "reply_to" else lambda _, value=value: value
-            for name, value in said.items()
+            for name, value in options.items()
         }
         with pytest.raises(mg.ConfigError, match=why):
             await client.submit_many(CHAIN, ["a"], **many)
@@ -96,32 +96,32 @@ async def test_what_is_wrong_with_an_input_is_raised_after_the_handles_of_the_ba
         raise LookupError("the list ends here")
 
     async with mg.Client(world.url) as client:
-        seen: list[int] = []
+        numbers: list[int] = []
 
         async def go_through() -> None:
             async for task in client.submit_many(CHAIN, inputs(), batch=2):
-                seen.append(task.number)  # noqa: PERF401 - those that came before the error
+                numbers.append(task.number)  # noqa: PERF401 - those that came before the error
 
         with pytest.raises(LookupError, match="the list ends here"):
             await go_through()
-        assert sorted(view.id for view in await client.find()) == sorted(seen)
-        assert len(seen) == 2
+        assert sorted(view.id for view in await client.find()) == sorted(numbers)
+        assert len(numbers) == 2
 
 
 async def test_a_batch_is_planned_while_the_one_before_is_written(world: World) -> None:
     """A write that ends only when the input after its batch was asked for does end."""
-    asked = asyncio.Event()
+    request = asyncio.Event()
 
     def inputs() -> Iterator[str]:
         yield from "ab"
-        asked.set()
+        request.set()
         yield "c"
 
     async with mg.Client(world.url) as client:
         submit = client.store.tasks.submit
 
         async def when_asked(drafts: Sequence[Submission]) -> list[Submitted]:
-            await asked.wait()
+            await request.wait()
             return await submit(drafts)
 
         client.store.tasks.submit = when_asked  # type: ignore[method-assign]
@@ -130,12 +130,12 @@ async def test_a_batch_is_planned_while_the_one_before_is_written(world: World) 
 
 async def test_a_conflict_is_raised_in_its_turn_and_the_call_may_be_repeated(world: World) -> None:
     async with mg.Client(world.url) as client:
-        taken = await client.submit(CHAIN, "other", key="1")
+        first = await client.submit(CHAIN, "other", key="1")
         many = aiter(client.submit_many(CHAIN, ["0", "1", "2"], key=str))
         assert (await anext(many)).created
-        with pytest.raises(mg.KeyConflict) as refused:
+        with pytest.raises(mg.KeyConflict) as error:
             await anext(many)
-        assert refused.value.task_id == taken.id
+        assert error.value.task_id == first.id
         (task,) = await client.submit_many(CHAIN, ["2"], key=str)
         assert not task.created, "the rest of the batch was submitted"
 
@@ -178,16 +178,16 @@ async def test_big_inputs_make_small_batches(world: World) -> None:
 
 
 async def test_an_id_that_was_taken_is_drawn_anew_for_that_task_only() -> None:
-    written: list[list[int]] = []
+    batches: list[list[int]] = []
     numbers = iter(range(10))
 
     async def write(drafts: Any) -> list[Submitted]:
         ids = [draft.id for draft in drafts if isinstance(draft, Submission)]
-        written.append(ids)
+        batches.append(ids)
         return [Submitted(id_, is_new=id_ != 1, key_collision=id_ == 1) for id_ in ids]
 
     answers = await insert([CHAIN.plan(n) for n in "abc"], lambda: next(numbers), write)
-    assert written == [[0, 1, 2], [3]]
+    assert batches == [[0, 1, 2], [3]]
     assert [answer.id for answer in answers] == [0, 3, 2]
 
 

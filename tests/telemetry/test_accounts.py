@@ -97,14 +97,14 @@ async def test_every_task_and_attempt_is_counted_once(store: Store) -> None:
 
 
 async def test_a_failure_that_passes_is_retried_and_a_later_is_none(store: Store) -> None:
-    for order, outcome, decided in (("flaky", "transient", 1), ("busy", "later", 0)):
+    for order, outcome, retries in (("flaky", "transient", 1), ("busy", "later", 0)):
         app, buy = shop(Bank())
         async with watched(app, store) as (node, telemetry):
             await (await node.client.submit(buy, order)).result("60s")
             numbers = await page(telemetry)
         attempts = numbers.table("makegood_step_attempts_total", "step", "outcome")
         assert attempts == {("reserve", "ok"): 1, ("charge", outcome): 1, ("charge", "ok"): 1}
-        assert numbers("makegood_supervisor_decisions_total", decision="retry") == decided
+        assert numbers("makegood_supervisor_decisions_total", decision="retry") == retries
 
 
 async def test_past_its_threshold_a_task_is_undone_and_each_decision_is_counted(store: Store) -> None:
@@ -130,15 +130,15 @@ async def test_a_refusal_and_an_undo_that_is_stuck(store: Store) -> None:
     """Permanent is a cause; what cannot be taken back is held, in error, with an alert that stands."""
     app, buy = shop(Bank())
     async with watched(app, store) as (node, telemetry):
-        refused = await node.client.submit(buy, "refused")
-        await refused.wait("60s")
+        declined_task = await node.client.submit(buy, "refused")
+        await declined_task.wait("60s")
         numbers = await page(telemetry)
         assert numbers.table("makegood_undos_total", "cause") == {("permanent",): 1}
         assert numbers("makegood_step_attempts_total", step="charge", outcome="permanent") == 1
-        stuck = await node.client.submit(buy, "stuck")
-        await stuck.result("60s")
-        await stuck.undo(timeout="20s")
-        await stuck.wait("60s")
+        stuck_task = await node.client.submit(buy, "stuck")
+        await stuck_task.result("60s")
+        await stuck_task.undo(timeout="20s")
+        await stuck_task.wait("60s")
         numbers = await page(telemetry)
     assert numbers.table("makegood_undos_total", "cause") == {("permanent",): 1, ("operator",): 1}
     assert numbers("makegood_undo_steps_total", step="reserve", outcome="failed") == 1
@@ -148,10 +148,10 @@ async def test_a_refusal_and_an_undo_that_is_stuck(store: Store) -> None:
 
 async def passing(world: World, task: Any) -> None:
     """Let time pass until a task has ended."""
-    ended = asyncio.create_task(task.wait("60s"))
-    while not (await asyncio.wait([ended], timeout=0.01))[0]:
+    waiting = asyncio.create_task(task.wait("60s"))
+    while not (await asyncio.wait([waiting], timeout=0.01))[0]:
         await world.elapse(1.0)
-    await ended
+    await waiting
 
 
 async def test_what_is_cancelled_and_what_takes_too_long(world: World, store: Store) -> None:
@@ -180,12 +180,12 @@ async def test_the_leader_says_what_is_in_the_store_and_nobody_else_does(store: 
     ):
         for n in range(3):
             await node.client.submit(buy, f"o{n}")
-        known = {("buy", "processing"): 3}
+        states = {("buy", "processing"): 3}
         async with asyncio.timeout(60):
             leads, follows = await page(first), await page(second)
             while (
                 leads("makegood_queue_depth", agent="stock") != 3
-                or leads.table("makegood_tasks", "workflow", "state") != known
+                or leads.table("makegood_tasks", "workflow", "state") != states
                 or not leads("makegood_supervisor_scan_seconds_count")
             ):  # the figures are those of the last pass, and either may lead
                 one, two = await page(first), await page(second)
@@ -201,11 +201,11 @@ async def test_the_leader_says_what_is_in_the_store_and_nobody_else_does(store: 
 async def test_a_reply_that_comes_too_late_is_counted_for_its_agent(
     world: World, store: Store, other: Store
 ) -> None:
-    app, begun, go = mg.App("shop"), threading.Event(), threading.Event()
+    app, start, go = mg.App("shop"), threading.Event(), threading.Event()
 
     @app.agent("desk").action(complete_within="20s", undo=mg.NOTHING)
     def work(x: int) -> int:
-        begun.set()
+        start.set()
         go.wait()
         return x
 
@@ -218,14 +218,14 @@ async def test_a_reply_that_comes_too_late_is_counted_for_its_agent(
         watched(app, other, roles=("agent",)) as (_, telemetry),
     ):
         await node.client.submit(do, 1)
-        await asyncio.to_thread(begun.wait)
+        await asyncio.to_thread(start.wait)
         await world.elapse(30.0)
         go.set()
         late = "makegood_late_replies_discarded_total"
         async with asyncio.timeout(60):
-            while not (found := (await page(telemetry)).table(late, "app", "agent")):
+            while not (counts := (await page(telemetry)).table(late, "app", "agent")):
                 pass
-    assert found == {("shop", "desk"): 1}
+    assert counts == {("shop", "desk"): 1}
 
 
 def test_what_was_overtaken_is_counted_as_refused_and_nothing_else() -> None:

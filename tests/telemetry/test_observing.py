@@ -54,29 +54,29 @@ async def main(listen):
 def run(folder: Path, ending: str) -> Any:
     """Run the program in a process of its own; return what it says."""
     program = textwrap.dedent(PROGRAM) + ending
-    done = subprocess.run(
+    process = subprocess.run(
         [sys.executable, "-c", program], cwd=folder, capture_output=True, text=True, check=False, timeout=60
     )
-    assert done.returncode == 0, done.stderr
-    return json.loads(done.stdout), done.stderr
+    assert process.returncode == 0, process.stderr
+    return json.loads(process.stdout), process.stderr
 
 
 def test_nothing_is_loaded_unasked(tmp_path: Path) -> None:
     """A process that nobody asked to be watched loads neither the extras nor what watches."""
-    said, _ = run(tmp_path, "asyncio.run(main(None))")
-    assert said["result"] == 7
+    report, _ = run(tmp_path, "asyncio.run(main(None))")
+    assert report["result"] == 7
     wrong = ("makegood.telemetry.telemetry", "prometheus_client", "opentelemetry")
-    assert not [name for name in said["loaded"] if name.startswith(wrong)]
+    assert not [name for name in report["loaded"] if name.startswith(wrong)]
 
 
 def test_without_the_extra_there_are_probes_and_a_page_that_says_what_is_missing(tmp_path: Path) -> None:
     ending = "sys.modules['prometheus_client'] = None\nasyncio.run(main('127.0.0.1:0'))"
-    said, _ = run(tmp_path, ending)
-    assert said["readyz"] == [200, "ok\n"]
-    status, text = said["metrics"]
+    report, _ = run(tmp_path, ending)
+    assert report["readyz"] == [200, "ok\n"]
+    status, text = report["metrics"]
     assert status == 501
     assert "pip install prometheus-client" in text
-    assert not [name for name in said["loaded"] if name.startswith("prometheus_client.")]
+    assert not [name for name in report["loaded"] if name.startswith("prometheus_client.")]
 
 
 async def test_whoever_only_watches_stops_nobody(

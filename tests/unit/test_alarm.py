@@ -21,9 +21,9 @@ class Waiting:
         self.alarm = Alarm(self.clock, lambda: self.rang.append(self.loop.time()))
         later, self.start = self.loop.call_later, self.clock.monotonic()
 
-        def counted(*given: object, **options: object) -> object:
+        def counted(*args: object, **options: object) -> object:
             self.timers += 1
-            return later(*given, **options)  # type: ignore[arg-type]
+            return later(*args, **options)  # type: ignore[arg-type]
 
         self.loop.call_later = counted  # type: ignore[assignment, method-assign]
 
@@ -45,9 +45,9 @@ class Waiting:
 @pytest.fixture
 def waiting() -> Iterator[Waiting]:
     """A loop whose time is virtual, with an alarm."""
-    made = Waiting()
-    yield made
-    made.loop.dispose()
+    waiter = Waiting()
+    yield waiter
+    waiter.loop.dispose()
 
 
 def test_it_rings_once_at_the_earliest_moment_and_one_timer_serves_all(waiting: Waiting) -> None:

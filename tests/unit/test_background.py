@@ -18,14 +18,14 @@ async def where() -> str:
 
 
 def test_it_runs_in_a_thread_of_its_own_and_can_begin_again() -> None:
-    begun: list[int] = []
-    loop = Loop(lambda: begun.append(1))
+    starts: list[int] = []
+    loop = Loop(lambda: starts.append(1))
     assert loop.run(where, "it") == "makegood"
     assert loop.run(where, "it") == "makegood"
     loop.stop()
     assert loop.run(where, "it") == "makegood"
     loop.stop()
-    assert begun == [1, 1]
+    assert starts == [1, 1]
 
 
 async def test_inside_a_running_loop_it_names_what_to_use() -> None:
@@ -34,7 +34,7 @@ async def test_inside_a_running_loop_it_names_what_to_use() -> None:
 
 
 @pytest.mark.parametrize(
-    ("module", "question", "patched"),
+    ("module", "question", "library"),
     [
         ("gevent.monkey", "is_module_patched", "threading"),
         ("gevent.monkey", "is_module_patched", "socket"),
@@ -42,11 +42,11 @@ async def test_inside_a_running_loop_it_names_what_to_use() -> None:
     ],
 )
 def test_it_refuses_a_process_that_was_patched_and_names_by_whom(
-    monkeypatch: pytest.MonkeyPatch, module: str, question: str, patched: str
+    monkeypatch: pytest.MonkeyPatch, module: str, question: str, library: str
 ) -> None:
     """However little of it was patched; no thread is started. Imported alone neither of them changes anything."""
     fake = ModuleType(module)
-    setattr(fake, question, lambda name: name == patched)
+    setattr(fake, question, lambda name: name == library)
     monkeypatch.setitem(sys.modules, module, fake)
     loop = Loop(lambda: pytest.fail("it was begun"))
     with pytest.raises(ConfigError, match=f"^{module.partition('.')[0]} has patched .*gthread"):
@@ -88,9 +88,9 @@ client.close()
 )
 def test_the_libraries_themselves_are_recognised(tmp_path: Path, library: str, patch: str) -> None:
     """In a process of its own, since what they patch stays patched. Each call says it, not the first one alone."""
-    done = subprocess.run(
+    process = subprocess.run(
         [sys.executable, "-W", "ignore", "-c", PATCHED.format(patch=patch)],
         cwd=tmp_path, capture_output=True, text=True, check=False, timeout=60,
     )  # fmt: skip
-    assert done.stdout.split() == [library] * 5, done.stderr
+    assert process.stdout.split() == [library] * 5, process.stderr
     assert list(tmp_path.iterdir()) == []

@@ -22,8 +22,8 @@ def test_replies_are_sent_together_up_to_4_mib_and_one_at_least() -> None:
     assert len(reply_sender._batch(replies(*[10] * 2000))) == 1000
     assert [task for _, task, _ in reply_sender._batch(replies(3 * MIB, MIB, 10))] == [0, 1]
     assert [task for _, task, _ in reply_sender._batch(replies(9 * MIB, 10))] == [0]
-    mixed = [*replies(10), *replies(10, node=2), *replies(10)]
-    assert [node for node, _, _ in reply_sender._batch(mixed)] == [1, 1]
+    batch = [*replies(10), *replies(10, node=2), *replies(10)]
+    assert [node for node, _, _ in reply_sender._batch(batch)] == [1, 1]
 
 
 def test_large_submissions_and_replies_weigh_as_many_small_ones() -> None:

@@ -88,10 +88,10 @@ async def test_first_steps_go_with_the_task_and_into_the_slots_set_aside() -> No
     plans = (action(0), action(1), action(2, 0, 1))
     pool = Pool({address(plans[0]): 3})
     shop = Shop(pool)
-    written = await shop.submit(*plans)
-    assert written.holder == MINE
-    assert written.first is not None
-    assert [r.idx for r in written.first.handovers] == [0, 1]
+    submission = await shop.submit(*plans)
+    assert submission.holder == MINE
+    assert submission.first is not None
+    assert [r.idx for r in submission.first.handovers] == [0, 1]
     assert [s.state for s in shop.tasks.in_memory[1].steps] == ["running", "running", "waiting"]
     assert [r.idx for r in pool.handed] == [0, 1]
     assert pool.free == {address(plans[0]): 1}
@@ -158,9 +158,9 @@ async def test_of_those_that_are_written_together_only_the_one_that_is_refused_f
 
     shop.store.answer = answered
     calls = [shop.eager.submit(draft(action(0), number=n)) for n in (1, 2, 3)]
-    first, refused, last = await asyncio.gather(*calls, return_exceptions=True)
+    first, refusal, last = await asyncio.gather(*calls, return_exceptions=True)
     assert (first, last) == (Submitted(1, is_new=True), Submitted(3, is_new=True))
-    assert isinstance(refused, PayloadError)
+    assert isinstance(refusal, PayloadError)
     assert [*shop.tasks.in_memory] == [1, 3]
     assert [len(drafts) for drafts in shop.store.written] == [3, 1, 1, 1]
 
@@ -169,8 +169,8 @@ async def test_without_a_slot_for_every_first_step_none_is_sent() -> None:
     """They wait their turn: behind what waits already, in order of priority."""
     pool = Pool({address(action(0)): 1})
     shop = Shop(pool)
-    written = await shop.submit(action(0), action(1))
-    assert (written.holder, written.first) == (MINE, None)
+    submission = await shop.submit(action(0), action(1))
+    assert (submission.holder, submission.first) == (MINE, None)
     assert pool.free == {address(action(0)): 1}
     assert shop.tasks.messages == {1: [TaskMessage("claim")]}
     assert shop.wakeups.event.is_set()
@@ -178,9 +178,9 @@ async def test_without_a_slot_for_every_first_step_none_is_sent() -> None:
 
 @pytest.mark.parametrize("pool", [Pool(), NoAgents()], ids=["other agents", "none"])
 async def test_agents_elsewhere_find_the_first_requests_in_the_store(pool: SlotPool) -> None:
-    written = await Shop(pool).submit(action(0))
-    assert written.first is not None
-    assert not written.first.handovers
+    submission = await Shop(pool).submit(action(0))
+    assert submission.first is not None
+    assert not submission.first.handovers
     if isinstance(pool, Pool):
         assert (pool.handed, pool.queued) == ([], [address(action(0))])
 
@@ -204,6 +204,6 @@ async def test_where_it_cannot_be_held_anybody_may_claim_it(why: str) -> None:
     shop = Shop(NoAgents(), hold=0 if why == "full" else 10)
     shop.claims.open = why != "stops"
     shop.wakeups.pending = why == "others wait"
-    written = await shop.submit(action(0))
-    assert (written.holder, written.first) == (None, None)
+    submission = await shop.submit(action(0))
+    assert (submission.holder, submission.first) == (None, None)
     assert shop.nothing_left()

@@ -83,5 +83,5 @@ def test_a_filled_template_is_the_json_of_the_filled_value(values: list[object],
             part = part[key]
         path.append(key)
     template = Template(('{"got":', "}"), (Ref("step", 0, tuple(path)),))
-    filled = fill(template, lambda _: msgspec.json.encode(whole))
-    assert msgspec.json.decode(filled) == {"got": part}
+    text = fill(template, lambda _: msgspec.json.encode(whole))
+    assert msgspec.json.decode(text) == {"got": part}

@@ -73,13 +73,13 @@ async def test_a_claim_that_the_store_decides_twice_takes_its_slots_once() -> No
     """What was decided on an older lock of the same task is lost, and takes none."""
     parts = Parts(**{BANK: 2})
     parts.hold(7, PLAN)
-    found = [loaded(7, PLAN), loaded(8, PLAN)]
+    snapshots = [loaded(7, PLAN), loaded(8, PLAN)]
 
     def twice(batch: Batch) -> Committed:
         assert batch.decide is not None
-        batch.decide(found)
-        claimed = list[tuple[HeldTask, Decision]](batch.decide(found))
-        return Committed(losses={7}, claims=claimed, more=True)
+        batch.decide(snapshots)
+        claims = list[tuple[HeldTask, Decision]](batch.decide(snapshots))
+        return Committed(losses={7}, claims=claims, more=True)
 
     parts.store.committed = twice
     parts.wakeups.pending = False

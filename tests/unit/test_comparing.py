@@ -52,13 +52,13 @@ def planned(annotation: Any, condition: Callable[[Any], Any]) -> object:
         return None
 
     give.__annotations__ = {"return": annotation}
-    made: Any = desk.action(complete_within=1, undo=NOTHING)(give)
-    flow = app.workflow(name="run")(lambda: when(condition(made()), then=made))
+    action: Any = desk.action(complete_within=1, undo=NOTHING)(give)
+    flow = app.workflow(name="run")(lambda: when(condition(action()), then=action))
     return flow.plan()
 
 
 @pytest.mark.parametrize(
-    ("annotation", "condition", "named"),
+    ("annotation", "condition", "names"),
     [
         (decimal.Decimal, lambda p: p == decimal.Decimal(0), "Decimal"),
         (decimal.Decimal, lambda p: p != 0, "Decimal"),
@@ -74,10 +74,10 @@ def planned(annotation: Any, condition: Callable[[Any], Any]) -> object:
     ],
 )  # fmt: skip
 def test_a_comparison_whose_answer_hangs_on_how_a_value_is_written_is_refused(
-    annotation: Any, condition: Callable[[Any], Any], named: str
+    annotation: Any, condition: Callable[[Any], Any], names: str
 ) -> None:
     with pytest.raises(
-        PromiseError, match=rf"equal values of {named} may have different ones: compare in an action"
+        PromiseError, match=rf"equal values of {names} may have different ones: compare in an action"
     ):
         planned(annotation, condition)
 

@@ -86,7 +86,7 @@ def result_yielded(*, result: str | None) -> Any:
 
 
 @pytest.mark.parametrize(
-    ("undo", "told"),
+    ("undo", "pattern"),
     [
         (no_result, r"add `\*, result`, which is None when it is in doubt"),
         (result_by_position, r"add `\*, result`"),
@@ -99,8 +99,8 @@ def result_yielded(*, result: str | None) -> Any:
         (None.__class__, "decorate a function"),
     ],
 )
-def test_an_undo_that_does_not_fit_is_refused(undo: Any, told: str) -> None:
-    with pytest.raises(DefinitionError, match=rf"^the undo of shop/payments/charge.*{told}"):
+def test_an_undo_that_does_not_fit_is_refused(undo: Any, pattern: str) -> None:
+    with pytest.raises(DefinitionError, match=rf"^the undo of shop/payments/charge.*{pattern}"):
         declared().undo(undo)
 
 
@@ -128,7 +128,7 @@ def untyped(order, hold):  # type: ignore[no-untyped-def]  # noqa: ANN001
 
 
 @pytest.mark.parametrize(
-    ("probe", "told"),
+    ("probe", "pattern"),
     [
         (
             other_answer,
@@ -139,8 +139,8 @@ def untyped(order, hold):  # type: ignore[no-untyped-def]  # noqa: ANN001
         (asks_for_result, "takes result, which charge does not have"),
     ],
 )
-def test_a_probe_that_does_not_fit_is_refused(probe: Any, told: str) -> None:
-    with pytest.raises(DefinitionError, match=rf"^the probe of shop/payments/charge.*{told}"):
+def test_a_probe_that_does_not_fit_is_refused(probe: Any, pattern: str) -> None:
+    with pytest.raises(DefinitionError, match=rf"^the probe of shop/payments/charge.*{pattern}"):
         declared().probe(probe)
 
 
@@ -211,7 +211,7 @@ Key = Annotated[int | str, "of the row"]
 
 
 @pytest.mark.parametrize(
-    ("wanted", "given", "fits"),
+    ("target", "source", "fits"),
     [
         (str, str, True),
         (str, int, False),
@@ -236,8 +236,8 @@ Key = Annotated[int | str, "of the row"]
         (NewType("Found", Key) | None, str, True),
     ],
 )
-def test_whether_annotations_fit(wanted: Any, given: Any, fits: bool) -> None:
-    assert takes(wanted, given) is fits
+def test_whether_annotations_fit(target: Any, source: Any, fits: bool) -> None:
+    assert takes(target, source) is fits
 
 
 def test_members_of_unions() -> None:
@@ -350,7 +350,7 @@ def test_models_typed_dicts_untyped_and_defaulted_parameters() -> None:
 
 
 @pytest.mark.parametrize(
-    ("args", "told"),
+    ("args", "pattern"),
     [
         (
             b'{"order":{"id":3},"hold":"h"}',
@@ -359,8 +359,8 @@ def test_models_typed_dicts_untyped_and_defaulted_parameters() -> None:
         (b'{"order":{"id":"o"}}', "missing required field `hold`"),
     ],
 )
-def test_arguments_that_do_not_fit_the_code_any_more_are_refused(args: bytes, told: str) -> None:
-    with pytest.raises(PayloadError, match=told):
+def test_arguments_that_do_not_fit_the_code_any_more_are_refused(args: bytes, pattern: str) -> None:
+    with pytest.raises(PayloadError, match=pattern):
         declared()._prepared(request(args=args))
 
 

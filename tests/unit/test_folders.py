@@ -28,7 +28,7 @@ def test_the_first_folder_that_bars_the_way_is_named(open_folder: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("url", "told"),
+    ("url", "pattern"),
     [
         ("sqlite:///:memory:", "an in-memory store is not supported"),
         ("sqlite://:memory:", "an in-memory store is not supported"),
@@ -41,11 +41,11 @@ def test_the_first_folder_that_bars_the_way_is_named(open_folder: Path) -> None:
     ],
 )
 def test_a_url_that_names_no_file_is_refused_with_what_to_write(
-    url: str, told: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    url: str, pattern: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Stores, leases and outboxes alike; a file of the name ``:memory:`` was made in the current folder."""
     monkeypatch.chdir(tmp_path)
     for opens in (file_of, open_store, open_leases, open_outbox):
-        with pytest.raises(ConfigError, match=told):
+        with pytest.raises(ConfigError, match=pattern):
             opens(url)
     assert not list(tmp_path.iterdir())

@@ -151,8 +151,8 @@ def returning(annotation: Any) -> Action[..., Any]:
 
     give.__annotations__ = {"return": annotation}
     agent: Agent = App("shop").agent("desk")
-    made: Action[..., Any] = agent.action(complete_within=1, undo=NOTHING)(give)
-    return made
+    action: Action[..., Any] = agent.action(complete_within=1, undo=NOTHING)(give)
+    return action
 
 
 @pytest.mark.parametrize(("annotation", "value"), [case for case in FITS if case[0] is not Any])
@@ -182,7 +182,7 @@ def test_what_does_not_fit_is_refused_as_an_input_and_as_a_result(annotation: An
 
 
 @pytest.mark.parametrize(
-    ("annotation", "told"),
+    ("annotation", "pattern"),
     [
         (collections.Counter, r"Counter is none of the types that are kept; write dict\[str, int\]"), (collections.Counter[str], r"write dict\[str, int\]"),
         (collections.OrderedDict[str, int], r"write dict\[\.\.\.\]"), (collections.defaultdict[str, list[int]], r"write dict"), (collections.deque, "write list"),
@@ -192,11 +192,11 @@ def test_what_does_not_fit_is_refused_as_an_input_and_as_a_result(annotation: An
     ],
 )  # fmt: skip
 def test_what_no_json_is_decoded_to_is_refused_where_the_action_is_declared(
-    annotation: Any, told: str
+    annotation: Any, pattern: str
 ) -> None:
     """It passed until the agent was to give it to the action, and the task was undone."""
     with pytest.raises(
-        DefinitionError, match=rf"^the result of shop/desk/give: JSON cannot be decoded to .*{told}"
+        DefinitionError, match=rf"^the result of shop/desk/give: JSON cannot be decoded to .*{pattern}"
     ):
         returning(annotation)
 
@@ -283,7 +283,7 @@ def test_an_input_is_held_to_what_the_action_says_that_it_is_given_to(
 
     use.__annotations__ = {"thing": annotation}
     action = desk.action(complete_within=1, undo=NOTHING)(use)
-    told = r"^thing in step use of shop\.run is .*, its annotation says "
+    pattern = r"^thing in step use of shop\.run is .*, its annotation says "
 
     def run(thing, twice=False):  # type: ignore[no-untyped-def]  # noqa: ANN001
         action(thing)
@@ -295,14 +295,14 @@ def test_an_input_is_held_to_what_the_action_says_that_it_is_given_to(
 
     for fn in (run, one):
         flow = app.workflow(fn)
-        with pytest.raises(PayloadError, match=told.replace("run", fn.__name__)):
+        with pytest.raises(PayloadError, match=pattern.replace("run", fn.__name__)):
             flow.plan(bad)
         assert [flow.plan(good).inputs[0] for _ in range(3)] == [encode(good)] * 3
-        with pytest.raises(PayloadError, match=told.replace("run", fn.__name__)):
+        with pytest.raises(PayloadError, match=pattern.replace("run", fn.__name__)):
             flow.plan(bad)
     twice: Workflow[..., Any] = app.workflows["run"]
     assert len(twice.plan(good, twice=True).steps) == 2
-    with pytest.raises(PayloadError, match=told):
+    with pytest.raises(PayloadError, match=pattern):
         twice.plan(bad, twice=True)
 
 
@@ -329,14 +329,14 @@ def test_what_is_certain_needs_no_look(annotation: Any, value: Any) -> None:
 
 
 @pytest.mark.parametrize(
-    ("wanted", "given", "fits"),
+    ("target", "source", "fits"),
     [
         (Extra, More, True), (Extra, dict, True), (Extra, dict[str, bool], True), (dict, Extra, True), (Mapping[str, object], Extra, True),
         (Extra, str, False), (str, Extra, False), (Order, Extra, False), (Extra | None, Extra, True),
     ],
 )  # fmt: skip
-def test_the_values_of_a_typed_dict_are_dicts(wanted: Any, given: Any, fits: bool) -> None:
-    assert takes(wanted, given) is fits
+def test_the_values_of_a_typed_dict_are_dicts(target: Any, source: Any, fits: bool) -> None:
+    assert takes(target, source) is fits
 
 
 def test_a_typed_dict_goes_from_step_to_step() -> None:
@@ -349,6 +349,8 @@ def test_a_typed_dict_goes_from_step_to_step() -> None:
 
     def note(more: More, loose: dict[str, Any]) -> None: ...
 
-    made: list[Callable[..., Any]] = [desk.action(complete_within=1, undo=NOTHING)(fn) for fn in (look, note)]
-    flow = app.workflow(name="run")(lambda extra: made[1](found := made[0](extra), found))
+    actions: list[Callable[..., Any]] = [
+        desk.action(complete_within=1, undo=NOTHING)(fn) for fn in (look, note)
+    ]
+    flow = app.workflow(name="run")(lambda extra: actions[1](result := actions[0](extra), result))
     assert [step.name for step in flow.plan({"gift": True}).steps] == ["look", "note"]

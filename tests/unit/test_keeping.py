@@ -204,10 +204,10 @@ class Sequences(pydantic.BaseModel):
 )  # fmt: skip
 def test_a_secret_is_refused_where_it_is_declared(annotation: Any, place: str) -> None:
     """Wherever in an annotation it is; with what to do instead."""
-    told = rf": {place}.*, whose JSON is asterisks; pass on where it is kept"
-    with pytest.raises(DefinitionError, match=rf"^the result of shop/desk/give{told}"):
+    pattern = rf": {place}.*, whose JSON is asterisks; pass on where it is kept"
+    with pytest.raises(DefinitionError, match=rf"^the result of shop/desk/give{pattern}"):
         returning(annotation)
-    with pytest.raises(DefinitionError, match=rf"^the input value of shop\.take{told}"):
+    with pytest.raises(DefinitionError, match=rf"^the input value of shop\.take{pattern}"):
         accepting(annotation)
 
 
@@ -228,7 +228,7 @@ def test_what_reads_back_to_the_same_is_kept(value: Any) -> None:
 
 
 @pytest.mark.parametrize(
-    ("value", "told"),
+    ("value", "pattern"),
     [
         (
             Login(user="a", password=pydantic.SecretStr("p")),
@@ -255,9 +255,9 @@ def test_what_reads_back_to_the_same_is_kept(value: Any) -> None:
         (Split(words={"b": 1}), "keys"),  # type: ignore[arg-type]  # what its validator makes of it
     ],
 )
-def test_a_value_that_would_come_back_as_another_is_refused(value: Any, told: str) -> None:
+def test_a_value_that_would_come_back_as_another_is_refused(value: Any, pattern: str) -> None:
     """Also where no annotation says what it is."""
-    with pytest.raises(PayloadError, match=told):
+    with pytest.raises(PayloadError, match=pattern):
         encode(value)
 
 

@@ -42,7 +42,7 @@ def test_any_other_is_public(text: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "held"),
+    ("text", "inner_address"),
     [
         ("::ffff:10.0.0.1", "10.0.0.1"),
         ("64:ff9b::a00:1", "10.0.0.1"),
@@ -51,8 +51,10 @@ def test_any_other_is_public(text: str) -> None:
         ("2606:4700::1", None),
     ],
 )
-def test_only_forms_that_lead_to_an_ipv4_address_hold_it(text: str, held: str | None) -> None:
-    assert inner(ipaddress.ip_address(text)) == (None if held is None else ipaddress.ip_address(held))
+def test_only_forms_that_lead_to_an_ipv4_address_hold_it(text: str, inner_address: str | None) -> None:
+    assert inner(ipaddress.ip_address(text)) == (
+        None if inner_address is None else ipaddress.ip_address(inner_address)
+    )
 
 
 def test_every_special_network_of_python_is_special_here() -> None:

@@ -90,8 +90,8 @@ class Shop:
         self.program = program
         try:
             return self.workflow.plan(*inputs)
-        except (MakegoodError, AttributeError) as refused:
-            return type(refused), str(refused)
+        except (MakegoodError, AttributeError) as error:
+            return type(error), str(error)
 
 
 _CALLS = ("pack", "named", "turned", "short", "ship", "part", "list", "constant", "parallel", "when", "late")
@@ -109,8 +109,8 @@ def test_with_or_without_a_trail_the_plan_is_the_same(first: list[Line], data: s
     shop = Shop()
     shop.plan(*first)
     for _ in range(3):
-        kept = data.draw(st.integers(0, len(first)))
-        program = first[:kept] + data.draw(st.lists(_LINES, max_size=3))
+        prefix = data.draw(st.integers(0, len(first)))
+        program = first[:prefix] + data.draw(st.lists(_LINES, max_size=3))
         inputs = data.draw(st.tuples(st.sampled_from(["o7", "o8", 5]), st.sampled_from([3, 4])))
         assert lived(shop.plan(*program, inputs=inputs)) == lived(Shop().plan(*program, inputs=inputs))
 
@@ -176,17 +176,17 @@ def test_an_input_that_was_changed_is_found_on_a_trail_too() -> None:
 @pytest.fixture
 def left() -> tuple[Shop, list[Any]]:
     """A shop with a trail, and where its workflow leaves the promises that it is given."""
-    shop, kept = Shop(), list[Any]()
+    shop, promises = Shop(), list[Any]()
     run = shop.run
 
     def leaving(order: str, count: int) -> Any:
-        kept[:] = [run(order, count)]
+        promises[:] = [run(order, count)]
         return None
 
     shop.run = leaving  # type: ignore[method-assign]
     shop.plan(("ship", 0, 0), ("pack", 2, 1))
     shop.plan(("ship", 0, 0), ("pack", 2, 1), inputs=("o8", 4))
-    return shop, kept
+    return shop, promises
 
 
 def test_a_promise_that_is_left_behind_on_a_trail_still_names_its_step(left: tuple[Shop, list[Any]]) -> None:
@@ -209,16 +209,16 @@ def test_a_promise_that_is_left_behind_on_a_trail_fits_into_no_other_plan(
 
 def test_to_look_at_a_promise_on_a_trail_changes_nothing() -> None:
     """In the run itself and in another thread: the plan is the same, and so are the promises."""
-    shop, said = Shop(), list[str]()
+    shop, texts = Shop(), list[str]()
     pack, looks = shop.pack, False
 
     def looked_at(*args: Any, **kwargs: Any) -> Any:
         promise: Any = pack(*args, **kwargs)
         if looks:
-            other = threading.Thread(target=lambda: said.append(repr(promise)))
+            other = threading.Thread(target=lambda: texts.append(repr(promise)))
             other.start()
             other.join()
-            said.append(repr(promise))
+            texts.append(repr(promise))
             assert promised(promise) is promised(promise)
         return promise
 
@@ -227,7 +227,7 @@ def test_to_look_at_a_promise_on_a_trail_changes_nothing() -> None:
     first = shop.plan(*program)
     looks = True
     assert lived(shop.plan(*program)) == lived(first)
-    assert said == ["<promise of pack>"] * 2
+    assert texts == ["<promise of pack>"] * 2
 
 
 def test_a_value_that_had_to_be_looked_at_makes_no_trail() -> None:

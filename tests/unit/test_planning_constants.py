@@ -61,26 +61,26 @@ def arguments(plan: Plan[Any], step: int) -> str:
 
 
 @pytest.fixture
-def recorded(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+def recording(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """The steps that were recorded instead of followed."""
-    found: list[str] = []
+    names: list[str] = []
     action = Recording.action
 
-    def noting(self: Recording, called: Any, args: Any, kwargs: Any) -> Any:
-        found.append(called.name)
-        return action(self, called, args, kwargs)
+    def noting(self: Recording, action_: Any, args: Any, kwargs: Any) -> Any:
+        names.append(action_.name)
+        return action(self, action_, args, kwargs)
 
     monkeypatch.setattr(Recording, "action", noting)
-    return found
+    return names
 
 
-def test_a_plan_with_constants_and_defaults_is_followed(recorded: list[str]) -> None:
+def test_a_plan_with_constants_and_defaults_is_followed(recording: list[str]) -> None:
     """Literals, a name of the module, what an action takes by default, by position and by name."""
     shop = Shop()
     first = shop.workflow.plan("o7", 30)
-    assert len(recorded) == 5
+    assert len(recording) == 5
     again = shop.workflow.plan("o8", 31)
-    assert len(recorded) == 5, "nothing was recorded anew"
+    assert len(recording) == 5, "nothing was recorded anew"
     assert again.steps is first.steps
     assert arguments(first, 0) == '{"what":,"how":"express","by":"parcel service"}'
     assert arguments(first, 3) == '{"what":300,"how":"slowly","by":2.5}'
@@ -95,8 +95,8 @@ PAIRS = st.lists(
 def test_inputs_that_are_constants_too_make_the_plan_that_they_make_alone(inputs: list[list[Any]]) -> None:
     """The very object: then the step is given the input, on a trail and without one."""
     shop = Shop()
-    for given_ in inputs:
-        assert lived(shop.workflow.plan(*given_)) == lived(Shop().workflow.plan(*given_))
+    for values in inputs:
+        assert lived(shop.workflow.plan(*values)) == lived(Shop().workflow.plan(*values))
 
 
 def test_a_constant_that_is_another_one_by_now_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -129,14 +129,14 @@ def test_a_default_is_no_input_even_if_it_is_the_same_object() -> None:
     def send(order: str, express: bool = False, how: str = "slowly", tags: list[str] = tags) -> str:
         return order
 
-    def run(order: str, gift: bool, how: str, given: list[str]) -> Any:
+    def run(order: str, gift: bool, how: str, tags_: list[str]) -> Any:
         return send(order)
 
     workflow = desk_workflow(desk, run)
-    wanted = '{"order":,"express":false,"how":"slowly","tags":["new"]}'
-    assert arguments(workflow.plan("o1", False, "slowly", tags), 0) == wanted
-    assert arguments(workflow.plan("o2", True, "quickly", ["old"]), 0) == wanted
-    assert arguments(workflow.plan("o3", False, "slowly", tags), 0) == wanted
+    arguments_ = '{"order":,"express":false,"how":"slowly","tags":["new"]}'
+    assert arguments(workflow.plan("o1", False, "slowly", tags), 0) == arguments_
+    assert arguments(workflow.plan("o2", True, "quickly", ["old"]), 0) == arguments_
+    assert arguments(workflow.plan("o3", False, "slowly", tags), 0) == arguments_
 
 
 def test_a_default_that_can_be_changed_is_looked_at_each_time() -> None:

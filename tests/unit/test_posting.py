@@ -68,14 +68,14 @@ class Receiver:
 
 @asynccontextmanager
 async def receiving(tls: ssl.SSLContext | None = None) -> AsyncIterator[Receiver]:
-    made = Receiver()
-    server = await asyncio.start_server(made.serve, "127.0.0.1", 0, ssl=tls)
-    made.port = server.sockets[0].getsockname()[1]
+    receiver = Receiver()
+    server = await asyncio.start_server(receiver.serve, "127.0.0.1", 0, ssl=tls)
+    receiver.port = server.sockets[0].getsockname()[1]
     try:
-        yield made
+        yield receiver
     finally:
-        if made.hold is not None:
-            made.hold.set()
+        if receiver.hold is not None:
+            receiver.hold.set()
         server.close()
 
 
@@ -137,11 +137,11 @@ async def test_any_other_answer_than_2xx_is_a_failure_and_no_redirect_is_followe
 ) -> None:
     async with receiving() as shop:
         shop.answer = answer
-        with pytest.raises(DeliveryError, match=says) as failed:
+        with pytest.raises(DeliveryError, match=says) as error:
             await poster().post(f"http://localhost:{shop.port}/", "m", BODY)
-    assert isinstance(failed.value, RefusedTargetError) is final
+    assert isinstance(error.value, RefusedTargetError) is final
     assert len(shop.got) == 1
-    assert failed.value.retry_after == ("120" if b"Retry" in answer else None)
+    assert error.value.retry_after == ("120" if b"Retry" in answer else None)
 
 
 async def test_who_answers_for_ever_or_never_is_left_in_time() -> None:
@@ -181,7 +181,7 @@ async def test_a_host_that_is_not_on_the_list_is_not_even_looked_up() -> None:
     async def never(host: str, port: int) -> list[str]:
         raise AssertionError
 
-    listed = Hosts(["hooks.example:8443", "10.1.0.0/16", "*.shop.example:9443"])
+    hosts = Hosts(["hooks.example:8443", "10.1.0.0/16", "*.shop.example:9443"])
     for url in (
         "https://evil.example.com/",
         "https://10.0.0.1/",
@@ -190,7 +190,7 @@ async def test_a_host_that_is_not_on_the_list_is_not_even_looked_up() -> None:
         "https://a.shop.example:8443/",
     ):
         with pytest.raises(RefusedTargetError, match="webhook_hosts"):
-            await poster(listed, resolve=never).post(url, "m", BODY)
+            await poster(hosts, resolve=never).post(url, "m", BODY)
 
 
 @pytest.mark.parametrize(
@@ -221,7 +221,7 @@ def test_what_is_allowed_and_that_very_address_is_connected_to(
 
 
 @pytest.mark.parametrize(
-    ("entry", "host", "port", "allowed"),
+    ("entry", "host", "port", "permission"),
     [
         ("hooks.example", "hooks.example", 8443, True),
         ("hooks.example:8443", "hooks.example", 8443, True),
@@ -237,12 +237,14 @@ def test_what_is_allowed_and_that_very_address_is_connected_to(
         ("Hooks.Example.:443", "HOOKS.example.", 443, True),
     ],
 )
-def test_an_entry_with_a_port_means_that_port_alone(entry: str, host: str, port: int, allowed: bool) -> None:
+def test_an_entry_with_a_port_means_that_port_alone(
+    entry: str, host: str, port: int, permission: bool
+) -> None:
     hosts = Hosts([entry])
-    assert hosts.allow(host, port) is allowed
+    assert hosts.allow(host, port) is permission
     assert hosts.allow(host), "the host is listed, at some port"
     url = f"https://[{host}]:{port}/" if ":" in host else f"https://{host}:{port}/"
-    if allowed:
+    if permission:
         hosts.check(url)
     else:
         with pytest.raises(ConfigError, match=rf"{host}:{port} is not among webhook_hosts"):
@@ -298,9 +300,9 @@ async def test_one_receiver_cannot_forge_what_another_is_sent() -> None:
     (_, to_a, body), (_, to_b, _) = shop.got
     assert standardwebhooks.Webhook(A).verify(body, to_a) == json.loads(BODY)
     assert standardwebhooks.Webhook(B).verify(body, to_b) == json.loads(BODY)
-    forged = to_b | {"webhook-signature": signature([A], to_b["webhook-id"], int(to_b["webhook-timestamp"]), body)}  # fmt: skip
+    headers = to_b | {"webhook-signature": signature([A], to_b["webhook-id"], int(to_b["webhook-timestamp"]), body)}  # fmt: skip
     with pytest.raises(standardwebhooks.WebhookVerificationError):
-        standardwebhooks.Webhook(B).verify(body, forged)
+        standardwebhooks.Webhook(B).verify(body, headers)
     for secret in SECRETS:  # the default is known to others
         with pytest.raises(standardwebhooks.WebhookVerificationError):
             standardwebhooks.Webhook(secret).verify(body, to_a)
@@ -331,7 +333,7 @@ def test_a_host_without_a_secret_and_a_secret_without_a_host_are_refused() -> No
 
 
 @pytest.mark.parametrize(
-    ("hosts", "default", "own", "shared"),
+    ("hosts", "default", "own", "groups"),
     [
         ("a.example", SECRETS, {}, []),
         ("a.example 10.0.0.0/8", SECRETS, {}, []),  # where it leads, no receiver of its own
@@ -345,12 +347,12 @@ def test_a_host_without_a_secret_and_a_secret_without_a_host_are_refused() -> No
     ],
 )
 def test_receivers_that_share_a_secret_are_named(
-    hosts: str, default: tuple[str, ...], own: dict[str, list[str]], shared: list[tuple[str, ...]],
+    hosts: str, default: tuple[str, ...], own: dict[str, list[str]], groups: list[tuple[str, ...]],
     caplog: pytest.LogCaptureFixture,
 ) -> None:  # fmt: skip
     posts = HTTPPoster(Hosts(hosts.split()), default, own=own, clock=SystemClock())
     posts.warn()
-    assert [", ".join(group) in record.getMessage() for group, record in zip(shared, caplog.records, strict=True)] == [True] * len(shared)  # fmt: skip
+    assert [", ".join(group) in record.getMessage() for group, record in zip(groups, caplog.records, strict=True)] == [True] * len(groups)  # fmt: skip
 
 
 # -- what a hostile receiver can do --------------------------------------------------------------------------------------
@@ -362,7 +364,7 @@ async def test_a_receiver_that_drips_is_left_in_time_and_its_connection_is_close
     tls: bool, begins: bytes
 ) -> None:
     """Over and over a byte, so that no read ever takes long; with TLS the bytes take the place of its first message."""
-    gone = asyncio.Event()
+    close = asyncio.Event()
 
     async def drip(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         writer.write(b"\x16\x03\x03\x40\x00\x02" if tls else begins)
@@ -371,7 +373,7 @@ async def test_a_receiver_that_drips_is_left_in_time_and_its_connection_is_close
                 writer.write(b"a")
                 await writer.drain()
                 await moment()
-        gone.set()
+        close.set()
         writer.close()
 
     server = await asyncio.start_server(drip, "127.0.0.1", 0)
@@ -380,7 +382,7 @@ async def test_a_receiver_that_drips_is_left_in_time_and_its_connection_is_close
     with pytest.raises(DeliveryError, match=r"did not answer within 0\.3 s"):
         await poster(timeout=0.3).post(url, "m", BODY)
     async with asyncio.timeout(60):
-        await gone.wait()
+        await close.wait()
     server.close()
 
 
@@ -424,7 +426,7 @@ async def test_no_log_and_no_error_has_the_path_or_query_of_an_address(
 ) -> None:
     """At the lowest level, of every logger; also where a receiver repeats it."""
     caplog.set_level(logging.DEBUG)
-    said = []
+    messages = []
     async with receiving() as shop:
         shop.answer = answer
         url = f"http://localhost:{shop.port}/hooks/T0KENSECRET?key=QUERYSECRET"
@@ -432,9 +434,9 @@ async def test_no_log_and_no_error_has_the_path_or_query_of_an_address(
         for post in (poster().post(url, "m", BODY), alerts.post("m", BODY)):
             try:
                 await post
-            except DeliveryError as failed:
-                said.append(str(failed))
-    for text in (caplog.text, *said):
+            except DeliveryError as error:
+                messages.append(str(error))
+    for text in (caplog.text, *messages):
         assert "SECRET" not in text
         assert "\x1b" not in text
     assert len(shop.got) == 2
@@ -443,10 +445,10 @@ async def test_no_log_and_no_error_has_the_path_or_query_of_an_address(
 async def test_a_name_that_several_notices_ask_for_is_looked_up_by_one_thread(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    asked, go = [], threading.Event()
+    hosts, go = [], threading.Event()
 
     def slow(host: str, port: int, **_: Any) -> list[Any]:
-        asked.append(host)
+        hosts.append(host)
         go.wait(30)
         return [(2, 1, 6, "", ("127.0.0.1", port))]
 
@@ -454,11 +456,11 @@ async def test_a_name_that_several_notices_ask_for_is_looked_up_by_one_thread(
     lookups = Lookups(limit=30)
     waiting = [asyncio.create_task(lookups.resolve("hooks.example", 443)) for _ in range(8)]
     async with asyncio.timeout(60):
-        while not asked:
+        while not hosts:
             await moment()
     go.set()
     assert await asyncio.gather(*waiting) == [["127.0.0.1"]] * 8
-    assert asked == ["hooks.example"]
+    assert hosts == ["hooks.example"]
     assert await lookups.resolve("10.0.0.7", 443) == ["10.0.0.7"], "which is no name"
 
 
@@ -502,31 +504,31 @@ CAUSE = "pack: OSError: refused by db-internal-7:5432 user=svc password=S3CR3T (
 
 
 @pytest.mark.parametrize(
-    ("setting", "told"), [({}, "pack: OSError"), ({"cause": "none"}, ""), ({"cause": "text"}, CAUSE)]
+    ("setting", "cause"), [({}, "pack: OSError"), ({"cause": "none"}, ""), ({"cause": "text"}, CAUSE)]
 )
 async def test_a_receiver_gets_the_kind_of_a_cause_and_its_text_only_if_that_is_set(
-    setting: dict[str, Any], told: str
+    setting: dict[str, Any], cause: str
 ) -> None:
-    failed = Notice(
+    notice = Notice(
         7, 3, "undone", ReplyTo("https://x/"), "shop", "place", cause=CAUSE, undone_steps=("pack",)
     )
-    body = (notices.head("5e", 1, failed, "2026-01-01T00:00:00Z") + notices.event(failed)).encode()
+    body = (notices.head("5e", 1, notice, "2026-01-01T00:00:00Z") + notices.event(notice)).encode()
     async with receiving() as shop:
         await poster(**setting).post(f"http://localhost:{shop.port}/", "m", body)
-    ((_, headers, posted),) = shop.got
-    assert ("S3CR3T" in posted.decode()) is (told == CAUSE)
+    ((_, headers, body_),) = shop.got
+    assert ("S3CR3T" in body_.decode()) is (cause == CAUSE)
     for secret in SECRETS:
-        standardwebhooks.Webhook(secret).verify(posted, headers)
+        standardwebhooks.Webhook(secret).verify(body_, headers)
     whole = json.loads(body)
-    whole["data"]["cause"] = told
-    assert json.loads(posted) == whole, "nothing else is changed"
-    assert list(json.loads(posted)["data"]) == list(whole["data"])
+    whole["data"]["cause"] = cause
+    assert json.loads(body_) == whole, "nothing else is changed"
+    assert list(json.loads(body_)["data"]) == list(whole["data"])
 
 
 async def test_a_result_is_posted_as_it_is() -> None:
     result = b'{"cause":"pack: OSError: x","sum":1.10,"big":123456789012345678901234567890}'
-    done = Notice(7, 3, "processed", ReplyTo("https://x/"), "shop", "place", result=result)
-    body = (notices.head("5e", 1, done, "2026-01-01T00:00:00Z") + notices.event(done)).encode()
+    notice = Notice(7, 3, "processed", ReplyTo("https://x/"), "shop", "place", result=result)
+    body = (notices.head("5e", 1, notice, "2026-01-01T00:00:00Z") + notices.event(notice)).encode()
     assert notices.for_receiver(body, "name") == notices.for_receiver(body, "none") == body
 
 

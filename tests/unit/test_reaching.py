@@ -18,20 +18,20 @@ from makegood.store import open_store
 @pytest.fixture
 def deaf() -> Iterator[int]:
     """A port of this machine on which nobody listens."""
-    with closing(socket.socket()) as held:
-        held.bind(("127.0.0.1", 0))
-        yield held.getsockname()[1]
+    with closing(socket.socket()) as port:
+        port.bind(("127.0.0.1", 0))
+        yield port.getsockname()[1]
 
 
 async def test_a_port_where_nobody_listens_is_named_with_what_to_do(deaf: int) -> None:
     """The outbox and the leases left the port out, and what to do."""
     url = f"postgresql://me:secret@127.0.0.1:{deaf}/x"
-    told = f"PostgreSQL at 127.0.0.1:{deaf}, database x, user me refuses connections: is PostgreSQL running there?"
+    text = f"PostgreSQL at 127.0.0.1:{deaf}, database x, user me refuses connections: is PostgreSQL running there?"
     store, leases, outbox = open_store(url), open_leases(url), open_outbox(url)
     async with leases:
         for call in (store.open(), leases.read("x"), leases.acquire("x", "me", "n", 5.0), outbox.open()):
-            with pytest.raises(StoreUnavailableError) as caught:
+            with pytest.raises(StoreUnavailableError) as error:
                 await call
-            assert told in str(caught.value)
-            assert "secret" not in str(caught.value)
+            assert text in str(error.value)
+            assert "secret" not in str(error.value)
     await asyncio.gather(store.close(), outbox.close())

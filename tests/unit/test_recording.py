@@ -77,8 +77,8 @@ def workflow(fn: Any, **options: Any) -> Workflow[..., Any]:
     """Declare a workflow of the shop without keeping its name."""
     app = App("shop")
     app._registry = shop._registry
-    declared: Workflow[..., Any] = app.workflow(name="order", **options)(fn)
-    return declared
+    flow: Workflow[..., Any] = app.workflow(name="order", **options)(fn)
+    return flow
 
 
 def steps(fn: Any, *inputs: Any) -> tuple[StepPlan, ...]:
@@ -101,9 +101,9 @@ def small(**limits: int) -> tuple[App, Any]:
 
 def afters(fn: Any, *inputs: Any) -> dict[str, set[str]]:
     """Return, for each step, the names of those it waits for."""
-    found = steps(fn, *inputs)
-    names = {s.idx: s.name for s in found}
-    return {s.name: {names[i] for i in s.after} for s in found}
+    plans = steps(fn, *inputs)
+    names = {s.idx: s.name for s in plans}
+    return {s.name: {names[i] for i in s.after} for s in plans}
 
 
 def test_parallel_puts_steps_side_by_side_with_what_only_they_need() -> None:
@@ -160,7 +160,7 @@ def test_parallel_within_parallel_needs_branches() -> None:
 
 
 @pytest.mark.parametrize(
-    ("fn", "told"),
+    ("fn", "pattern"),
     [
         (lambda o, a, b: (email(o, 1), parallel(a, b)), "with no step after them"),
         (lambda o, a, b: parallel(b, a), "in the order in which they were recorded"),
@@ -212,8 +212,8 @@ def test_parallel_within_parallel_needs_branches() -> None:
         (lambda o, a, b: f"{a}", "made a text"),
     ],
 )
-def test_misuse_is_refused_with_the_remedy(fn: Any, told: str) -> None:
-    with pytest.raises((DefinitionError, PayloadError), match=told):
+def test_misuse_is_refused_with_the_remedy(fn: Any, pattern: str) -> None:
+    with pytest.raises((DefinitionError, PayloadError), match=pattern):
         steps(lambda order: fn(order, reserve(order), reserve(order)))
 
 
@@ -241,14 +241,14 @@ def test_branches_return_promises_and_keep_the_others() -> None:
         assert (rest, three) == ({"a": 1}, 3)
         return email(order, [one, two.no])
 
-    found = {s.name: s for s in steps(order)}
-    assert found["email"].after == (1, 2)
-    assert found["email"].args is not None
-    assert found["email"].args.refs[1:] == (Ref("step", 1), Ref("step", 2, ("no",)))
+    by_name = {s.name: s for s in steps(order)}
+    assert by_name["email"].after == (1, 2)
+    assert by_name["email"].args is not None
+    assert by_name["email"].args.refs[1:] == (Ref("step", 1), Ref("step", 2, ("no",)))
 
 
 @pytest.mark.parametrize(
-    ("hide", "told"),
+    ("hide", "pattern"),
     [
         (
             lambda o, keep: branches(lambda: keep(reserve(o)) and None, lambda: None),
@@ -265,56 +265,58 @@ def test_branches_return_promises_and_keep_the_others() -> None:
         (lambda o, keep: each(parts(o), keep), "the body of each"),
     ],
 )
-def test_promises_do_not_leave_their_branch(hide: Any, told: str) -> None:
-    kept: list[Any] = []
+def test_promises_do_not_leave_their_branch(hide: Any, pattern: str) -> None:
+    promises: list[Any] = []
 
     def order(order: Order) -> None:
-        hide(order, lambda p: kept.append(p) or True)
-        email(order, kept[0])
+        hide(order, lambda p: promises.append(p) or True)
+        email(order, promises[0])
 
-    with pytest.raises(PromiseError, match=f"was made in .*{told}.*return it from there"):
+    with pytest.raises(PromiseError, match=f"was made in .*{pattern}.*return it from there"):
         steps(order)
 
 
 def test_branches_do_not_use_each_others_promises() -> None:
-    kept: list[Any] = []
+    promises: list[Any] = []
     with pytest.raises(PromiseError, match="promises do not leave their branch"):
-        steps(lambda order: branches(lambda: kept.append(reserve(order)), lambda: email(order, kept[0])))
+        steps(
+            lambda order: branches(lambda: promises.append(reserve(order)), lambda: email(order, promises[0]))
+        )
 
 
 def test_a_promise_of_another_plan_is_refused() -> None:
-    kept: list[Any] = []
-    steps(lambda order: kept.append(reserve(order)))
+    promises: list[Any] = []
+    steps(lambda order: promises.append(reserve(order)))
     with pytest.raises(PromiseError, match="reserve is a promise of another plan"):
-        steps(lambda order: email(order, kept[0]))
+        steps(lambda order: email(order, promises[0]))
 
 
 def test_when_records_both_sides_and_merges_them() -> None:
     def order(order: Order) -> str:
         hold = reserve(order)
-        taken = when(
+        way = when(
             all_of(hold == "x", any_of(hold != order.id, not_(ship(order, hold).weight == 3))),
             then=lambda: ship(order, "a").no,
             otherwise=lambda: charge(order, hold),
         )
-        return charge(order, taken)
+        return charge(order, way)
 
-    found = {s.name: s for s in steps(order)}
-    decided, merge = found["when"], found["merge"]
-    assert decided.condition is not None
+    by_name = {s.name: s for s in steps(order)}
+    choice, merge = by_name["when"], by_name["merge"]
+    assert choice.condition is not None
     hold = Template(("", ""), (Ref("step", 0),))
     weight = Template(("", ""), (Ref("step", 1, ("weight",)),))
     three = Condition("not", parts=(Condition("eq", weight, Template(("3",))),))
     different = Condition("any", parts=(Condition("ne", hold, Template(('"o-1"',))), three))
-    assert decided.condition == Condition("all", parts=(Condition("eq", hold, Template(('"x"',))), different))
-    assert found["ship-2"].guards == ((decided.idx, True),)
-    assert found["charge"].guards == ((decided.idx, False),)
-    assert (merge.of, merge.after) == (decided.idx, (found["ship-2"].idx, found["charge"].idx))
+    assert choice.condition == Condition("all", parts=(Condition("eq", hold, Template(('"x"',))), different))
+    assert by_name["ship-2"].guards == ((choice.idx, True),)
+    assert by_name["charge"].guards == ((choice.idx, False),)
+    assert (merge.of, merge.after) == (choice.idx, (by_name["ship-2"].idx, by_name["charge"].idx))
     assert merge.sides == (
-        Template(("", ""), (Ref("step", found["ship-2"].idx, ("no",)),)), Template(("", ""), (Ref("step", found["charge"].idx),)),
+        Template(("", ""), (Ref("step", by_name["ship-2"].idx, ("no",)),)), Template(("", ""), (Ref("step", by_name["charge"].idx),)),
     )  # fmt: skip
-    assert found["charge-2"].after == (merge.idx,)
-    assert found["charge-2"].guards == ()
+    assert by_name["charge-2"].after == (merge.idx,)
+    assert by_name["charge-2"].guards == ()
 
 
 def test_when_without_otherwise_and_with_plain_values() -> None:
@@ -339,10 +341,10 @@ def test_whens_nest_and_guards_are_outermost_first() -> None:
         hold = reserve(order)
         when(hold == "a", then=lambda: when(hold == "b", then=lambda: email(order, 1)))
 
-    found = {s.name: s for s in steps(order)}
-    assert found["email"].guards == ((found["when"].idx, True), (found["when-2"].idx, True))
-    assert found["merge"].guards == ((found["when"].idx, True),)
-    assert found["merge-2"].guards == ()
+    by_name = {s.name: s for s in steps(order)}
+    assert by_name["email"].guards == ((by_name["when"].idx, True), (by_name["when-2"].idx, True))
+    assert by_name["merge"].guards == ((by_name["when"].idx, True),)
+    assert by_name["merge-2"].guards == ()
 
 
 def test_a_merge_may_be_taken_apart_when_both_sides_agree() -> None:
@@ -366,8 +368,8 @@ def test_each_keeps_its_body_as_a_template() -> None:
         return each(parts(order), lambda p: charge(order, ship(Order(p.no), hold).no), limit=7, at_once=2)
 
     plan = workflow(order).plan(ORDER)
-    found = {s.name: s for s in plan.steps}
-    loop, gather = found["each"], found["gather"]
+    by_name = {s.name: s for s in plan.steps}
+    loop, gather = by_name["each"], by_name["gather"]
     assert (loop.args, loop.limit, loop.at_once) == (Template(("", ""), (Ref("step", 1),)), 7, 2)
     inner, last = loop.body
     assert (inner.idx, inner.after, last.idx, last.after) == (-1, (), -2, (-1,))
@@ -387,17 +389,17 @@ def test_an_each_may_stand_inside_an_each_and_inside_a_when() -> None:
 
         when(reserve(order) == "x", then=lambda: each(parts(order), body))
 
-    found = {s.name: s for s in steps(order)}
-    outer = found["each"]
-    assert outer.guards == ((found["when"].idx, True),)
+    by_name = {s.name: s for s in steps(order)}
+    outer = by_name["each"]
+    assert outer.guards == ((by_name["when"].idx, True),)
     names = [s.name for s in outer.body]
     assert names == ["charge", "parts-2", "each-2", "gather"]
     inner = outer.body[2]
     assert inner.guards == ()
-    (told,) = inner.body
-    assert told.args is not None
+    (template,) = inner.body
+    assert template.args is not None
     level = 1 << 20
-    assert told.args.refs == (
+    assert template.args.refs == (
         Ref("input", 0), Ref("item", outer.idx, ("no",)), Ref("item", -3 - level, ("no",)), Ref("step", -1 - level),
     )  # fmt: skip
     assert outer.body[3].of == -3
@@ -406,8 +408,8 @@ def test_an_each_may_stand_inside_an_each_and_inside_a_when() -> None:
 def test_each_over_a_known_list_records_each_item_side_by_side() -> None:
     def order(order: Order) -> None:
         reserve(order)
-        held = each([1, 2, 3], lambda n: charge(order, str(n)), at_once=2)
-        email(order, held)
+        results = each([1, 2, 3], lambda n: charge(order, str(n)), at_once=2)
+        email(order, results)
 
     assert afters(order) == {
         "reserve": set(), "charge": {"reserve"}, "charge-2": {"reserve"}, "charge-3": {"charge"},
@@ -449,9 +451,9 @@ def test_payloads_are_limited_each_and_together() -> None:
         app.workflow(name="three")(lambda: act(["€" * 31])).plan()
     with pytest.raises(
         PayloadError, match="more than 1,600 bytes together: pass on the workflow's inputs"
-    ) as caught:
+    ) as error:
         app.workflow(name="four")(lambda: [act("x" * 80) for _ in range(30)]).plan()
-    assert caught.value.limit == PLAN_PAYLOADS * 100
+    assert error.value.limit == PLAN_PAYLOADS * 100
 
 
 @pytest.mark.parametrize("options", [{"payload_limit": 0}, {"step_limit": True}, {"step_limit": 1.5}])

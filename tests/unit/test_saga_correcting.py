@@ -65,7 +65,7 @@ def test_a_step_that_was_asked_and_certainly_did_nothing_begins_a_new_round() ->
 
 
 @pytest.mark.parametrize(
-    ("idx", "value", "told"),
+    ("idx", "value", "hint"),
     [
         (0, {"order": 2}, "s0 is done with what it was given"),
         (1, {"crad": "new"}, "s1 has no argument 'crad'; it has hold, card"),
@@ -76,12 +76,12 @@ def test_a_step_that_was_asked_and_certainly_did_nothing_begins_a_new_round() ->
         (-1, {"id": 2}, "an array is expected"),
     ],
 )
-def test_what_is_refused_changes_nothing(idx: int, value: object, told: str) -> None:
+def test_what_is_refused_changes_nothing(idx: int, value: object, hint: str) -> None:
     case = held()
     before = case.task, list(case.held.steps)
     verdict, reason = resubmit(case, value, idx)
     assert verdict == "refused"
-    assert told in reason
+    assert hint in reason
     assert (case.task, case.held.steps) == before
     assert (case.last.rewritten, case.last.answers[0].change) == ([], None)
 
@@ -130,8 +130,8 @@ def test_inputs_that_no_step_takes_as_they_are_cannot_be_corrected() -> None:
 
 def replanned(inputs: list[object], *steps: StepPlan, returns: Template | None = None) -> object:
     """Return corrected inputs with the plan that the workflow function makes of them."""
-    encoded = tuple(msgspec.Raw(msgspec.json.encode(value)) for value in inputs)
-    return Replanned(encoded, steps, returns or Template(("null",)))
+    values = tuple(msgspec.Raw(msgspec.json.encode(value)) for value in inputs)
+    return Replanned(values, steps, returns or Template(("null",)))
 
 
 def change_of(case: Case) -> dict[str, object]:
@@ -153,9 +153,9 @@ def test_derived_arguments_are_planned_again_with_the_inputs() -> None:
     case.answer(1)
     case.answer(0)
     assert case.task.state == "undone"
-    verdict, said = resubmit(case, [{"cents": 250}])
+    verdict, reason = resubmit(case, [{"cents": 250}])
     assert verdict == "refused"
-    assert "may have made these of the inputs, and they would keep the old values: s1 (cents);" in said
+    assert "may have made these of the inputs, and they would keep the old values: s1 (cents);" in reason
     assert resubmit(case, replanned([{"cents": 250}], *two_steps(250), action(2, 1)))[0] == "applied"
     assert change_of(case) == {
         "step": None, "was": [{"cents": 100}], "now": [{"cents": 250}],
@@ -187,12 +187,12 @@ def held_by_derived() -> Case:
 def test_what_is_done_keeps_what_it_did() -> None:
     """Its undo gets what it was given; when it was undone and runs again, it gets the corrected inputs."""
     case = held_by_derived()
-    verdict, said = resubmit(case, replanned([{"cents": 250}], *two_steps(250)))
-    assert (verdict, said) == (
+    verdict, reason = resubmit(case, replanned([{"cents": 250}], *two_steps(250)))
+    assert (verdict, reason) == (
         "applied", "the task goes forward again, with corrected inputs; s0 keeps what it did",
     )  # fmt: skip
-    kept = {"step": "s0", "was": {"order": {"cents": 100}}, "now": {"order": {"cents": 250}}}
-    assert change_of(case)["kept"] == [kept]
+    change = {"step": "s0", "was": {"order": {"cents": 100}}, "now": {"order": {"cents": 250}}}
+    assert change_of(case)["kept"] == [change]
     case.say(TaskMessage("claim"))
     assert json.loads(case.request.args)["cents"] == 250
     case.answer(1, "permanent", error="no")
@@ -245,7 +245,7 @@ def test_a_step_in_doubt_whose_arguments_would_change_is_settled_first() -> None
 
 
 @pytest.mark.parametrize(
-    ("steps", "told"),
+    ("steps", "hint"),
     [
         ((action(0),), "step 2 of the task, s1 (bank.charge), would not be there"),
         ((action(0), action(1, 0), action(2, 1)), "there would be a further step 3, s2 (bank.charge)"),
@@ -253,12 +253,12 @@ def test_a_step_in_doubt_whose_arguments_would_change_is_settled_first() -> None
         ((action(0), action(1)), "step 2, s1 (bank.charge), would wait for other steps"),
     ],
 )  # fmt: skip
-def test_a_plan_with_other_steps_is_refused(steps: tuple[StepPlan, ...], told: str) -> None:
+def test_a_plan_with_other_steps_is_refused(steps: tuple[StepPlan, ...], hint: str) -> None:
     case = held_by_derived()
-    verdict, said = resubmit(case, replanned([{"cents": 250}], *steps))
+    verdict, reason = resubmit(case, replanned([{"cents": 250}], *steps))
     assert verdict == "refused"
-    assert told in said
-    assert said.endswith("undo this one, then submit a new task under another key")
+    assert hint in reason
+    assert reason.endswith("undo this one, then submit a new task under another key")
 
 
 def test_the_items_of_an_each_are_planned_again() -> None:
@@ -295,6 +295,6 @@ def test_the_items_of_an_each_are_planned_again() -> None:
     ],
 )
 def test_holes_stay_where_they_are(args: Template, members: dict[str, bytes], parts: tuple[str, ...]) -> None:
-    made = merged(args, {name: msgspec.Raw(raw) for name, raw in members.items()})
-    assert made.parts == parts
-    assert len(made.refs) == len(parts) - 1
+    args_ = merged(args, {name: msgspec.Raw(raw) for name, raw in members.items()})
+    assert args_.parts == parts
+    assert len(args_.refs) == len(parts) - 1

@@ -25,10 +25,10 @@ def test_followers_and_open_predecessors() -> None:
         action(2, 1, guards=((1, True),)),
         StepPlan(3, "merge", name="m", after=(2, 0), of=1),
     ]
-    held = saga.hold(TASK, [Step(p, "done" if p.idx == 0 else "waiting") for p in reversed(plans)])
-    assert [s.idx for s in held.steps] == [0, 1, 2, 3]
-    assert held.followers == [(1, 3), (2, 3), (3,), ()]
-    assert (held.open, held.left) == ([0, 0, 1, 2], 3)
+    memory = saga.hold(TASK, [Step(p, "done" if p.idx == 0 else "waiting") for p in reversed(plans)])
+    assert [s.idx for s in memory.steps] == [0, 1, 2, 3]
+    assert memory.followers == [(1, 3), (2, 3), (3,), ()]
+    assert (memory.open, memory.left) == ([0, 0, 1, 2], 3)
     assert sorted(predecessors(plans[3])) == [0, 1, 2]
 
 
@@ -41,9 +41,9 @@ def test_a_gather_waits_for_every_step_of_its_each() -> None:
         StepPlan(3, "when", name="w", of=0, nth=0),
         StepPlan(4, "merge", name="m", of=3, item_of=0, nth=0),
     ]
-    held = saga.hold(TASK, [Step(p) for p in plans])
-    assert held.followers == [(1, 2, 3, 4), (), (1,), (1, 4), (1,)]
-    assert held.open == [0, 4, 1, 1, 2]
+    memory = saga.hold(TASK, [Step(p) for p in plans])
+    assert memory.followers == [(1, 2, 3, 4), (), (1,), (1, 4), (1,)]
+    assert memory.open == [0, 4, 1, 1, 2]
 
 
 def test_apply_does_what_loading_would() -> None:
@@ -80,20 +80,20 @@ def loaded(at: TaskState, goal: Goal, /, **step: object) -> HeldTask:
 @pytest.mark.parametrize("goal", ["hold", "undo"])
 def test_a_running_step_without_a_row_was_withdrawn(goal: Goal) -> None:
     """The goal is no longer forward: its request was taken back, so the attempt did nothing."""
-    held = loaded("pending", goal, state="running")
-    assert saga.repair(held, []) == [TaskMessage("withdrawn", 0, "do", 3)]
-    assert held.steps[0].doing == "do"
-    decision = saga.decide(held, [TaskMessage("claim"), TaskMessage("withdrawn", 0, "do", 3)])
+    memory = loaded("pending", goal, state="running")
+    assert saga.repair(memory, []) == [TaskMessage("withdrawn", 0, "do", 3)]
+    assert memory.steps[0].doing == "do"
+    decision = saga.decide(memory, [TaskMessage("claim"), TaskMessage("withdrawn", 0, "do", 3)])
     assert decision.steps[0].state == "waiting"
     assert decision.task.state == ("error" if goal == "hold" else "undone")
 
 
 def test_a_doubt_whose_last_attempt_was_a_probe() -> None:
     """Undoing: the probe was taken back and is asked again; the action is never taken for withdrawn."""
-    held = loaded("pending", "undo", state="in_doubt", doubt=True, asked=3)
-    mended = saga.repair(held, [])
-    assert mended == [TaskMessage("withdrawn", 0, "probe", 3)]
-    decision = saga.decide(held, [TaskMessage("claim"), *mended])
+    memory = loaded("pending", "undo", state="in_doubt", doubt=True, asked=3)
+    repairs = saga.repair(memory, [])
+    assert repairs == [TaskMessage("withdrawn", 0, "probe", 3)]
+    decision = saga.decide(memory, [TaskMessage("claim"), *repairs])
     assert [(q.doing, q.attempt) for q in decision.requests] == [("probe", 4)]
 
 
@@ -114,10 +114,10 @@ def test_a_doubt_whose_last_attempt_was_a_probe() -> None:
 )
 def test_nothing_to_repair(goal: Goal, step: dict[str, object]) -> None:
     """Steps that rest, wait, or have their row are left alone."""
-    held = loaded("pending", goal, **step)
-    before = held.steps[0]
-    assert saga.repair(held, []) == []
-    assert held.steps[0] == before
+    memory = loaded("pending", goal, **step)
+    before = memory.steps[0]
+    assert saga.repair(memory, []) == []
+    assert memory.steps[0] == before
 
 
 @pytest.mark.parametrize(
@@ -131,27 +131,27 @@ def test_nothing_to_repair(goal: Goal, step: dict[str, object]) -> None:
 @pytest.mark.parametrize("goal", ["forward", "undo"])
 def test_a_judged_request_is_found_by_its_verdict(doing: str, step: dict[str, object], goal: Goal) -> None:
     """The Supervisor took the row and left ``expired``: that message finds its request again."""
-    held = loaded("pending", goal, **step)
-    expired = TaskMessage("expired", 0, doing, 3, failures=1, seq=5)  # type: ignore[arg-type]
-    assert saga.repair(held, [expired]) == []
-    assert held.steps[0].doing == doing
-    decision = saga.decide(held, [TaskMessage("claim"), expired])
+    memory = loaded("pending", goal, **step)
+    silence = TaskMessage("expired", 0, doing, 3, failures=1, seq=5)  # type: ignore[arg-type]
+    assert saga.repair(memory, [silence]) == []
+    assert memory.steps[0].doing == doing
+    decision = saga.decide(memory, [TaskMessage("claim"), silence])
     assert decision.seqs == [5]
     assert decision.steps[0].error == "no answer by its deadline"
 
 
 def test_a_verdict_on_an_earlier_attempt_is_none_on_this_one() -> None:
     """Only the attempt in flight counts."""
-    held = loaded("pending", "undo", state="running")
-    assert saga.repair(held, [TaskMessage("expired", 0, "do", 2)]) == [TaskMessage("withdrawn", 0, "do", 3)]
+    memory = loaded("pending", "undo", state="running")
+    assert saga.repair(memory, [TaskMessage("expired", 0, "do", 2)]) == [TaskMessage("withdrawn", 0, "do", 3)]
 
 
 def test_an_unknown_loss_counts_as_silence() -> None:
     """Under a forward goal nothing is ever withdrawn: a row that is gone proves nothing."""
-    held = loaded("pending", "forward", state="running", failures=2)
-    mended = saga.repair(held, [])
-    assert mended == [TaskMessage("expired", 0, "do", 3, failures=2)]
-    decision = saga.decide(held, [TaskMessage("claim"), *mended])
+    memory = loaded("pending", "forward", state="running", failures=2)
+    repairs = saga.repair(memory, [])
+    assert repairs == [TaskMessage("expired", 0, "do", 3, failures=2)]
+    decision = saga.decide(memory, [TaskMessage("claim"), *repairs])
     assert decision.steps[0].state == "in_doubt"
     assert decision.steps[0].failures == 2
 
@@ -159,10 +159,10 @@ def test_an_unknown_loss_counts_as_silence() -> None:
 @pytest.mark.parametrize(("state", "after"), [("running", "in_doubt"), ("undoing", "undo_failed")])
 def test_a_task_in_error_with_something_in_flight_is_mended(state: str, after: str) -> None:
     """The rules never leave such a task; whoever did, an operator can go on with it."""
-    held = loaded("error", "undo", state=state)
-    mended = saga.repair(held, [])
-    assert [m.kind for m in mended] == ["expired"]
-    decision = saga.decide(held, mended)
+    memory = loaded("error", "undo", state=state)
+    repairs = saga.repair(memory, [])
+    assert [m.kind for m in repairs] == ["expired"]
+    decision = saga.decide(memory, repairs)
     assert decision.steps[0].state == after
     assert decision.requests == []
     assert decision.timers == {}
@@ -170,8 +170,8 @@ def test_a_task_in_error_with_something_in_flight_is_mended(state: str, after: s
 
 def test_an_undo_without_a_row_is_asked_again() -> None:
     """Under its key, with the next attempt."""
-    held = loaded("pending", "undo", state="undoing")
-    decision = saga.decide(held, [TaskMessage("claim"), *saga.repair(held, [])])
+    memory = loaded("pending", "undo", state="undoing")
+    decision = saga.decide(memory, [TaskMessage("claim"), *saga.repair(memory, [])])
     assert [(q.doing, q.attempt) for q in decision.requests] == [("undo", 4)]
 
 

@@ -23,29 +23,29 @@ from tests.unit.saga_world import World
 
 
 def test_every_decision_of_many_worlds_is_the_same_by_either_road(monkeypatch: pytest.MonkeyPatch) -> None:
-    taken = {"straight": 0, "long": 0, "ended": 0, "shared": 0}
+    roads = {"straight": 0, "long": 0, "ended": 0, "shared": 0}
 
-    def both(held: HeldTask, messages: list[TaskMessage], now: float) -> Decision:
-        long = folded(held, messages, now)
-        short = straight(held, messages[0]) if len(messages) == 1 else None
-        taken["long" if short is None else "straight"] += 1
+    def both(memory: HeldTask, messages: list[TaskMessage], now: float) -> Decision:
+        long = folded(memory, messages, now)
+        short = straight(memory, messages[0]) if len(messages) == 1 else None
+        roads["long" if short is None else "straight"] += 1
         if short is not None:
             assert changes(short) == changes(long)
-            taken["shared"] += short.shape_step is not None
-            taken["ended"] += short.release
+            roads["shared"] += short.shape_step is not None
+            roads["ended"] += short.release
         return long
 
     monkeypatch.setattr(saga, "decide", both)
     for seed in range(400):
         World(random.Random(seed), Record(), hostile=seed % 4 == 0).run()
-    assert taken["straight"] > 250
-    assert taken["ended"] > 20
-    assert taken["shared"] > 60
-    assert taken["long"] > taken["straight"]
+    assert roads["straight"] > 250
+    assert roads["ended"] > 20
+    assert roads["shared"] > 60
+    assert roads["long"] > roads["straight"]
 
 
 @pytest.mark.parametrize(
-    ("kind", "changed"),
+    ("kind", "changes_"),
     [
         ("done", {"attempt": 2}),  # another attempt
         ("permanent", {}),
@@ -55,9 +55,9 @@ def test_every_decision_of_many_worlds_is_the_same_by_either_road(monkeypatch: p
         ("done", {"idx": 7}),  # no such step
     ],
 )
-def test_what_is_not_plain_is_left_to_the_long_way(kind: str, changed: dict[str, object]) -> None:
+def test_what_is_not_plain_is_left_to_the_long_way(kind: str, changes_: dict[str, object]) -> None:
     case = Case(action(0), action(1, 0))
-    message = TaskMessage(**{"kind": kind, "idx": 0, "doing": "do", "attempt": 1, **changed})  # type: ignore[arg-type]
+    message = TaskMessage(**{"kind": kind, "idx": 0, "doing": "do", "attempt": 1, **changes_})  # type: ignore[arg-type]
     assert straight(case.held, message) is None
 
 
@@ -87,16 +87,21 @@ def test_a_remembered_beginning_is_that_of_the_rules() -> None:
     for number in range(1, 9):
         shape = shapes[number % 2]
         task = _task(number, priority=number)
-        held, first = saga.begin(task, shape)
+        memory, first = saga.begin(task, shape)
         true = saga.hold(task, map(Step, shape))
-        assert (held.task, held.steps, held.open, held.left) == (true.task, true.steps, true.open, true.left)
-        assert held.followers == true.followers
-        known = begun(true)
+        assert (memory.task, memory.steps, memory.open, memory.left) == (
+            true.task,
+            true.steps,
+            true.open,
+            true.left,
+        )
+        assert memory.followers == true.followers
+        beginning = begun(true)
         assert first is not None
-        assert known is not None
-        assert changes(first) == changes(known)
-        saga.apply(held, first)
-        assert [s.state for s in held.steps].count("running") == len(first.requests)
+        assert beginning is not None
+        assert changes(first) == changes(beginning)
+        saga.apply(memory, first)
+        assert [s.state for s in memory.steps].count("running") == len(first.requests)
 
 
 def test_tasks_of_a_shape_with_items_begin_alike_and_go_on_apart() -> None:
@@ -120,19 +125,19 @@ def test_tasks_of_a_shape_with_items_begin_alike_and_go_on_apart() -> None:
     assert order.plan(1).steps is plan.steps, "tasks alike share their steps"
     tasks = [saga.begin(_task(n), Shape.of(plan.steps)) for n in range(4)]
     alone = [saga.hold(_task(n), map(Step, plan.steps)) for n in range(4)]
-    for n, ((held, first), true) in enumerate(zip(tasks, alone, strict=True)):
+    for n, ((memory, first), true) in enumerate(zip(tasks, alone, strict=True)):
         assert first is not None
-        for follows in (held, true):
-            known = saga.decide(follows, [TaskMessage("claim")]) if follows is true else first
-            saga.apply(follows, known)
+        for follows in (memory, true):
+            decision = saga.decide(follows, [TaskMessage("claim")]) if follows is true else first
+            saga.apply(follows, decision)
             for idx in range(len(plan.steps)):
                 if follows.steps[idx].state == "running":
                     value = b"true" if plan.steps[idx].action == "pack" else (b"[1,2,3]" if n % 2 else b"[]")
                     saga.apply(follows, saga.decide(follows, [TaskMessage("done", idx, "do", 1, value)]))
-        assert (held.steps, held.followers, held.open, held.left) == (
+        assert (memory.steps, memory.followers, memory.open, memory.left) == (
             true.steps,
             true.followers,
             true.open,
             true.left,
         )
-    assert len({len(held.steps) for held, _ in tasks}) == 2
+    assert len({len(memory.steps) for memory, _ in tasks}) == 2

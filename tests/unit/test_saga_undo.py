@@ -11,10 +11,10 @@ from makegood.model.states import Move
 from tests.unit.saga_case import Case, action, failing, result_of, template
 
 
-def cancelled(*plans: Any, done: int = 0, **task: Any) -> Case:
+def cancelled(*plans: Any, count: int = 0, **task: Any) -> Case:
     """Return a task that is cancelled after its first steps are done."""
     case = Case(*plans, **task)
-    case.done(*range(done))
+    case.done(*range(count))
     case.say(TaskMessage("cancel"))
     return case
 
@@ -193,7 +193,7 @@ def test_an_undo_whose_arguments_are_missing_fails_with_an_alert() -> None:
 
 def test_a_doubt_is_probed_before_its_undo() -> None:
     """Happened: undone with the result. Not happened of a fencing probe: spared. Otherwise undone in doubt."""
-    for answer, asked, states in (
+    for answer, requests, states in (
         ("happened", [(0, "undo")], "undoing"),
         ("not_happened", [(0, "undo")], "undoing"),
     ):
@@ -202,7 +202,7 @@ def test_a_doubt_is_probed_before_its_undo() -> None:
         case.silence(0)
         assert case.asked == [(0, "probe")]
         case.answer(0, answer, value=b'"c-1"')
-        assert (case.asked, case.states) == (asked, states)
+        assert (case.asked, case.states) == (requests, states)
         assert case.request.in_doubt is (answer == "not_happened")
     case = Case(action(0, probe=True, fences=True))
     case.say(TaskMessage("cancel"))

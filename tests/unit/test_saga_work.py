@@ -12,28 +12,28 @@ from tests.unit.saga_case import Case, action, failing, result_of, template
 
 def test_every_move_is_looked_up_in_the_table() -> None:
     """A move outside it raises and leaves no trace."""
-    made = DecisionBuilder(Case(action(0)).held)
+    builder = DecisionBuilder(Case(action(0)).held)
     with pytest.raises(IllegalTransitionError, match="a step cannot go from running to undone"):
-        made.move(made.step(0), "undone", "reply")
+        builder.move(builder.step(0), "undone", "reply")
     with pytest.raises(IllegalTransitionError, match="a task cannot go from processing to undone"):
-        made.move_task("undone", "reverted")
-    assert made.out.moves == []
-    assert made.out.steps == {}
+        builder.move_task("undone", "reverted")
+    assert builder.out.moves == []
+    assert builder.out.steps == {}
 
 
 def test_control_steps_have_a_table_of_their_own() -> None:
     """Nobody is ever asked to do one."""
-    made = DecisionBuilder(Case(StepPlan(0, "merge", name="m", after=(1,)), action(1)).held)
-    step = made.move(made.step(0), "ready", "preceded")
+    builder = DecisionBuilder(Case(StepPlan(0, "merge", name="m", after=(1,)), action(1)).held)
+    step = builder.move(builder.step(0), "ready", "preceded")
     with pytest.raises(IllegalTransitionError, match="a control step cannot go from ready to running"):
-        made.move(step, "running", "dispatched")
+        builder.move(step, "running", "dispatched")
 
 
 def test_a_row_is_added_only_at_the_end() -> None:
     """Rows of an each follow those there are, without gaps."""
-    made = DecisionBuilder(Case(action(0)).held)
+    builder = DecisionBuilder(Case(action(0)).held)
     with pytest.raises(IllegalTransitionError, match="step 5 would be added as number 1"):
-        made.add(action(5), ())
+        builder.add(action(5), ())
 
 
 @pytest.mark.parametrize("ref", [Ref("step", 9), Ref("step", -1), Ref("input", 3), Ref("item", 0)])
@@ -47,28 +47,28 @@ def test_a_long_list_is_read_once() -> None:
     """Many holes filled from one list cost one reading of it."""
     case = Case(action(0), action(1, 0))
     case.answer(0, value=b"[1,2,3]")
-    made = DecisionBuilder(case.held)
-    taken = [made.fill(template("", result_of(0, n), "")) for n in (0, 1, 2, 2)]
-    assert taken == [b"1", b"2", b"3", b"3"]
-    assert len(made._lists) == 1
+    builder = DecisionBuilder(case.held)
+    values = [builder.fill(template("", result_of(0, n), "")) for n in (0, 1, 2, 2)]
+    assert values == [b"1", b"2", b"3", b"3"]
+    assert len(builder._lists) == 1
 
 
 def test_a_timer_set_again_is_not_dropped() -> None:
     """Dropped and set in one Decision is set."""
     case = Case(action(0))
     case.answer(0, "later", wait=3.0)
-    made = DecisionBuilder(case.held)
-    step = made.timer(made.drop_timer(made.step(0)), 9.0)
-    assert (made.out.timers, made.out.stale_timers) == ({0: 9.0}, [])
-    made.drop_timer(step)
-    assert (made.out.timers, made.out.stale_timers) == ({}, [0])
+    builder = DecisionBuilder(case.held)
+    step = builder.timer(builder.drop_timer(builder.step(0)), 9.0)
+    assert (builder.out.timers, builder.out.stale_timers) == ({0: 9.0}, [])
+    builder.drop_timer(step)
+    assert (builder.out.timers, builder.out.stale_timers) == ({}, [0])
 
 
 def test_a_timer_set_and_dropped_in_one_decision_never_was() -> None:
     """There is no row to delete."""
-    made = DecisionBuilder(Case(action(0)).held)
-    made.drop_timer(made.timer(made.step(0), 9.0))
-    assert (made.out.timers, made.out.stale_timers) == ({}, [])
+    builder = DecisionBuilder(Case(action(0)).held)
+    builder.drop_timer(builder.timer(builder.step(0), 9.0))
+    assert (builder.out.timers, builder.out.stale_timers) == ({}, [])
 
 
 # -- a doubt whose arguments are gone ------------------------------------------------------------------------------------

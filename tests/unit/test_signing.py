@@ -26,8 +26,8 @@ def taken(headers: Any, now: float = 1010.0) -> bool:
 def test_what_was_signed_is_taken() -> None:
     assert taken(GOOD)
     assert taken(GOOD | {"webhook-signature": f"v1a,x v1,y {GOOD['webhook-signature']}"})
-    named = GOOD | {"webhook-id": "bestätigt-1", "webhook-signature": signature([SECRET], "bestätigt-1", 1000, BODY)}  # fmt: skip
-    assert taken(named)
+    headers = GOOD | {"webhook-id": "bestätigt-1", "webhook-signature": signature([SECRET], "bestätigt-1", 1000, BODY)}  # fmt: skip
+    assert taken(headers)
 
 
 @pytest.mark.parametrize("name", GOOD)

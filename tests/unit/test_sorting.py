@@ -58,10 +58,10 @@ def either_way(*elements: Any) -> list[set[Any]]:
 @pytest.mark.parametrize(
     "make",
     [
-        set, frozenset, lambda found: Tagged(Numbers=found), lambda found: [{"a": Tagged(Numbers=found)}], pydantic.RootModel[set[int]],
-        lambda found: Tagged(labels={"a": frozenset(Label(text=str(n)) for n in found)}), lambda found: Held({*found, None}),  # type: ignore[arg-type]
-        lambda found: {1: {*found, "a"}}, lambda found: {Spot(n) for n in [*found, None]}, lambda found: [(n, {Kind(n), Sort(n)}) for n in sorted(found)],
-        lambda found: {*found, Size.S, Size.M}, lambda found: {(n, None if n else 1) for n in found},
+        set, frozenset, lambda numbers: Tagged(Numbers=numbers), lambda numbers: [{"a": Tagged(Numbers=numbers)}], pydantic.RootModel[set[int]],
+        lambda numbers: Tagged(labels={"a": frozenset(Label(text=str(n)) for n in numbers)}), lambda numbers: Held({*numbers, None}),  # type: ignore[arg-type]
+        lambda numbers: {1: {*numbers, "a"}}, lambda numbers: {Spot(n) for n in [*numbers, None]}, lambda numbers: [(n, {Kind(n), Sort(n)}) for n in sorted(numbers)],
+        lambda numbers: {*numbers, Size.S, Size.M}, lambda numbers: {(n, None if n else 1) for n in numbers},
     ],
 )  # fmt: skip
 def test_sets_are_the_same_whatever_order_they_are_gone_through_in(make: Callable[[set[int]], Any]) -> None:

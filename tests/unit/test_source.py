@@ -60,7 +60,7 @@ def is_none(order: Order) -> None:
 
 def is_not_none_of_a_part(order: Order) -> None:
     parcel = ship(order)
-    found = parcel.no is not None  # wrong
+    answer = parcel.no is not None  # wrong
 
 
 def instance(order: Order) -> None:
@@ -130,20 +130,20 @@ def through_lambda(order: Order) -> None:
 
 
 def decided(order: Order) -> None:
-    found = when(reserve(order) == "x", then=lambda: ship(order))
-    if found is None:  # wrong
+    answer = when(reserve(order) == "x", then=lambda: ship(order))
+    if answer is None:  # wrong
         pass
 
 
 def gathered(order: Order) -> None:
-    found = each(parts(order), lambda part: part.no)
-    if found[0] is None:  # wrong
+    answer = each(parts(order), lambda part: part.no)
+    if answer[0] is None:  # wrong
         pass
 
 
 def by_module(order: Order) -> None:
-    found = verbs.when(reserve(order) != "x", then=lambda: ship(order))
-    verbs.each(parts(order), lambda _: found is None)  # wrong
+    answer = verbs.when(reserve(order) != "x", then=lambda: ship(order))
+    verbs.each(parts(order), lambda _: answer is None)  # wrong
 
 
 def chained(order: Order) -> None:
@@ -210,9 +210,9 @@ def short_circuit(order: Order) -> None:
 
 
 def known_condition(order: Order) -> None:
-    found = when(order.gift, then=lambda: ship(order))
+    answer = when(order.gift, then=lambda: ship(order))
     items = each([1, 2], lambda n: ship(order))
-    print(found is None, isinstance(items, list))
+    print(answer is None, isinstance(items, list))
 
 
 def tuple_itself(order: Order) -> None:

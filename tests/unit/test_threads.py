@@ -30,17 +30,17 @@ def name() -> str:
 async def test_no_more_threads_than_allowed_and_none_before_they_are_needed() -> None:
     """Each thread is begun for a call that the others cannot take: they wait."""
     threads = DaemonThreads(2, "some")
-    gate, entered = threading.Event(), threading.Semaphore(0)
+    gate, entries = threading.Event(), threading.Semaphore(0)
 
     def wait() -> str:
-        entered.release()
+        entries.release()
         gate.wait()
         return name()
 
     running = asyncio.gather(*(asyncio.get_running_loop().run_in_executor(threads, wait) for _ in range(5)))
-    assert entered.acquire(timeout=60)
-    assert entered.acquire(timeout=60)
-    assert not entered.acquire(timeout=0.05)
+    assert entries.acquire(timeout=60)
+    assert entries.acquire(timeout=60)
+    assert not entries.acquire(timeout=0.05)
     gate.set()
     assert set(await running) == {"some-0", "some-1"}
     threads.shutdown(wait=True)
@@ -69,7 +69,7 @@ async def test_calls_that_wait_all_wait_at_the_same_time() -> None:
 async def test_calls_that_are_short_and_long_all_end() -> None:
     """Thousands, in bursts of every size, while threads fall asleep and wake up: nobody is forgotten."""
     threads = DaemonThreads(4, "some")
-    made = 0
+    count = 0
 
     def call(n: int) -> int:
         if n % 7 == 0:
@@ -77,9 +77,9 @@ async def test_calls_that_are_short_and_long_all_end() -> None:
         return n
 
     for burst in [1, 2, 3, 5, 8, 40] * 60:
-        calls = [lambda n=n: call(n) for n in range(made, made + burst)]
-        assert await answers(threads, *calls) == list(range(made, made + burst))
-        made += burst
+        calls = [lambda n=n: call(n) for n in range(count, count + burst)]
+        assert await answers(threads, *calls) == list(range(count, count + burst))
+        count += burst
     threads.shutdown(wait=True)
 
 
@@ -97,19 +97,19 @@ async def test_what_a_call_raises_comes_out_of_its_future() -> None:
 async def test_a_stop_iteration_comes_out_as_a_coroutine_would_raise_it() -> None:
     """``next`` of what is empty: no future of asyncio's takes it, and who awaits it would wait for ever."""
     threads = DaemonThreads(1, "some")
-    with pytest.raises(RuntimeError, match="raised StopIteration") as raised:
+    with pytest.raises(RuntimeError, match="raised StopIteration") as error:
         await answers(threads, lambda: next(iter(())))
-    assert isinstance(raised.value.__cause__, StopIteration)
+    assert isinstance(error.value.__cause__, StopIteration)
     threads.shutdown(wait=True)
 
 
-@pytest.mark.parametrize("failed", [True, False])
-async def test_nothing_that_was_asked_or_raised_is_kept(failed: bool) -> None:
+@pytest.mark.parametrize("fails", [True, False])
+async def test_nothing_that_was_asked_or_raised_is_kept(fails: bool) -> None:
     """Neither a thread that waits nor a traceback holds the last call: no circle is left to the garbage collector."""
 
     class Held:
         def __call__(self) -> None:
-            if failed:
+            if fails:
                 raise ValueError
 
     threads, loop = DaemonThreads(1, "some"), asyncio.get_running_loop()
@@ -117,12 +117,12 @@ async def test_nothing_that_was_asked_or_raised_is_kept(failed: bool) -> None:
     gc.disable()
     try:
         call = Held()
-        held = weakref.ref(call)
+        reference = weakref.ref(call)
         with contextlib.suppress(ValueError):
             await loop.run_in_executor(threads, call)
         del call
         async with asyncio.timeout(60):
-            while held() is not None:  # noqa: ASYNC110 - the thread tells nobody that it has let go
+            while reference() is not None:  # noqa: ASYNC110 - the thread tells nobody that it has let go
                 await asyncio.sleep(0)
     finally:
         gc.enable()
@@ -130,29 +130,29 @@ async def test_nothing_that_was_asked_or_raised_is_kept(failed: bool) -> None:
 
 
 async def test_a_call_that_nobody_waits_for_any_more_is_not_begun() -> None:
-    threads, gate, begun = DaemonThreads(1, "some"), threading.Event(), threading.Event()
+    threads, gate, start = DaemonThreads(1, "some"), threading.Event(), threading.Event()
     loop = asyncio.get_running_loop()
     first = loop.run_in_executor(threads, gate.wait)
-    second = loop.run_in_executor(threads, begun.set)
+    second = loop.run_in_executor(threads, start.set)
     second.cancel()
     gate.set()
     assert await first
-    assert await answers(threads, begun.is_set) == [False]
+    assert await answers(threads, start.is_set) == [False]
     threads.shutdown(wait=True)
 
 
 async def test_shutdown_cancels_what_is_queued() -> None:
     """With ``cancel_futures``, what has not begun never does."""
     threads = DaemonThreads(1, "some")
-    gate, entered = threading.Event(), threading.Event()
+    gate, entry = threading.Event(), threading.Event()
 
     def wait() -> bool:
-        entered.set()
+        entry.set()
         return gate.wait()
 
     loop = asyncio.get_running_loop()
     first = loop.run_in_executor(threads, wait)
-    assert entered.wait(5)
+    assert entry.wait(5)
     second = loop.run_in_executor(threads, pow, 2, 2)
     threads.shutdown(cancel_futures=True)
     assert second.cancelled()
@@ -165,19 +165,19 @@ async def test_a_system_that_gives_no_more_threads_is_asked_no_more_of(
 ) -> None:
     """Without any thread a call fails at once, and is not begun later; with some, it waits for them."""
     threads, start = DaemonThreads(9, "some"), threading.Thread.start
-    begun: list[int] = []
+    starts: list[int] = []
 
     def refuse(_: threading.Thread) -> None:
         raise RuntimeError("can't start new thread")
 
     monkeypatch.setattr(threading.Thread, "start", refuse)
     with pytest.raises(RuntimeError, match="start new thread"):
-        await answers(threads, lambda: begun.append(1))
+        await answers(threads, lambda: starts.append(1))
     monkeypatch.setattr(threading.Thread, "start", start)
     assert await answers(threads, lambda: 4) == [4]
     monkeypatch.setattr(threading.Thread, "start", refuse)
     assert await answers(threads, *[name] * 5) == ["some-0"] * 5
-    assert begun == []
+    assert starts == []
     monkeypatch.undo()
     threads.shutdown(wait=True)
 

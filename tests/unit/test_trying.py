@@ -66,18 +66,18 @@ async def test_a_result_is_the_answer_to_this_attempt() -> None:
 
 
 async def test_after_its_tries_it_gave_up_and_an_earlier_one_is_unanswered() -> None:
-    said = await answer(b'{"cents":0}')
-    assert said is not None
-    assert replace(said, traceback=None) == TaskMessage(
+    reply = await answer(b'{"cents":0}')
+    assert reply is not None
+    assert replace(reply, traceback=None) == TaskMessage(
         "gave_up", 2, "do", 3, error="ConnectionError: gone", frame="test_trying.py:27 in charge"
     )
     assert tries == ["charge"] * 3
 
 
 async def test_a_failed_attempt_brings_its_traceback_without_makegoods_own_frames() -> None:
-    said = await answer(b'{"cents":0}')
-    assert said is not None
-    first_line, where, *_, last = (said.traceback or "").splitlines()
+    reply = await answer(b'{"cents":0}')
+    assert reply is not None
+    first_line, where, *_, last = (reply.traceback or "").splitlines()
     assert first_line == "Traceback (most recent call last):"
     assert where.endswith('test_trying.py", line 27, in charge')
     assert last == "ConnectionError: gone"
@@ -91,9 +91,9 @@ def test_a_traceback_is_cut_at_its_beginning() -> None:
 
     error: Exception = KeyError("order")
     for n in range(60):
-        with pytest.raises(ValueError, match="no") as found:
+        with pytest.raises(ValueError, match="no") as info:
             fail(error, f"no {n} " * 100)
-        error = found.value
+        error = info.value
     text = traceback_of(error) or ""
     assert len(text) <= 4002
     assert text.startswith("…\n")
@@ -105,9 +105,9 @@ def test_a_traceback_is_cut_at_its_beginning() -> None:
 
 async def test_a_plain_function_whose_next_finds_nothing_gave_up() -> None:
     """A future takes no StopIteration: the attempt had no answer, and was silent until its complete-by."""
-    said = await answer(b'{"cents":0}', of=first)
-    assert said is not None
-    assert (said.kind, said.error) == ("gave_up", "RuntimeError: the function raised StopIteration")
+    reply = await answer(b'{"cents":0}', of=first)
+    assert reply is not None
+    assert (reply.kind, reply.error) == ("gave_up", "RuntimeError: the function raised StopIteration")
     assert await answer(b'{"cents":5}', of=first) == TaskMessage("done", 2, "do", 3, value=b"0")
 
 
@@ -123,10 +123,10 @@ async def test_arguments_that_do_not_fit_are_certain_for_the_action_and_not_for_
     doing: str, kind: str, final: bool
 ) -> None:
     """An undo that was not begun leaves an effect standing: that is for an operator, or for a process with other code."""
-    said = await answer(b'{"cents":"five"}', doing)
-    assert said is not None
-    assert (said.kind, said.final, said.unclear) == (kind, final, False)
-    assert "was not begun" in (said.error or "")
+    reply = await answer(b'{"cents":"five"}', doing)
+    assert reply is not None
+    assert (reply.kind, reply.final, reply.unclear) == (kind, final, False)
+    assert "was not begun" in (reply.error or "")
     assert tries == []
 
 
@@ -200,13 +200,13 @@ async def test_whatever_is_raised_the_attempt_is_answered_with_a_text_that_can_b
     error: BaseException, text: str, doing: str
 ) -> None:
     raised[:] = [error]
-    said = await answer(b"{}", doing, of=stumble)
-    assert said is not None
-    assert (said.kind, said.error) == ("gave_up", text)
+    reply = await answer(b"{}", doing, of=stumble)
+    assert reply is not None
+    assert (reply.kind, reply.error) == ("gave_up", text)
     if doing == "do":
         again = await answer(b"{}", of=trip)
         assert again is not None
-        assert replace(again, traceback=None) == replace(said, traceback=None)
+        assert replace(again, traceback=None) == replace(reply, traceback=None)
 
 
 @pytest.mark.parametrize("error", [KeyboardInterrupt(), GeneratorExit()])
@@ -214,9 +214,9 @@ async def test_what_would_end_the_process_ends_no_more_than_the_plain_function_t
     error: BaseException,
 ) -> None:
     raised[:] = [error]
-    said = await answer(b"{}", of=trip)
-    assert said is not None
-    assert said.error == f"RuntimeError: the function raised {type(error).__name__}"
+    reply = await answer(b"{}", of=trip)
+    assert reply is not None
+    assert reply.error == f"RuntimeError: the function raised {type(error).__name__}"
 
 
 @pytest.mark.parametrize(("verdict", "kind"), [(mg.Permanent, "permanent"), (mg.Refused, "refused")])
@@ -224,14 +224,14 @@ async def test_a_verdict_keeps_its_meaning_whatever_its_text(
     verdict: type[mg.Permanent] | type[mg.Refused], kind: str
 ) -> None:
     raised[:] = [verdict("caf\udce9")]
-    said = await answer(b"{}", of=stumble)
-    assert said is not None
-    assert (said.kind, said.error) == (kind, "caf\\udce9")
+    reply = await answer(b"{}", of=stumble)
+    assert reply is not None
+    assert (reply.kind, reply.error) == (kind, "caf\\udce9")
 
 
 async def test_an_argument_whose_class_raises_what_it_likes_was_not_begun() -> None:
-    said = await answer(b'{"card":{"number":"caf\xc3\xa9\\u0000"}}', of=take)
-    assert said is not None
-    assert said.kind == "permanent"
-    assert "not begun" in (said.error or "")
-    assert "KeyError: 'café\\x00'" in (said.error or "")
+    reply = await answer(b'{"card":{"number":"caf\xc3\xa9\\u0000"}}', of=take)
+    assert reply is not None
+    assert reply.kind == "permanent"
+    assert "not begun" in (reply.error or "")
+    assert "KeyError: 'café\\x00'" in (reply.error or "")

@@ -51,7 +51,7 @@ class Record(dict[str, int]):
 
 
 @pytest.mark.parametrize(
-    ("annotation", "told"),
+    ("annotation", "pattern"),
     [
         (
             dict[bool, int],
@@ -65,10 +65,10 @@ class Record(dict[str, int]):
         (Record, "Record is made of dict, which is lost; write a dataclass"),
     ],
 )
-def test_what_is_not_read_is_refused_where_it_is_declared(annotation: Any, told: str) -> None:
+def test_what_is_not_read_is_refused_where_it_is_declared(annotation: Any, pattern: str) -> None:
     """It was noticed when the action had run, and the step was in doubt."""
     with pytest.raises(
-        DefinitionError, match=f"^the result of shop/desk/give: JSON cannot be decoded to .*{told}"
+        DefinitionError, match=f"^the result of shop/desk/give: JSON cannot be decoded to .*{pattern}"
     ):
         returning(annotation)
 

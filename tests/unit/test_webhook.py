@@ -73,10 +73,10 @@ async def test_without_a_secret_there_is_no_signature(receiver: str) -> None:
 async def test_what_is_not_taken_is_an_error_that_says_what_was_answered(receiver: str, answer: int) -> None:
     """A redirect is not followed."""
     Receiver.answer = answer
-    with pytest.raises(DeliveryError, match=f"127.0.0.1.*answered {answer}") as caught:
+    with pytest.raises(DeliveryError, match=f"127.0.0.1.*answered {answer}") as error:
         await Webhook(receiver, clock=SystemClock()).post("m-1", b"{}")
-    assert (caught.value.status, caught.value.retry_after) == (answer, "7")
-    assert "to=ops" not in str(caught.value), "an address may hold secrets"
+    assert (error.value.status, error.value.retry_after) == (answer, "7")
+    assert "to=ops" not in str(error.value), "an address may hold secrets"
     assert len(Receiver.got) == 1
 
 
@@ -95,9 +95,9 @@ async def test_of_several_addresses_the_first_that_answers_is_taken(
 
 
 async def test_nobody_there_is_an_error_too() -> None:
-    with pytest.raises(DeliveryError, match="cannot be reached") as caught:
+    with pytest.raises(DeliveryError, match="cannot be reached") as error:
         await Webhook("http://127.0.0.1:1/", clock=SystemClock()).post("m-1", b"{}")
-    assert caught.value.status == 0
+    assert error.value.status == 0
 
 
 def test_the_signature_is_that_of_the_specification() -> None:
@@ -110,13 +110,13 @@ def test_the_signature_is_that_of_the_specification() -> None:
 
 
 @pytest.mark.parametrize(
-    ("url", "told"),
+    ("url", "pattern"),
     [("ftp://x/", "write https://"), ("https:///x", "write https://"), ("https://a:b@x/", "name and password"),
      ("https://x:port/", "cannot be read"), ("hook", "write https://"), ("https://x/a b", "in ASCII"), ("https://x/\u00fc", "in ASCII"),
      ("https://x/\u202e", "in ASCII")],
 )  # fmt: skip
-def test_an_address_that_cannot_be_meant_is_refused(url: str, told: str) -> None:
-    with pytest.raises(ConfigError, match=told):
+def test_an_address_that_cannot_be_meant_is_refused(url: str, pattern: str) -> None:
+    with pytest.raises(ConfigError, match=pattern):
         address(url)
 
 
@@ -135,9 +135,9 @@ def test_an_address_that_cannot_be_meant_is_refused(url: str, told: str) -> None
 )
 def test_a_secret_that_receivers_would_read_otherwise_or_guess_is_refused_and_not_shown(secret: str) -> None:
     """Empty, no base64, without its prefix, shorter or longer than the standard has it; wherever it is set, at the start."""
-    with pytest.raises(ConfigError, match=r"24 to 64 bytes in base64, as `python -c") as caught:
+    with pytest.raises(ConfigError, match=r"24 to 64 bytes in base64, as `python -c") as error:
         key_of(secret)
-    assert not secret.removeprefix("whsec_") or secret not in str(caught.value)
+    assert not secret.removeprefix("whsec_") or secret not in str(error.value)
     if secret:
         for setting in ("alert_secret", "webhook_secret"):
             options: dict[str, Any] = {setting: f"{NEW} {secret.replace(' ', '')}"}

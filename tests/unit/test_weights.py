@@ -20,19 +20,19 @@ def test_a_task_counts_its_inputs_its_results_and_the_texts_of_its_steps() -> No
         Step(PLANS[1], "done", late=b"l" * 40),
         Step(PLANS[2]),
     ]
-    held = saga.hold(replace(SMALL, result=b"z" * 30), steps)
-    assert weigh(held) == TASK + 3 * STEP + 7 + 30 + 140 + 3 * 15
-    assert weigh(held, [TaskMessage("done", value=b"v" * 50), TaskMessage("dead")]) == weigh(held) + 50
-    held.shape = Shape(PLANS)
-    assert weigh(held) == TASK + 3 * STEP + 7 + 30 + 140, "the texts are those of all tasks of its shape"
+    memory = saga.hold(replace(SMALL, result=b"z" * 30), steps)
+    assert weigh(memory) == TASK + 3 * STEP + 7 + 30 + 140 + 3 * 15
+    assert weigh(memory, [TaskMessage("done", value=b"v" * 50), TaskMessage("dead")]) == weigh(memory) + 50
+    memory.shape = Shape(PLANS)
+    assert weigh(memory) == TASK + 3 * STEP + 7 + 30 + 140, "the texts are those of all tasks of its shape"
     assert weigh_added(steps) == 3 * STEP + 45
 
 
 def test_10_000_ordinary_tasks_fit() -> None:
     """The default does not change what a Scheduler holds of tasks with ten steps and ten kilobytes."""
     plans = tuple(StepPlan(n, name=f"s{n}", args=Template(('{"order":', "}"))) for n in range(10))
-    held = saga.hold(replace(SMALL, inputs=(b"x" * 10 * KIB,)), map(Step, plans))
-    assert weigh(held) * 10_000 < 256 * MIB
+    memory = saga.hold(replace(SMALL, inputs=(b"x" * 10 * KIB,)), map(Step, plans))
+    assert weigh(memory) * 10_000 < 256 * MIB
 
 
 def test_the_sum_is_that_of_what_is_known() -> None:

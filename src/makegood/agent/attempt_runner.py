@@ -187,10 +187,14 @@ def gave_up(request: Request, error: BaseException) -> TaskMessage:
     return _failed(request, "gave_up", error)
 
 
-def not_sent(request: Request) -> TaskMessage:
-    """Return the answer of an attempt that came too late to be sent again: the Scheduler decides on it."""
-    text = f"it was not sent: {shown(request.keeps)}, for which the service keeps its key, have passed"
-    return _message(request, "later", error=text, wait=_CLOCKS)
+def not_sent(request: Request, left: float) -> TaskMessage:
+    """Return the answer of an attempt that came too late to be sent again: the Scheduler decides on it.
+
+    ``left``: seconds until the service forgets its key.
+    """
+    end = "have passed" if left <= 0 else f"end in {shown(left)}, which leaves no time for an answer"
+    text = f"it was not sent: {shown(request.keeps)}, for which the service keeps its key, {end}"
+    return _message(request, "later", error=text, wait=_CLOCKS + margin(request.within))
 
 
 def _failed(request: Request, kind: str, error: BaseException, **fields: object) -> TaskMessage:

@@ -99,8 +99,10 @@ class Attempts:
             if request.delay or attempt.since is not None or spacing is not None:
                 await self._due(attempt, slots, spacing)
             now = self._clock.monotonic()
-            if attempt.repeats and now >= attempt.key_until:  # the service has forgotten its key
-                message = not_sent(request)
+            if attempt.repeats and (left := attempt.key_until - now) <= margin(request.within):
+                message = not_sent(
+                    request, left
+                )  # the service has forgotten its key, or will before it answers
             elif now >= attempt.deadline:  # the process stood still, or the store was away
                 log.info("step %s of task %s is not begun any more", request.step, show(request.task))
             else:

@@ -529,7 +529,7 @@ async def _body(visit: Visit, struct_type: type[T]) -> T:
         ) from None
 
 
-def _choices(struct_type: type[msgspec.Struct], wrong: Exception) -> str:
+def _choices(struct_type: type[Any], wrong: Exception) -> str:
     """Return what a member may be, if it has to be one of some texts and was not; else ""."""
     place = _NOT_A_CHOICE.search(str(wrong))
     kind = next((f.type for f in fields(struct_type) if place is not None and f.name == place[1]), None)

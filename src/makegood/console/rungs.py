@@ -257,10 +257,11 @@ def _note(reading: _Reading, view: StepView, outcome: str) -> str:
 
 def _probed(reading: _Reading, view: StepView) -> str:
     """Return what a step's probe answered last, and when; "" if it has not been asked."""
-    answers = [a for a in reading.attempts.get(view.idx, []) if a.doing == "probe" and a.ended is not None]
-    if not answers or answers[-1].ended is None:
+    last = next(
+        (a for a in reversed(reading.attempts.get(view.idx, [])) if a.doing == "probe" and a.ended), None
+    )
+    if last is None or last.ended is None:
         return ""
-    last = answers[-1]
     return f"; its probe, at {day_time(last.ended)}: {probe_answer(last.kind, None if last.error == view.error else last.error)}"
 
 

@@ -177,8 +177,9 @@ def _later(work: DecisionBuilder, step: Step, message: TaskMessage) -> None:
     doubt = step.doubt or message.unclear or bool(old)
     state: StepState = "in_doubt" if doubt else "ready" if forward else "waiting"
     error = f"{message.error}; {old}" if old else message.error
+    why = error if old and error else ""
     step = work.move(
-        step, state, "later", doubt=doubt, final=step.final or bool(old), error=error, tally=None
+        step, state, "later", detail=why, doubt=doubt, final=step.final or bool(old), error=error, tally=None
     )
     if old:  # no wait for a moment at which nothing may be sent
         work.agenda.doubts.append(step.plan.idx)

@@ -317,7 +317,7 @@ def show(cli: Cli, /, *, task_id: str, all: bool, uncovered: bool) -> None:  # n
         nodes, now = {view.id: view.info.name for view in views}, await client.store.now()
         probed = await _probed(client, detail)
         lines = ladder(detail, now=now, nodes=nodes, unicode=cli.out.unicode, height=None if all else SHOWN)
-        most = len(lines) if all else MOST_LINES
+        most = sys.maxsize if all else MOST_LINES
         cli.out.drawing(lines[:most])
         if len(lines) > most:
             cli.out.text(f"and {len(lines) - most:,} more lines: --all shows every step")
@@ -327,13 +327,8 @@ def show(cli: Cli, /, *, task_id: str, all: bool, uncovered: bool) -> None:  # n
             whole = all or len(value) <= MOST_VALUE
             text = value if whole else f"{value[:MOST_VALUE]}… ({len(value):,} characters: --all shows them)"
             cli.out.text(f"{name:<14}{text}")
-        keys = _keys(detail)
-        if (key_line := _meant(detail, task_id)) is not None:
-            keys = [key_line, *(line for line in keys if line != key_line)]
-        for line in keys if all else keys[:MOST_LINES]:
+        for line in _key_lines(detail, task_id, most):
             cli.out.text(f"{'key':<14}{line}")
-        if not all and len(keys) > MOST_LINES:
-            cli.out.text(f"{'key':<14}and {len(keys) - MOST_LINES:,} more: --all shows them")
         for name, (at, answer) in probed.items():
             cli.out.text(f"{'probe':<14}{name}: {answer} ({date_time(at)})")
         for line in _silent(detail, views):
@@ -361,6 +356,15 @@ async def _probed(client: Client, detail: TaskDetail) -> dict[str, tuple[float, 
         return {}
     recent = await client.store.tasks.recent(detail.task.id)
     return probe_answers(recent.events, {step.idx: step.name for step in detail.steps})
+
+
+def _key_lines(detail: TaskDetail, text: str, most: int) -> list[str]:
+    """Return the keys of steps as lines, at most so many; first the one that ``text`` is."""
+    lines = _keys(detail)
+    if (first := _meant(detail, text)) is not None:
+        lines = [first, *(line for line in lines if line != first)]
+    more = len(lines) - most
+    return [*lines[:most], f"and {more:,} more: --all shows them"] if more > 0 else lines
 
 
 def _facts(detail: TaskDetail) -> list[tuple[str, str]]:
