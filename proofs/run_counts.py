@@ -62,8 +62,8 @@ class RunCounts:
         self.happened += occurrences(history)
         self.faults.update(event["what"] for event in history.of("fault"))
         self.invariants.update(report.invariants)
-        self.exercised += report.exercised
-        self.excused.update(report.excused)
+        self.exercised += report.checks
+        self.excused.update(report.excuses)
         self.enabled.update(kinds)
         self.violations += [(label, violation) for violation in report.violations]
 
