@@ -126,7 +126,7 @@ def _free_port() -> int:
 
 
 async def fill(store: str, count: int) -> str:
-    """Put tasks of each kind into an empty store, and ``ended`` more that have ended; returns the id of one that was undone."""
+    """Put tasks of each kind into an empty store, and ``count`` more that have ended; returns the id of one that was undone."""
     async with mg.Node(app, store, options=mg.Options(migrate=True)) as node:
         kinds = [three] * 60 + [undone] * 30 + [held] * 10
         tasks = [

@@ -114,7 +114,7 @@ def fitted(shape: str, runs: Sequence[Mapping[str, Any]], wake: float = 0.0) -> 
 
 
 def _line(shares: Sequence[float], seconds: Sequence[float]) -> Cost:
-    """Return fixed and each of ``spent = fixed * batches per thing + each``, neither below zero; relative errors count alike."""
+    """Return fixed and each of ``seconds = fixed * batches per thing + each``, neither below zero; relative errors count alike."""
     weights = [1 / max(value, 1e-9) ** 2 for value in seconds]
     total = sum(weights)
     mean_x = sum(w * x for w, x in zip(weights, shares, strict=True)) / total

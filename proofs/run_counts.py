@@ -55,15 +55,15 @@ class RunCounts:
     """Violations, each with the label of its run."""
 
     def add(self, history: History, report: Report, *, kinds: Iterable[str] = (), label: str = "") -> None:
-        """Count what a run contained. ``enabled``: the kinds of faults (as in ``fault`` events) that were
+        """Count what a run contained. ``kinds``: the kinds of faults (as in ``fault`` events) that were
         switched on.
         """
         self.runs += 1
         self.happened += occurrences(history)
         self.faults.update(event["what"] for event in history.of("fault"))
         self.invariants.update(report.invariants)
-        self.exercised += report.exercised
-        self.excused.update(report.excused)
+        self.exercised += report.checks
+        self.excused.update(report.excuses)
         self.enabled.update(kinds)
         self.violations += [(label, violation) for violation in report.violations]
 

@@ -116,7 +116,7 @@ class SeedResults:
 def enabled(swarm: Swarm) -> Iterable[str]:
     """Return the kinds of faults that a world had switched on and that some seed must therefore have met."""
     exceptions = {"outage": "store down", "operator": None, "spell": None}
-    for kind in (*swarm.points, *swarm.messages, *swarm.services, *swarm.driven):
+    for kind in (*swarm.points, *swarm.messages, *swarm.services, *swarm.rates):
         what = exceptions.get(kind, kind)
         if what is not None:
             yield what

@@ -177,7 +177,7 @@ def judged(output: str) -> Found:
 def search_all(
     variants: Sequence[Variant], limit: float, *, at_once: int, notify: Callable[[Variant, Found], None]
 ) -> dict[str, Found]:
-    """Search all variants, a few at once; ``told`` hears of each as it ends."""
+    """Search all variants, a few at once; ``notify`` hears of each as it ends."""
     results: dict[str, Found] = {}
     with ThreadPoolExecutor(at_once) as pool:
         futures = {pool.submit(search, variant, limit): variant for variant in variants}

@@ -70,7 +70,7 @@ def posts(store: UnderFire) -> list[Post]:
 
 
 class Play:
-    """One run in ``folder``, seen on ``shown``."""
+    """One run in ``folder``, seen on ``display``."""
 
     def __init__(self, wishes: Wishes, folder: Path, display: Screen) -> None:
         self._wishes = wishes

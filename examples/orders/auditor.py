@@ -132,7 +132,7 @@ class Report:
 def audit(books: Path, outcomes: Iterable[Told | Mapping[str, Any]], *, final: bool = True) -> Report:
     """Compare the books with what the shop was told.
 
-    ``told`` are ``Told`` or what ``read_told`` reads a line as. With ``final=False`` orders may still be under way:
+    ``outcomes`` are ``Told`` or what ``read_told`` reads a line as. With ``final=False`` orders may still be under way:
     no order is lost yet, and one without an outcome is only held to what must be true at all times. Raises
     ``AuditError``.
     """

@@ -158,9 +158,9 @@ class Books:
             if _tombstone(db, operation.service, ask.key) is not None:
                 return GONE
             old_key = self._has_forgotten(db, operation, ask)
-            memory = None if old_key else _remembered(db, operation, ask)
-            if memory is not None:
-                return memory
+            earlier_answer = None if old_key else _remembered(db, operation, ask)
+            if earlier_answer is not None:
+                return earlier_answer
             if refuse and operation.refusal:
                 answer = Answer(operation.refusal_status, {"code": "refused", "message": operation.refusal})
             else:
@@ -174,9 +174,9 @@ class Books:
             if not _fence(db, operation.service, ask):
                 return SUPERSEDED
             old_key = self._has_forgotten(db, operation, ask)
-            memory = None if old_key else _remembered(db, operation, ask)
-            if memory is not None:
-                return memory
+            answer = None if old_key else _remembered(db, operation, ask)
+            if answer is not None:
+                return answer
             stands = _tombstone(db, operation.service, ask.undoes)
             if stands is None or old_key:
                 effect = _done(db, operation.service, ask.undoes)

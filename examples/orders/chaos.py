@@ -184,7 +184,7 @@ class Chaos:
     def kill(
         self, name: str, role: str = "", node: int | None = None, work: frozenset[int] = frozenset()
     ) -> Wound:
-        """Kill the process in a place with SIGKILL. ``role``: what to call it; ``node``, ``held``: see ``in_hands``."""
+        """Kill the process in a place with SIGKILL. ``role``: what to call it; ``node``, ``work``: see ``in_hands``."""
         place = self.places[name]
         wound = Wound(place, place.pid, role or place.role, time.monotonic(), node, work)
         if place is self.world:

@@ -149,7 +149,7 @@ class Watcher:
         now = self.now
         try:
             views = await self._chaos.views()
-            now.nodes = {view.info.pid: view for view in views if not view.stopped}
+            now.nodes = {view.info.pid: view for view in views if not view.is_stopped}
             now.term, holder = await self._chaos.term()
             leader = self._chaos.leader_of(holder)
             now.leader, now.away = leader.pid if leader else 0, False

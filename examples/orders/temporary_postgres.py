@@ -121,7 +121,7 @@ class _User:
         )
 
     def run(self, *command: str | Path, text: str = "", limit: float = 60.0) -> None:
-        """Run a program as this user; it reads ``given``. Raises ``StoreUnavailableError`` with its
+        """Run a program as this user; it reads ``text``. Raises ``StoreUnavailableError`` with its
         output.
         """
         try:

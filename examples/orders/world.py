@@ -39,7 +39,7 @@ class Services:
         forgets: Mapping[str, float] | None = None,
         bound_to_starter: bool = False,
     ) -> None:
-        """``tethered``: the process ends with its starter even while it is stopped; start it from the main thread then.
+        """``bound_to_starter``: the process ends with its starter even while it is stopped; start it from the main thread then.
 
         ``forgets``: as in ``Books``.
         """

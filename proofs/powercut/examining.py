@@ -68,8 +68,8 @@ def wrong(
 ) -> list[str]:
     """Return what is wrong with an image.
 
-    ``states``: the digest of the store before the first transaction and after each; ``done`` of them were
-    acknowledged, ``begun`` had begun; ``told``: acknowledged tasks, by key.
+    ``states``: the digest of the store before the first transaction and after each; ``durable`` of them were
+    acknowledged, ``latest`` had begun; ``acknowledgements``: acknowledged tasks, by key.
     """
     if image.broken:
         return [f"unusable: {image.broken}"]

@@ -282,7 +282,7 @@ class _Ear:
 
 @contextlib.contextmanager
 def listening(folder: Path, tape: Noted) -> Iterator[None]:
-    """Report to ``noted`` what happens to the SQLite files in ``folder``, for connections that are opened and
+    """Report to ``tape`` what happens to the SQLite files in ``folder``, for connections that are opened and
     closed inside the block.
 
     Raises ``ListeningError`` if that is impossible.

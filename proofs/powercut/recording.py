@@ -217,7 +217,7 @@ class RecordedWorld(StormWorld):
     def remember(self) -> None:
         """Mark that something changed at the services."""
         services = {
-            name: Books(copy.deepcopy(each.books), dict(each.highest), set(each.undone_by), each.made)
+            name: Books(copy.deepcopy(each.books), dict(each.highest), set(each.undone_by), each.effect_count)
             for name, each in self.services.items()
         }
         self.tape.mark("moment", len(self.marks.moments))
@@ -253,7 +253,7 @@ def eventful(rng: random.Random) -> StormSwarm:
     """
     return StormSwarm(
         layout=rng.choice(LAYOUTS), tasks=rng.randint(4, 6), storm=_STORM, pace=0.2,
-        points={"kill": 0.002}, driven={"operator": 0.5, "kill": 0.1, "orderly stop": 0.1},
+        points={"kill": 0.002}, rates={"operator": 0.5, "kill": 0.1, "orderly stop": 0.1},
         services={"service fails": 0.05, "service refuses": 0.05, "service does it and times out": 0.05},
     )  # fmt: skip
 
@@ -271,7 +271,7 @@ class ResumedWorld(StormWorld):
 
     def __init__(self, recording: RecordedWorld, point: CutPoint, files: Image, rng: random.Random) -> None:
         swarm = replace(
-            recording.swarm, layout=rng.choice(LAYOUTS), tasks=0, storm=0.0, points={}, driven={}, services={}
+            recording.swarm, layout=rng.choice(LAYOUTS), tasks=0, storm=0.0, points={}, rates={}, services={}
         )
         super().__init__(
             rng.getrandbits(32), app=recording.app, orders=lambda *_: (), services=SERVICES_OF_STORM, once=ONCE, swarm=swarm
@@ -285,7 +285,7 @@ class ResumedWorld(StormWorld):
         self._cut_at = events[-1].at if events else 0.0
         self.store_id = self.recorder.store_id = recording.store_id
         self.true_clock = Rebooted(lambda: self.loop.now, epoch=self.true_clock.wall() + self._cut_at + _OFF)
-        self.customers.told = recording.acknowledged(point)
+        self.customers.acks = recording.acknowledged(point)
 
     def _judged(self, eye: Eye) -> Report:
         """The history begins in the middle, so the checker would lack events. The books are checked."""
@@ -299,7 +299,7 @@ class ResumedWorld(StormWorld):
         for name, service in self._moment.services.items():
             here = self.services[name]
             here.books, here.highest = copy.deepcopy(service.books), dict(service.highest)
-            here.undone_by, here.made = set(service.undone_by), service.made
+            here.undone_by, here.effect_count = set(service.undone_by), service.made
         for request in self._moment.wire:
             if self._chance.random() < 0.5:
                 here = self.services[request.service.name]

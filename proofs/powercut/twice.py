@@ -56,7 +56,7 @@ class Second:
 async def resumed(
     lone: Workflow[[str], Any], image: ExaminedImage, files: Image, folder: Path, database: str
 ) -> Second:
-    """Open an image that was ``found`` sound, in a folder that holds its files, and submit ``lone`` tasks;
+    """Open an ``image`` that was sound, in a folder that holds its files, and submit ``lone`` tasks;
     returns what happened.
     """
     second, path = Second(database, before=image.tasks), folder / database

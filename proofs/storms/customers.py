@@ -54,10 +54,10 @@ class RandomCustomers(Customers):
 
     async def _order(self, order: Order, at: float) -> None:
         await asyncio.sleep(at)
-        while order.key not in self.told and order.key not in self.sent:
+        while order.key not in self.acks and order.key not in self.sent:
             door = self._door()
             if door is not None and door.client is not None:
-                action = (self._send if order.sent else self._submit)(door, door.client, order)
+                action = (self._send if order.is_message else self._submit)(door, door.client, order)
                 self._world.loop.create_task(action, context=door.process.context.copy())
                 await asyncio.sleep(_PATIENCE)
             await asyncio.sleep(self._rng.uniform(0.0, 0.5))
@@ -113,5 +113,5 @@ def addressed(orders: Sequence[Order], around: Around | None, rng: random.Random
         notifies, hook, host = rng.random() < around.told, rng.random() < around.hooks, rng.choice(RECEIVERS)
         to = f"https://{host}/orders" if hook else f"queue:{QUEUE}"
         by_message = around.sent > 0 and rng.random() < around.sent
-        addressees.append(order._replace(reply_to=to if notifies else None, sent=by_message))
+        addressees.append(order._replace(reply_to=to if notifies else None, is_message=by_message))
     return addressees

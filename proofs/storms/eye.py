@@ -72,7 +72,7 @@ class StormEye(Eye):
         wrong: list[str] = list(world.customers.findings)
         tasks = self.tasks()
         removals = {event.task for event in world.history.of("removed")}
-        for key, task in world.customers.told.items():
+        for key, task in world.customers.acks.items():
             if task not in tasks and task not in removals:
                 wrong.append(f"I12: the acknowledged task {ids.show(task)} ({key}) does not exist")
         if not self.at_rest():

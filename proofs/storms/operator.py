@@ -52,7 +52,7 @@ class RandomOperator:
     def act(self) -> None:
         """Start an act on one of the tasks, if there is one."""
         member = self._world.members["operator"]
-        tasks = list(self._world.customers.told.values())
+        tasks = list(self._world.customers.acks.values())
         if member.client is None or not tasks:
             return
         self._begin(self._one(member.client, self._rng.choice(tasks)))

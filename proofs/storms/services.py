@@ -215,27 +215,29 @@ class StormService(Service):
     def _do(self, request: "_Sent", entry: KeyState) -> Any:
         remembers = self.kind != "bare"
         if request.anew:
-            entry.answer, entry.refused, entry.refused_token, entry.gone = None, False, None, False
+            entry.answer, entry.is_refused, entry.refused_token, entry.is_undone = None, False, None, False
         if remembers and (
-            entry.refused or entry.refused_token == request.token
+            entry.is_refused or entry.refused_token == request.token
         ):  # A duplicate gets the same answer.
             self._note(request, 0, "refused")
             return Permanent(f"{self.name}: refused before")
-        if self.kind == "fenced" and entry.gone and self.world.swarm.tombstones:
+        if self.kind == "fenced" and entry.is_undone and self.world.swarm.tombstones:
             self._note(request, 0, "tombstone")
             return Refused(f"{self.name}: undone before")
         if remembers and entry.answer is not None:
             self._note(request, 0, "ok")
             return entry.answer
         if request.trouble == "service refuses":
-            entry.refused = self.kind == "keyed"
+            entry.is_refused = self.kind == "keyed"
             entry.refused_token = request.token if remembers else None
             self._note(request, 0, "refused")
             return (
-                Later(0.5) if self.world.draw() < 0.3 and not entry.refused else Permanent(f"{self.name}: no")
+                Later(0.5)
+                if self.world.draw() < 0.3 and not entry.is_refused
+                else Permanent(f"{self.name}: no")
             )
-        self.made += 1
-        entry.answer = f"{self.name}-{self.made}"
+        self.effect_count += 1
+        entry.answer = f"{self.name}-{self.effect_count}"
         entry.net += 1
         self._note(request, 1, "ok")
         return entry.answer
@@ -250,7 +252,7 @@ class StormService(Service):
         again = request.anew and request.key in self.undone_by and entry.answer is not None
         change = -1 if entry.net or again else 0
         entry.net += change
-        entry.gone = True
+        entry.is_undone = True
         self.undone_by.add(request.key)
         self._note(request, change, "ok")
         return "undone"

@@ -46,7 +46,7 @@ Ship = AsyncAction[[str, str, str], str]
 
 
 def storm_app(*, breakers: bool = False) -> App:
-    """Return the app; its workflows are found by name. ``guarded``: some agents have a breaker, and one a
+    """Return the app; its workflows are found by name. ``breakers``: some agents have a breaker, and one a
     rate.
     """
     app = App("storm")

@@ -34,5 +34,5 @@ def kills(
 ) -> StormSwarm:
     """Return a world in which processes are killed, and nothing else happens."""
     return StormSwarm(
-        layout=layout, tasks=tasks, points={"kill": 0.004 * strength}, driven={"kill": 0.1 * strength}
+        layout=layout, tasks=tasks, points={"kill": 0.004 * strength}, rates={"kill": 0.1 * strength}
     )

@@ -105,7 +105,7 @@ class StormWorld(SimulatedWorld):
         for member in self.members.values():
             member.start()
         customers = self.loop.create_task(self.customers.run(self.swarm.storm * 0.7))
-        drivers = [self.loop.create_task(self._drive(kind, rate)) for kind, rate in self.swarm.driven.items()]
+        drivers = [self.loop.create_task(self._drive(kind, rate)) for kind, rate in self.swarm.rates.items()]
         await asyncio.sleep(self.swarm.storm)
         for driver in drivers:
             driver.cancel()
@@ -116,7 +116,7 @@ class StormWorld(SimulatedWorld):
         leaks = [slots for member in self.members.values() for slots in slots_lost(member)]
         self.history.note("rest", **eye.rest(), slots_lost=leaks)
         if self.swarm.around is not None and self.swarm.around.keep is not None:
-            self._seen = self._at_rest(eye)
+            self._rest_view = self._at_rest(eye)
             if leader := eye.leader():  # The janitor runs beside it.
                 self._leave_to({leader})
             await asyncio.sleep(self.swarm.around.keep + 3 * SWEEP)
@@ -155,4 +155,4 @@ class StormWorld(SimulatedWorld):
         """
         for member in self.members.values():
             if member.name not in names:
-                member.process.stopped = True
+                member.process.is_stopped = True

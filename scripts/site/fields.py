@@ -56,7 +56,7 @@ def _items(block: Sequence[str]) -> list[str]:
 
 
 def _taken(text: str, parameters: Collection[str], fields: list[str]) -> str:
-    """Move what describes parameters, results and errors to ``found``; return the rest."""
+    """Move what describes parameters, results and errors to ``fields``; return the rest."""
     parts = _SENTENCE.split(text)
     rest = _parameters(parts[0], parameters, fields)
     for verb, said in zip(parts[1::2], parts[2::2], strict=True):
@@ -68,7 +68,7 @@ def _taken(text: str, parameters: Collection[str], fields: list[str]) -> str:
 
 
 def _parameters(text: str, parameters: Collection[str], fields: list[str]) -> str:
-    """Move what describes parameters to ``found``; return the rest."""
+    """Move what describes parameters to ``fields``; return the rest."""
     names = "|".join(map(re.escape, parameters))
     if not names:
         return text

@@ -243,7 +243,7 @@ async def test_a_drain_waits_for_the_claim_that_is_being_written(store: Store) -
 
     async def slow(batch: Batch) -> Committed:
         outcome = await commit(batch)
-        if outcome.claimed:
+        if outcome.claims:
             writing.set()
             await go.wait()
         return outcome
@@ -272,10 +272,10 @@ async def test_what_was_claimed_under_an_old_number_is_not_held_under_the_new_on
 
     async def slow(batch: Batch) -> Committed:
         outcome = await commit(batch)
-        if outcome.claimed and not writing.is_set():
+        if outcome.claims and not writing.is_set():
             writing.set()
             await go.wait()
-        elif outcome.claimed:
+        elif outcome.claims:
             again.set()
         return outcome
 

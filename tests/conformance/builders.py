@@ -149,7 +149,7 @@ def done(
     """Use up the reply to a step's attempt: it is done."""
     builder = decision or unchanged(memory)
     step = memory.steps[idx]
-    builder.consumed.append((idx, step.attempt))
+    builder.used_requests.append((idx, step.attempt))
     builder.steps[idx] = replace(step, state="done", doing=None, result=value)
     builder.moves.append(Move(step.name, step.state, "done", "reply"))
     return builder
@@ -205,7 +205,7 @@ class Hand:
                 memory = Memory(each.task, {s.idx: s for s in each.steps}, each.messages)
                 decision = make(memory)
                 if local:
-                    decision.handed = decision.requests
+                    decision.handovers = decision.requests
                 pairs.append((cast("HeldTask", memory), decision))
             return pairs
 
@@ -215,21 +215,21 @@ class Hand:
     async def commit(self, *decisions: Decision, local: Sequence[tuple[int, int, int]] = ()) -> Committed:
         """Commit Decisions; those that were not lost are remembered."""
         for decision in decisions:
-            decision.handed = [r for r in decision.requests if (r.task, r.idx, r.attempt) in local]
+            decision.handovers = [r for r in decision.requests if (r.task, r.idx, r.attempt) in local]
         await self._commit(Batch(self.node, decisions))
         return self.committed
 
     async def _commit(self, batch: Batch) -> list[int]:
         self.committed = outcome = await self.store.tasks.commit(batch)
-        losers = outcome.lost | {task for task, _ in outcome.guilty}
+        losers = outcome.losses | {task for task, _ in outcome.guilty}
         for decision in batch.decisions:
             if decision.task.id not in losers:
                 _apply(self.tasks[decision.task.id], decision)
-        for memory_, decision in outcome.claimed:
+        for memory_, decision in outcome.claims:
             memory = cast("Memory", memory_)
             self.tasks[memory.id] = memory
             _apply(memory, decision)
-        return [decision.task.id for _, decision in outcome.claimed]
+        return [decision.task.id for _, decision in outcome.claims]
 
     def __getitem__(self, task: int) -> Memory:
         """Return a task as it is remembered."""
@@ -239,7 +239,7 @@ class Hand:
 def _apply(memory: Memory, decision: Decision) -> None:
     memory.task = decision.task
     memory.steps |= decision.steps
-    memory.steps |= {s.idx: s for s in decision.added}
+    memory.steps |= {s.idx: s for s in decision.new_steps}
 
 
 async def hand(store: Store, *, ttl: float = 60.0) -> Hand:

@@ -136,7 +136,7 @@ async def in_error(store: Store) -> tuple[object, OpenDecision]:
 
 async def test_alerts_end_with_the_change_that_eases_them(store: Store) -> None:
     scheduler, decision = await in_error(store)
-    decision.eased = ["*"]
+    decision.alert_ends = ["*"]
     await scheduler.commit(decision)  # type: ignore[attr-defined]  # a Hand
     alerts = await store.alerts.views(task=1)
     assert [(a.kind, a.open, a.ended_why) for a in alerts] == [
@@ -146,7 +146,7 @@ async def test_alerts_end_with_the_change_that_eases_them(store: Store) -> None:
 
 async def test_only_the_alerts_of_a_step_end_when_that_is_eased(store: Store) -> None:
     scheduler, decision = await in_error(store)
-    decision.eased = ["s0"]
+    decision.alert_ends = ["s0"]
     await scheduler.commit(decision)  # type: ignore[attr-defined]  # a Hand
     assert {a.kind: a.open for a in await store.alerts.views()} == {"held": True, "step_gave_up": False}
 
@@ -154,7 +154,7 @@ async def test_only_the_alerts_of_a_step_end_when_that_is_eased(store: Store) ->
 async def test_what_is_raised_beside_what_ends_is_a_new_alert_of_the_same_cause(store: Store) -> None:
     """An operator's undo that is stuck at once: who acknowledged the old alert sees a new one."""
     scheduler, decision = await in_error(store)
-    decision.eased, decision.alerts = ["*"], [Alert("undo_incomplete", text="stuck again")]
+    decision.alert_ends, decision.alerts = ["*"], [Alert("undo_incomplete", text="stuck again")]
     await scheduler.commit(decision)  # type: ignore[attr-defined]  # a Hand
     assert [(a.kind, a.open) for a in await store.alerts.views()] == [
         ("undo_incomplete", True), ("held", False), ("step_gave_up", False),
@@ -164,7 +164,7 @@ async def test_what_is_raised_beside_what_ends_is_a_new_alert_of_the_same_cause(
 async def test_what_is_raised_by_a_task_that_ends_with_it_has_ended(store: Store) -> None:
     scheduler = await running(store, 1)
     decision = to_state(scheduler[1], "undone", goal="undo")
-    decision.alerts, decision.eased = [Alert("step_gave_up", step="s0", text="cannot begin")], ["*"]
+    decision.alerts, decision.alert_ends = [Alert("step_gave_up", step="s0", text="cannot begin")], ["*"]
     await scheduler.commit(decision)
     alert = await one(store)
     assert (alert.open, alert.ended_why, alert.ended) == (False, "the task is undone", alert.at)
@@ -284,10 +284,10 @@ async def test_what_has_only_happened_ends_when_it_is_acknowledged(store: Store)
 async def test_an_alert_is_logged_by_one_process_and_its_end_as_well(store: Store, other: Store) -> None:
     await store.alerts.alert([Alert("no_leader", text="nobody leads")])
     both = await asyncio.gather(store.alerts.unlogged(10), other.alerts.unlogged(10))
-    assert [(t.raised, t.alert.ended) for tellings in both for t in tellings] == [(True, None)]
+    assert [(t.is_start, t.alert.ended) for tellings in both for t in tellings] == [(True, None)]
     await store.alerts.ease([Alert("no_leader")], "a leader is back")
     (telling,) = await other.alerts.unlogged(10)
-    assert (telling.raised, telling.alert.ended_why) == (False, "a leader is back")
+    assert (telling.is_start, telling.alert.ended_why) == (False, "a leader is back")
     assert await store.alerts.unlogged(10) == []
 
 
@@ -298,7 +298,7 @@ async def test_what_is_to_be_told_is_held_tried_again_and_told(
         [Alert("no_leader", text="nobody leads"), Alert("circuit_open", step="shop/payments")]
     )
     first, second = await store.alerts.untold(30.0, 10)
-    assert (first.alert.kind, first.raised, first.tries) == ("no_leader", True, 0)
+    assert (first.alert.kind, first.is_start, first.tries) == ("no_leader", True, 0)
     assert await other.alerts.untold(30.0, 10) == [], "the first process has them"
     await store.alerts.told([first], {second.alert.id: 60.0})
     await world.elapse(31)
@@ -310,7 +310,7 @@ async def test_what_is_to_be_told_is_held_tried_again_and_told(
     assert [t.alert.kind for t in await store.alerts.untold(30.0, 10)] == ["circuit_open"]
     await store.alerts.ease([Alert("no_leader")], "a leader is back")
     (telling,) = await other.alerts.untold(30.0, 10)
-    assert (telling.alert.kind, telling.raised) == ("no_leader", False)
+    assert (telling.alert.kind, telling.is_start) == ("no_leader", False)
     await other.alerts.told([telling], {})
     await world.elapse(31)
     assert [t.alert.kind for t in await store.alerts.untold(30.0, 10)] == ["circuit_open"]
@@ -322,7 +322,7 @@ async def test_what_ended_while_it_was_told_is_told_to_have_ended(store: Store) 
     await store.alerts.ease([Alert("no_leader")], "a leader is back")
     await store.alerts.told(tellings, {})
     (telling,) = await store.alerts.untold(30.0, 10)
-    assert (telling.raised, telling.alert.ended_why) == (False, "a leader is back")
+    assert (telling.is_start, telling.alert.ended_why) == (False, "a leader is back")
 
 
 async def test_old_alerts_are_not_told(store: Store, world: World) -> None:

@@ -342,7 +342,7 @@ async def test_a_claim_that_uses_up_a_request_that_is_gone_is_lost_and_the_rest_
         return done(memory, 0) if memory.task.id == 1 else begin(memory)
 
     assert await scheduler.claim(10, mistaken) == [2]
-    assert scheduler.committed.lost == {1}
+    assert scheduler.committed.losses == {1}
     assert (await view(store, 1)).state == "pending"
     assert await scheduler.claim(10) == [1]
 

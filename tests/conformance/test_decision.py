@@ -36,7 +36,7 @@ async def test_a_retry_under_the_same_key_is_a_new_attempt(store: Store) -> None
     payments = await agent(store)
     await store.requests.take(payments, [offer()])
     decision = unchanged(scheduler[1])
-    decision.consumed.append((0, 1))
+    decision.used_requests.append((0, 1))
     begin(scheduler[1], 0, decision)
     await scheduler.commit(decision)
     (request,) = await store.requests.take(payments, [offer()])
@@ -127,7 +127,7 @@ async def test_untaken_requests_are_withdrawn_and_taken_ones_are_not(store: Stor
         decision.withdraw = [(0, 1), (1, 1), (2, 1), (1, 9)]
         decisions.append(decision)
     outcome = await scheduler.commit(*decisions)
-    assert sorted(outcome.withdrawn) == [(1, 1, 1), (2, 0, 1), (2, 1, 1)]
+    assert sorted(outcome.withdrawals) == [(1, 1, 1), (2, 0, 1), (2, 1, 1)]
     assert [s.doing for s in (await look(store, 1)).steps] == ["do", None, None]
     assert [s.doing for s in (await look(store, 2)).steps] == [None, None, None]
 
@@ -143,7 +143,7 @@ async def test_a_withdrawal_and_a_take_at_once_exclude_each_other(store: Store, 
     outcome, requests = await asyncio.gather(
         scheduler.commit(*decisions), other.requests.take(payments, [offer(10)])
     )
-    withdrawals = {task for task, _, _ in outcome.withdrawn}
+    withdrawals = {task for task, _, _ in outcome.withdrawals}
     takes = {r.task for r in requests}
     assert withdrawals.isdisjoint(takes)
     assert withdrawals | takes == set(range(1, 21)) or len(takes) == 10
@@ -153,13 +153,13 @@ async def test_timers_are_set_replaced_and_dropped(store: Store, world: World) -
     scheduler = await running(store, 1)
     task = scheduler[1].task
     await scheduler.commit(Decision(task, task, timers={1: 10.0, 2: 20.0}))
-    await scheduler.commit(Decision(task, task, timers={1: 50.0}, dropped=[2]))
+    await scheduler.commit(Decision(task, task, timers={1: 50.0}, stale_timers=[2]))
     (snapshot,) = await store.tasks.load(scheduler.node, [1])
     assert snapshot.due == {1: pytest.approx(50, abs=5)}
-    await scheduler.commit(Decision(task, task, dropped=[1], timers={1: 7.0}))
+    await scheduler.commit(Decision(task, task, stale_timers=[1], timers={1: 7.0}))
     (snapshot,) = await store.tasks.load(scheduler.node, [1])
     assert snapshot.due == {1: pytest.approx(7, abs=5)}
-    await scheduler.commit(Decision(task, task, dropped=[1]))
+    await scheduler.commit(Decision(task, task, stale_timers=[1]))
     (snapshot,) = await store.tasks.load(scheduler.node, [1])
     assert (snapshot.due, snapshot.steps[1].waiting) == ({}, False)
 
@@ -175,7 +175,7 @@ async def test_a_step_may_have_a_timer_and_a_request_side_by_side(store: Store) 
 async def test_a_timer_is_never_taken_and_never_judged(store: Store, world: World) -> None:
     scheduler = await running(store, 1, local=True)
     task = scheduler[1].task
-    await scheduler.commit(Decision(task, task, consumed=[(0, 1)], timers={1: 1.0}))
+    await scheduler.commit(Decision(task, task, used_requests=[(0, 1)], timers={1: 1.0}))
     await world.elapse(50)
     assert await store.requests.take(await agent(store), [offer()]) == []
     assert (await store.supervision.judge(await term(store), 0, 10)).requests == []
@@ -188,10 +188,14 @@ async def test_failure_counts_are_raised_in_the_store_or_begun_anew(store: Store
         await term(store), 0, 10
     )  # the store's count is 1, the Scheduler does not know
     task, first = scheduler[1].task, scheduler[1].steps[0]
-    await scheduler.commit(Decision(task, task, steps={0: first}, counted={0: (False, 2), 1: (False, 1)}))
+    await scheduler.commit(
+        Decision(task, task, steps={0: first}, failure_counts={0: (False, 2), 1: (False, 1)})
+    )
     detail = await look(store, 1)
     assert ([s.failures for s in detail.steps], detail.task.failure_count) == ([3, 1, 0], 4)
-    await scheduler.commit(Decision(task, task, steps={0: first}, counted={0: (True, 1), 1: (True, 0)}))
+    await scheduler.commit(
+        Decision(task, task, steps={0: first}, failure_counts={0: (True, 1), 1: (True, 0)})
+    )
     detail = await look(store, 1)
     assert ([s.failures for s in detail.steps], detail.task.failure_count) == ([1, 0, 0], 5)
 
@@ -199,7 +203,7 @@ async def test_failure_counts_are_raised_in_the_store_or_begun_anew(store: Store
 async def test_a_failure_may_count_for_the_task_alone(store: Store) -> None:
     scheduler = await running(store, 1)
     task = scheduler[1].task
-    await scheduler.commit(Decision(task, task, counted={-1: (False, 1), 0: (True, 0)}))
+    await scheduler.commit(Decision(task, task, failure_counts={-1: (False, 1), 0: (True, 0)}))
     detail = await look(store, 1)
     assert ([s.failures for s in detail.steps], detail.task.failure_count) == ([0, 0, 0], 1)
 
@@ -266,7 +270,7 @@ async def test_steps_of_an_each_are_added(store: Store) -> None:
     template = scheduler[1].steps[2]
     for n in (3, 4):
         plan = replace(template.plan, idx=n, name=f"s2[{n - 3}]", of=2, nth=n - 3)
-        decision.added.append(replace(template, plan=plan, state="waiting"))
+        decision.new_steps.append(replace(template, plan=plan, state="waiting"))
     await scheduler.commit(decision)
     (snapshot,) = await store.tasks.load(scheduler.node, [1])
     assert [s.plan.name for s in snapshot.steps] == ["s0", "s1", "s2", "s2[0]", "s2[1]"]

@@ -90,7 +90,7 @@ async def test_silence_tells_when_its_request_was_handed_over(
 
     def first(memory: Memory) -> OpenDecision:
         decision = begin(memory)
-        decision.handed, decision.handed_at = decision.requests, AT
+        decision.handovers, decision.handed_at = decision.requests, AT
         return decision
 
     if born_held:

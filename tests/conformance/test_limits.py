@@ -165,7 +165,7 @@ async def test_a_canary_of_a_step_that_has_failed_while_others_were_answered_is_
         memory = scheduler[task]
         step = replace(memory.steps[0], failures=failures, deaths=deaths)
         await scheduler.commit(
-            OpenDecision(memory.task, memory.task, steps={0: step}, counted={0: (True, failures)})
+            OpenDecision(memory.task, memory.task, steps={0: step}, failure_counts={0: (True, failures)})
         )
     for _ in range(3):
         assert len(await store.requests.take(payments, [trial()])) == 1

@@ -172,8 +172,8 @@ async def test_a_decision_that_is_lost_tells_nothing(store: Store, world: World)
     scheduler = await told(store, 1)
     other = await hand(store)
     stale = tell(scheduler[1], to_state(scheduler[1], "processed", unchanged(scheduler[1]), result=b"1"))
-    stale.consumed.append((0, 9))  # a request that is not there
-    assert (await scheduler.commit(stale)).lost == {1}
+    stale.used_requests.append((0, 9))  # a request that is not there
+    assert (await scheduler.commit(stale)).losses == {1}
     assert [e["data"]["state"] for e in await leave(store, other.node)] == ["received", "processing"]
     ((state, sequence),) = await world.rows("select told, notified from {task}")
     assert (state, sequence) == ("processing", 2)
@@ -182,10 +182,10 @@ async def test_a_decision_that_is_lost_tells_nothing(store: Store, world: World)
 async def test_a_submission_that_finds_its_key_taken_tells_nothing(store: Store) -> None:
     node = await scheduler(store)
     first, second = draft(1, key="o-1", reply_to=HOOK), draft(2, key="o-1", reply_to="https://other.example/")
-    assert (await store.tasks.submit([first]))[0].created
+    assert (await store.tasks.submit([first]))[0].is_new
     assert (await store.tasks.submit([second]))[0].id == 1
     together = await store.tasks.submit([draft(3, reply_to=HOOK), replace(second, id=4), draft(5)])
-    assert [s.created for s in together] == [True, False, True]
+    assert [s.is_new for s in together] == [True, False, True]
     events = await leave(store, node)
     assert [e["subject"] for e in events] == [ids.show(1), ids.show(3)]
 
@@ -483,6 +483,6 @@ async def test_notices_to_a_queue_are_its_messages_in_order(store: Store, other:
 async def test_a_decision_that_is_lost_sends_no_message(store: Store) -> None:
     scheduler = await told(store, 1, to="queue:web")
     stale = tell(scheduler[1], to_state(scheduler[1], "processed", unchanged(scheduler[1]), result=b"1"))
-    stale.consumed.append((0, 9))
-    assert (await scheduler.commit(stale)).lost == {1}
+    stale.used_requests.append((0, 9))
+    assert (await scheduler.commit(stale)).losses == {1}
     assert len(await store.queues.messages("web")) == 2

@@ -309,7 +309,7 @@ async def test_an_act_on_many_sends_each_task_one_ordinary_command(store: Store,
     assert await store.oversight.advance_bulk("act-1", 2) == 2
     assert await other.oversight.advance_bulk("act-1", 2) == 1  # another leader continues
     assert await other.oversight.advance_bulk("act-1", 2) == 0
-    commands = {id_: (await store.tasks.detail(id_, asked=True)).asked for id_ in (1, 2, 3, 9)}  # type: ignore[union-attr]
+    commands = {id_: (await store.tasks.detail(id_, with_asked=True)).asked for id_ in (1, 2, 3, 9)}  # type: ignore[union-attr]
     assert [[(a.kind, a.act.id, a.act.who, a.act.why) for a in commands[id_]] for id_ in (1, 2, 3)] == [
         [("undo", f"act-1/{show(id_)}", "ann", "wrong price")] for id_ in (1, 2, 3)
     ]
@@ -453,7 +453,7 @@ async def test_other_acts_send_their_own_command(store: Store, kind: str) -> Non
     await failed(store, 1)
     await store.oversight.bulk(ANN, kind, Filter(ids=(1,)))  # type: ignore[arg-type]
     await store.oversight.advance_bulk("act-1", 1)
-    detail = await store.tasks.detail(1, asked=True)
+    detail = await store.tasks.detail(1, with_asked=True)
     assert detail is not None
     assert [a.kind for a in detail.asked] == [kind]
 
@@ -532,7 +532,7 @@ async def test_a_claim_and_an_extension_are_one_commit(store: Store) -> None:
 async def test_an_extension_reaches_the_scheduler_and_is_listed_until_then(store: Store) -> None:
     scheduler = await running(store, 1)
     await store.tasks.post(1, TaskMessage("extend", wait=60.0, act=ANN))
-    detail = await store.tasks.detail(1, asked=True)
+    detail = await store.tasks.detail(1, with_asked=True)
     assert detail is not None
     assert [(a.kind, a.act.who) for a in detail.asked] == [("extend", "ann")]
     (message,) = (await store.tasks.inbox(scheduler.node, 10)).messages[1]

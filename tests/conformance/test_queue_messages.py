@@ -418,7 +418,7 @@ async def test_what_is_given_back_waits_and_keeps_its_error(store: Store, world:
     await world.elapse(11)
     (again,) = await take(store)
     assert (again.tries, again.error) == (2, "no room")
-    await store.queues.return_messages([Returned((again.seq, again.tries), counted=False)])
+    await store.queues.return_messages([Returned((again.seq, again.tries), counts=False)])
     assert [m.tries for m in await take(store)] == [2]
 
 
@@ -447,7 +447,7 @@ async def test_what_kills_its_receivers_is_dead_after_the_threshold(store: Store
         messages = {m.id: m for m in await take(store, 2, lease=1.0, threshold=3)}
         good = messages["good"]
         assert "poison" in messages
-        await store.queues.return_messages([Returned((good.seq, good.tries), counted=False)])
+        await store.queues.return_messages([Returned((good.seq, good.tries), counts=False)])
         await world.elapse(2)
     delivery = await store.queues.receive_messages("orders", "me", 10, 1.0, 3)
     assert (names(delivery.messages), delivery.dead) == (["good"], 1)

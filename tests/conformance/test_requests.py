@@ -194,7 +194,7 @@ async def test_an_answered_request_stays_until_the_scheduler_uses_it_up(store: S
     await store.requests.answer(payments, [reply(request)])
     assert (await store.admin.schema()).rows["request"] == 1
     assert await store.requests.take(payments, [offer()]) == []
-    assert not (await scheduler.commit(done(scheduler[1], 0))).lost
+    assert not (await scheduler.commit(done(scheduler[1], 0))).losses
 
 
 async def test_the_same_reply_again_is_in_time_and_changes_nothing(store: Store) -> None:
@@ -283,7 +283,7 @@ async def test_a_reply_to_a_superseded_attempt_is_refused(store: Store) -> None:
     payments = await agent(store)
     (request,) = await store.requests.take(payments, [offer()])
     again = unchanged(scheduler[1])
-    again.consumed.append((0, 1))
+    again.used_requests.append((0, 1))
     await scheduler.commit(begin(scheduler[1], 0, again))
     (second,) = await store.requests.take(payments, [offer()])
     assert await store.requests.answer(payments, [reply(request), reply(second)]) == [False, True]

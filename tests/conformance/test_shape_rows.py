@@ -42,7 +42,7 @@ class Shop:
             memory, first = saga.begin(task, shape)
             assert first is not None
             self.held[id_] = memory
-            first.handed = first.requests if local else ()
+            first.handovers = first.requests if local else ()
             drafts.append(replace(task_draft, first=first))
         await self.store.tasks.submit(drafts)
         for task_draft in drafts:
@@ -59,11 +59,11 @@ class Shop:
                 memory, [TaskMessage("done", idx, "do", memory.steps[idx].attempt, result)]
             )
             self.shared += decision.shape_step is not None
-            decision.handed = decision.requests[: 1 if self.part else None] if local else ()
+            decision.handovers = decision.requests[: 1 if self.part else None] if local else ()
             decisions.append(decision if self.together else replace(decision, shape_step=None))
         outcome = await self.store.tasks.commit(Batch(self.node, decisions))
         for decision in decisions:
-            if decision.task.id not in outcome.lost:
+            if decision.task.id not in outcome.losses:
                 saga.apply(self.held[decision.task.id], decision)
         return outcome
 
@@ -137,8 +137,8 @@ async def test_only_what_was_judged_meanwhile_is_lost(store: Store, world: World
     verdict = await store.supervision.judge(await term(store), 0.0, 1)
     assert len(verdict.requests) == 1
     outcome = await shop.done(1, 2, 3, 4, 5, idx=0)
-    assert len(outcome.lost) == 1
-    for id_ in {1, 2, 3, 4, 5} - outcome.lost:
+    assert len(outcome.losses) == 1
+    for id_ in {1, 2, 3, 4, 5} - outcome.losses:
         detail = await store.tasks.detail(id_)
         assert detail is not None
         assert [s.state for s in detail.steps] == ["done", "running", "waiting"]
@@ -150,7 +150,7 @@ async def test_tasks_of_another_are_lost(store: Store) -> None:
     await shop.born(1, 2, plans=steps(2))
     shop.node = await scheduler(store)
     outcome = await shop.done(1, 2, idx=0)
-    assert outcome.lost == {1, 2}
+    assert outcome.losses == {1, 2}
     (one, _) = await store.tasks.find(Filter(ids=(1, 2)))
     assert one.state == "processing"
 
@@ -167,7 +167,7 @@ async def test_replies_from_the_inbox_are_taken_out_of_it(store: Store) -> None:
         inbox = await store.tasks.inbox(node, 100)
         decisions = [saga.decide(shop.held[id_], messages) for id_, messages in inbox.messages.items()]
         assert all(d.shape_step is not None and d.seqs for d in decisions)
-        assert (await store.tasks.commit(Batch(node, decisions))).lost == set()
+        assert (await store.tasks.commit(Batch(node, decisions))).losses == set()
         for decision in decisions:
             saga.apply(shop.held[decision.task.id], decision)
         assert (await store.tasks.inbox(node, 100)).messages == {}

@@ -92,10 +92,10 @@ async def kept(folder: Path) -> int:
                 other.execute("pragma wal_checkpoint(passive)")
                 window.between = lambda: other.execute(insert)
 
-            writer.committed = committed
+            writer.on_commit = committed
             await store.tasks.submit([draft(1)])
             assert window.between is None, "no merge, or none that saw a log that others had changed"
-            writer.committed = None
+            writer.on_commit = None
             for _ in range(LATER):
                 other.execute(insert)
             with closing(sqlite3.connect(path)) as reader:
@@ -305,9 +305,9 @@ async def test_a_merge_stays_in_its_own_file(
     assert writer.log is not None
     writer.log.pages = 1000
     await store.nodes.register(info())  # looks at the log, which is still short
-    writer.log.pages, writer.committed = 1, committed
+    writer.log.pages, writer.on_commit = 1, committed
     (answer,) = await store.tasks.submit([draft(1)])
-    assert answer.created
+    assert answer.is_new
     await store.close()
     assert merges.checkpoints == 0
     assert "was removed, moved or replaced" in caplog.text

@@ -158,7 +158,7 @@ async def test_opening_waits_for_nobody_who_writes(
     with pytest.raises(StoreUnavailableError, match="another connection, perhaps of this very process"):
         await store.tasks.submit([draft(1)])
     writing.execute("rollback")
-    assert (await store.tasks.submit([draft(1)]))[0].created
+    assert (await store.tasks.submit([draft(1)]))[0].is_new
     writing.close()
     await store.close()
 

@@ -318,7 +318,7 @@ async def test_a_scheduler_that_leaves_an_expired_message_unanswered_loses_the_t
     task = await view(store, 1)
     assert (task.state, task.locked_by, task.failure_count) == ("pending", None, 2)
     assert (await view(store, 2)).locked_by == scheduler.node
-    assert (await scheduler.commit(begin(scheduler[1], 1))).lost == {1}
+    assert (await scheduler.commit(begin(scheduler[1], 1))).losses == {1}
     assert await store.nodes.heartbeat(scheduler.node, info())
     assert await store.supervision.release_deaf(grant, 10.0, 10) == []
 

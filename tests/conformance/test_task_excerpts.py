@@ -23,7 +23,7 @@ async def excerpt_of(store: Store, page: StepPage | None = None) -> TaskExcerpt:
 
 async def test_a_short_task_is_read_whole(store: Store, world: World) -> None:
     await long_task(store, world, task_excerpts.WHOLE)
-    part, detail = await excerpt_of(store), await store.tasks.detail(1, asked=True)
+    part, detail = await excerpt_of(store), await store.tasks.detail(1, with_asked=True)
     assert detail is not None
     assert part.detail.steps == detail.steps
     assert part.detail.tally is None

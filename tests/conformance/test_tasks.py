@@ -35,7 +35,7 @@ from tests.conformance.worlds import World
 
 async def test_a_submitted_task_is_pending_with_every_step_not_yet_started(store: Store) -> None:
     task_draft = draft(7, key="k", priority=3, correlation_id="c", inputs=(b"1", b'"two"'))
-    assert await store.tasks.submit([task_draft]) == [Submitted(7, created=True)]
+    assert await store.tasks.submit([task_draft]) == [Submitted(7, is_new=True)]
     detail = await store.tasks.detail(7)
     assert detail is not None
     assert detail.inputs == (b"1", b'"two"')
@@ -80,7 +80,7 @@ async def test_each_task_of_a_batch_keeps_its_own_texts_or_has_none(store: Store
         )
         for n, (key, correlation, trace) in enumerate(mixes, 1)
     ]
-    assert await store.tasks.submit(drafts) == [Submitted(d.id, created=True) for d in drafts]
+    assert await store.tasks.submit(drafts) == [Submitted(d.id, is_new=True) for d in drafts]
     scheduler = await hand(store)
     assert len(await scheduler.claim(len(drafts))) == len(drafts)
     for d in drafts:
@@ -99,7 +99,7 @@ async def test_of_many_submissions_with_keys_those_that_are_there_already_stay_a
     answers = await store.tasks.submit(
         [draft(100 + n, key=f"k{n % 20}", correlation_id="c") for n in range(1, 41)]
     )
-    assert [a.created for a in answers] == [(n < 20 and n % 2 == 0) or n == 20 for n in range(1, 41)]
+    assert [a.is_new for a in answers] == [(n < 20 and n % 2 == 0) or n == 20 for n in range(1, 41)]
     assert [a.id for a in answers[:20]] == [n if n % 2 else 100 + n for n in range(1, 21)]
     assert [a.id for a in answers[20:]] == [a.id for a in answers[:20]]
 
@@ -108,10 +108,10 @@ async def test_answers_come_in_the_order_of_the_drafts(store: Store) -> None:
     await store.tasks.submit([draft(1, key="taken")])
     answers = await store.tasks.submit([draft(9), draft(2, key="taken"), draft(5), draft(9)])
     assert answers == [
-        Submitted(9, created=True),
-        Submitted(1, created=False),
-        Submitted(5, created=True),
-        Submitted(9, created=False, collided=True),
+        Submitted(9, is_new=True),
+        Submitted(1, is_new=False),
+        Submitted(5, is_new=True),
+        Submitted(9, is_new=False, key_collision=True),
     ]
 
 
@@ -121,7 +121,7 @@ async def test_no_drafts_no_answers(store: Store) -> None:
 
 async def test_a_taken_key_with_equal_inputs_gives_the_existing_task_and_writes_nothing(store: Store) -> None:
     await store.tasks.submit([draft(1, key="k")])
-    assert await store.tasks.submit([draft(2, key="k")]) == [Submitted(1, created=False)]
+    assert await store.tasks.submit([draft(2, key="k")]) == [Submitted(1, is_new=False)]
     assert await store.tasks.detail(2) is None
     assert (await store.admin.schema()).rows["step"] == 3
 
@@ -129,7 +129,7 @@ async def test_a_taken_key_with_equal_inputs_gives_the_existing_task_and_writes_
 async def test_a_taken_key_with_other_inputs_is_a_conflict(store: Store) -> None:
     await store.tasks.submit([draft(1, key="k")])
     answers = await store.tasks.submit([draft(2, key="k", fingerprint=b"other")])
-    assert answers == [Submitted(1, created=False, conflict=True, inputs=draft(1).inputs)]
+    assert answers == [Submitted(1, is_new=False, conflict=True, inputs=draft(1).inputs)]
 
 
 async def test_a_key_stands_for_one_workflow_of_one_app(store: Store) -> None:
@@ -137,18 +137,18 @@ async def test_a_key_stands_for_one_workflow_of_one_app(store: Store) -> None:
     answers = await store.tasks.submit(
         [draft(2, key="k", workflow="refund"), draft(3, key="k", app="warehouse")]
     )
-    assert answers == [Submitted(2, created=True), Submitted(3, created=True)]
+    assert answers == [Submitted(2, is_new=True), Submitted(3, is_new=True)]
 
 
 async def test_one_submission_with_a_key_twice_creates_one_task(store: Store) -> None:
     answers = await store.tasks.submit([draft(1, key="k"), draft(2, key="k"), draft(3)])
-    assert answers == [Submitted(1, created=True), Submitted(1, created=False), Submitted(3, created=True)]
+    assert answers == [Submitted(1, is_new=True), Submitted(1, is_new=False), Submitted(3, is_new=True)]
 
 
 async def test_an_id_that_is_taken_leaves_both_tasks_alone(store: Store) -> None:
     await store.tasks.submit([draft(1)])
     answers = await store.tasks.submit([draft(1, workflow="refund", steps=steps(9)), draft(2)])
-    assert answers == [Submitted(1, created=False, collided=True), Submitted(2, created=True)]
+    assert answers == [Submitted(1, is_new=False, key_collision=True), Submitted(2, is_new=True)]
     detail = await store.tasks.detail(1)
     assert detail is not None
     assert (detail.task.workflow, len(detail.steps)) == ("place_order", 3)
@@ -156,14 +156,14 @@ async def test_an_id_that_is_taken_leaves_both_tasks_alone(store: Store) -> None
 
 async def test_a_taken_key_counts_before_a_taken_id(store: Store) -> None:
     await store.tasks.submit([draft(1, key="k")])
-    assert await store.tasks.submit([draft(1, key="k")]) == [Submitted(1, created=False)]
+    assert await store.tasks.submit([draft(1, key="k")]) == [Submitted(1, is_new=False)]
 
 
 async def test_two_processes_submit_one_key_and_one_task_comes_of_it(store: Store, other: Store) -> None:
     for n in range(10):
         drafts = [draft(100 * n + m, key=f"k{n}") for m in range(2)]
         answers = await asyncio.gather(store.tasks.submit(drafts[:1]), other.tasks.submit(drafts[1:]))
-        new = [a for (a,) in answers if a.created]
+        new = [a for (a,) in answers if a.is_new]
         assert len(new) == 1
         assert {a.id for (a,) in answers} == {new[0].id}
 
@@ -188,7 +188,7 @@ async def test_a_refused_submission_leaves_others_of_the_same_moment_alone(store
     )
     assert isinstance(results[2], PayloadError)
     assert [r for n, r in enumerate(results, 1) if n != 3] == [
-        [Submitted(n, created=True)] for n in (1, 2, 4, 5)
+        [Submitted(n, is_new=True)] for n in (1, 2, 4, 5)
     ]
     assert (await store.admin.schema()).rows["step"] == 12
     assert [t.id for t in await store.tasks.find(Filter())] == [5, 4, 2, 1]
@@ -343,7 +343,9 @@ async def test_every_field_of_a_step_comes_back_as_it_was_written(store: Store) 
         probe_answer=True,
         tally=FailureTally(2, 1, by_death=True),
     )
-    decision = OpenDecision(scheduler[1].task, scheduler[1].task, steps={1: full}, counted={1: (True, 3)})
+    decision = OpenDecision(
+        scheduler[1].task, scheduler[1].task, steps={1: full}, failure_counts={1: (True, 3)}
+    )
     await scheduler.commit(decision)
     (snapshot,) = await store.tasks.load(scheduler.node, [1])
     assert snapshot.steps[1] == full
@@ -374,7 +376,7 @@ async def test_a_whole_task_from_submission_to_its_end(store: Store) -> None:
             begin(memory, n + 1, decision)
         else:
             to_state(memory, "processed", decision, result=b'"fine"')
-        assert not (await scheduler.commit(decision)).lost
+        assert not (await scheduler.commit(decision)).losses
     detail = await store.tasks.detail(1)
     assert detail is not None
     assert (detail.task.state, detail.task.result, detail.task.locked_by) == ("processed", b'"fine"', None)
@@ -392,7 +394,7 @@ def done(memory: Memory, idx: int, message: TaskMessage) -> OpenDecision:
         memory.task,
         memory.task,
         steps={idx: changes},
-        consumed=[(idx, message.attempt)],
+        used_requests=[(idx, message.attempt)],
         seqs=[message.seq],
         moves=[Move(step.name, "running", "done", "reply")],
     )

@@ -49,7 +49,7 @@ def ordering(store: Store, id_: int, *, waits: bool) -> Work:
         if waits:
             await asyncio.sleep(0)
         (answer,) = await store.tasks.join(caller, [draft(id_)])
-        return f"created {answer.created}"
+        return f"created {answer.is_new}"
 
     return work
 

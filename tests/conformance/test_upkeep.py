@@ -66,7 +66,7 @@ async def test_closing_finishes_what_was_asked_for(world: World, store: Store) -
     going = [asyncio.ensure_future(store.tasks.submit([draft(n)])) for n in range(1, 20)]
     await asyncio.sleep(0)
     await store.close()
-    assert all(a.created for (a,) in await asyncio.gather(*going))
+    assert all(a.is_new for (a,) in await asyncio.gather(*going))
     await store.open()
     assert len(await store.tasks.find(Filter())) == 19
 
@@ -77,7 +77,7 @@ async def test_a_caller_that_gives_up_leaves_the_store_in_order(store: Store) ->
     going.cancel()
     with pytest.raises(asyncio.CancelledError):
         await going
-    assert [a.created for a in await store.tasks.submit([draft(2)])] == [True]
+    assert [a.is_new for a in await store.tasks.submit([draft(2)])] == [True]
     assert len(await store.tasks.find(Filter())) in (1, 2)
 
 
@@ -100,7 +100,7 @@ async def test_a_registered_node_is_shown_with_what_it_published(store: Store) -
     )
     node = await store.nodes.register(description)
     (node_view,) = await store.nodes.views()
-    assert (node_view.id, node_view.info, node_view.stopped, node_view.dead) == (
+    assert (node_view.id, node_view.info, node_view.is_stopped, node_view.dead) == (
         node,
         description,
         False,
@@ -135,7 +135,7 @@ async def test_a_stopped_node_is_shown_as_stopped_and_cannot_beat(store: Store, 
     node = await store.nodes.register(info(ttl=1000.0))
     await store.nodes.unregister(node)
     (node_view,) = await store.nodes.views()
-    assert (node_view.stopped, node_view.dead) == (True, False)
+    assert (node_view.is_stopped, node_view.dead) == (True, False)
     assert node_view.remaining <= 0
     assert not await store.nodes.heartbeat(node, info())
     await store.supervision.release_dead(await term(store), 10)

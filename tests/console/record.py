@@ -262,7 +262,7 @@ TASKS: dict[str, Callable[[mg.Node], Awaitable[int]]] = {
 async def seen(client: mg.Client, task: int) -> Recorded:
     """Return what the store shows of a task."""
     store = client.store
-    detail = await store.tasks.detail(task, asked=True)
+    detail = await store.tasks.detail(task, with_asked=True)
     assert isinstance(detail, TaskDetail)
     return Recorded(
         detail, await store.tasks.history(task), await store.admin.audit(100, task),

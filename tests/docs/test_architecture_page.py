@@ -48,7 +48,7 @@ def test_the_parts_of_the_large_objects_are_classes() -> None:
 
 
 def test_the_slices_of_the_store_are_listed() -> None:
-    """By their names on the store; its identity is not one."""
+    """By their names on the store; its identity and its label are none."""
     row = next(line for line in PAGE.splitlines() if line.startswith("| `Store` |"))
-    slices = {name for name, one in vars(Store).items() if isinstance(one, property)} - {"identity"}
+    slices = {name for name, one in vars(Store).items() if isinstance(one, property)} - {"identity", "label"}
     assert set(re.findall(r"`(\w+)`", row)) - {"Store"} == slices

@@ -23,7 +23,7 @@ BESIDE = (("scheduler", "agent", "supervisor"),)
 
 
 def calm(folder: Path, *, undoable: bool) -> Any:
-    """Load the page's program; ``undone``: its action has an undo, at the same service. An order fails while a file is named like it."""
+    """Load the page's program; ``undoable``: its action has an undo, at the same service. An order fails while a file is named like it."""
     (code,) = re.findall(r"^```python\n(.*?)^```", PAGE.read_text(encoding="utf-8"), re.MULTILINE | re.DOTALL)
     if undoable:
         assert ", undo=mg.NOTHING" in code

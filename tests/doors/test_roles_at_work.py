@@ -91,7 +91,7 @@ async def everyone(shop: Guarded) -> None:
         await operator.notices.drop_notices(Act("notices", "anna"), 1)
         mine = await hand(scheduler)
         assert sorted(await mine.claim(10)) == [1, 2, 3]
-        assert not (await mine.commit(done(mine[1], 0))).lost
+        assert not (await mine.commit(done(mine[1], 0))).losses
         await scheduler.oversight.overtaken(mine.node, [(1, 1)])
         await scheduler.tasks.put_to_error(mine.node, 2, "bad")
         await supervise(supervisor)

@@ -268,7 +268,7 @@ async def test_bad_frames_are_refused_and_good_ones_go_on(
                 with contextlib.suppress(ConnectionError):
                     assert await reader.read() == b"", "the connection is closed"
                 writer.close()
-                assert a.refused == number
+                assert a.refusals == number
             reader, writer = await asyncio.open_connection(host, int(port))
             writer.write(GOOD[:7])
             writer.close()  # in the middle of a frame: a member that died, nothing to complain about
@@ -299,7 +299,7 @@ async def test_strangers_fill_the_log_neither_with_many_lines_nor_with_long_ones
                 with contextlib.suppress(ConnectionError):
                     assert await reader.read() == b""
                 writer.close()
-        assert a.refused == 30
+        assert a.refusals == 30
         await a.close()
     (record,) = caplog.records
     assert "is not of the group" in record.getMessage()

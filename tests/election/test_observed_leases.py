@@ -81,7 +81,7 @@ class TrustsItsFirstLook(PlaceLeases):
     """Takes what it has not seen before for old."""
 
     def _left(self, name: str, record: Record, version: Any) -> float:
-        return super()._left(name, record, version) if name in self._seen else 0.0
+        return super()._left(name, record, version) if name in self._sightings else 0.0
 
 
 class OwnTtl(PlaceLeases):
@@ -95,9 +95,9 @@ class RenewsInSilence(PlaceLeases):
     """A renewal that changes nothing which others could see."""
 
     async def extend(self, grant: Grant) -> bool:
-        if not self._sent.holds(grant.nonce):
+        if not self._deadlines.holds(grant.nonce):
             return False
-        self._sent.granted(grant.nonce, grant.ttl, self._clock.monotonic())
+        self._deadlines.granted(grant.nonce, grant.ttl, self._clock.monotonic())
         return True
 
 
@@ -120,7 +120,7 @@ class RenewsTooLate(PlaceLeases):
 
     def __init__(self, place: Place, clock: Clock) -> None:
         super().__init__(place, clock)
-        self._sent = Timeless(clock)
+        self._deadlines = Timeless(clock)
 
 
 class Timeless(GrantDeadlines):
@@ -147,7 +147,7 @@ class DeletesOnRelease(PlaceLeases):
         entry = await self.get(grant.name)
         if entry is not None and entry[0].nonce == grant.nonce:
             del self.place[grant.name]
-            self._seen.clear()
+            self._sightings.clear()
 
 
 MUTANTS = (

@@ -25,7 +25,7 @@ SCHEDULER, AGENT = 1, 2
 
 def node(number: int, name: str, role: str, *agents: AgentInfo, remaining: float = 2.0) -> NodeView:
     info = NodeInfo(name, (role,), "here", 100 + number, 2.0, agents)
-    return NodeView(number, info, 0.0, remaining, stopped=False, dead=False)
+    return NodeView(number, info, 0.0, remaining, is_stopped=False, dead=False)
 
 
 def payments(circuit: str = "closed", **more: Any) -> AgentInfo:

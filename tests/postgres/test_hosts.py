@@ -110,7 +110,7 @@ async def test_a_store_is_found_behind_a_host_of_no_use(url: str, why: str) -> N
     async with UselessHost(OF_NO_USE[why]) as useless:
         store = PostgresStore(behind(url, useless.port))
         await store.open()
-        assert (await store.tasks.submit([draft(1)]))[0].created
+        assert (await store.tasks.submit([draft(1)]))[0].is_new
         assert await store.tasks.find(mg.Filter())
         assert 1 <= useless.visits <= 2  # without a sslmode the driver may try a second time without TLS
         await store.close()
@@ -146,7 +146,7 @@ async def test_a_closed_port_a_full_queue_of_connections_and_a_standby_are_passe
             ports = 1, full.getsockname()[1], copy.port, silent.port
             store = PostgresStore(behind(url, *ports))
             await store.open()
-            assert (await store.tasks.submit([draft(1)]))[0].created
+            assert (await store.tasks.submit([draft(1)]))[0].is_new
             await store.close()
     finally:
         for one in (*waiting, full):
@@ -198,7 +198,7 @@ async def test_each_address_of_a_name_has_its_share(
     ):
         store = PostgresStore(f"{url.replace('@127.0.0.1:', '@db.test:')}?connect_timeout=2")
         await store.open()
-        assert (await store.tasks.submit([draft(1)]))[0].created
+        assert (await store.tasks.submit([draft(1)]))[0].is_new
         assert 1 <= useless.visits <= 2
         await store.close()
 
@@ -245,11 +245,11 @@ async def test_a_running_store_leaves_a_server_that_falls_silent(
     """The way to the first host carries nothing any more; the second one is another way to the same server."""
     store = PostgresStore(behind(url, proxy.port, query="connect_timeout=1"), patience=1.0)
     await store.open()
-    assert (await store.tasks.submit([draft(1)]))[0].created
+    assert (await store.tasks.submit([draft(1)]))[0].is_new
     ring = asyncio.Event()
     store.subscribe("pending", ring.set)
     proxy.silent = True
-    assert (await store.tasks.submit([draft(2)]))[0].created
+    assert (await store.tasks.submit([draft(2)]))[0].is_new
     ring.clear()
     other = PostgresStore(url)
     await other.open()

@@ -71,7 +71,7 @@ class Submitting:
             n = self.number
             try:
                 (answer,) = await self.store.tasks.submit([draft(n)])
-                assert answer.created
+                assert answer.is_new
                 self.acknowledged.append(n)
             except StoreUnavailableError:
                 self.refused.append(n)
@@ -142,7 +142,7 @@ async def test_a_connection_dropped_between_preparing_and_running_a_statement_is
     if question == "heartbeat":
         assert await store.nodes.heartbeat(scheduler.node, info())
     else:
-        assert (await store.tasks.submit([draft(2)]))[0].created
+        assert (await store.tasks.submit([draft(2)]))[0].is_new
     assert connections
 
 
@@ -184,7 +184,7 @@ async def test_a_stopped_server_is_reported_at_once_by_every_slice(
                 await ask
     server.start()
     assert await store.leases.renew(grant)
-    assert (await store.tasks.submit([draft(2)]))[0].created
+    assert (await store.tasks.submit([draft(2)]))[0].is_new
 
 
 async def test_a_parameter_that_the_server_does_not_take_is_no_outage(url: str) -> None:
@@ -234,7 +234,7 @@ async def test_a_password_changed_while_we_run_is_an_outage_and_not_a_crash(
     with pytest.raises(StoreUnavailableError, match="refuses this user or password"):
         await guest.tasks.submit([draft(1)])
     await db.execute("alter role guest password 'first'")
-    assert (await guest.tasks.submit([draft(1)]))[0].created
+    assert (await guest.tasks.submit([draft(1)]))[0].is_new
     await guest.close()
     await db.execute("drop role guest")
 
@@ -254,7 +254,7 @@ async def test_a_read_only_database_is_an_outage(store: PostgresStore, url: str,
             await ask
     await db.execute("set default_transaction_read_only = off")
     await db.execute(f'alter database "{name}" reset default_transaction_read_only')
-    assert (await store.tasks.submit([draft(2)]))[0].created
+    assert (await store.tasks.submit([draft(2)]))[0].is_new
 
 
 async def test_a_session_that_turns_read_only_is_left(store: PostgresStore, db: Any) -> None:
@@ -265,7 +265,7 @@ async def test_a_session_that_turns_read_only_is_left(store: PostgresStore, db: 
             await lane.link.connection.execute("set default_transaction_read_only = on")
     with pytest.raises(StoreUnavailableError, match="read-only"):
         await store.tasks.submit([draft(2)])
-    assert (await store.tasks.submit([draft(2)]))[0].created
+    assert (await store.tasks.submit([draft(2)]))[0].is_new
 
 
 async def test_wake_ups_are_heard_again_after_the_listener_was_lost(
@@ -319,7 +319,7 @@ async def test_a_commit_that_waits_for_its_standby_is_not_called_done_when_the_w
             await until(lambda: db.fetchval("select count(*) from makegood.task where id = 2"), "the row")
             await until(lambda: db.fetchval(ours), "the confirmation to wait for the standby")
             assert not going.done()
-    assert [a.created for a in await going] == [True]
+    assert [a.is_new for a in await going] == [True]
     assert "synchronous replication" in caplog.text
 
 
@@ -352,7 +352,7 @@ async def test_another_databases_notification_that_waits_is_named(
     await db.execute("alter system reset synchronous_standby_names")
     await db.execute("select pg_reload_conf()")
     await notifying
-    assert (await store.tasks.submit([draft(1)]))[0].created
+    assert (await store.tasks.submit([draft(1)]))[0].is_new
     await store.close()
     await other.close()
     server.drop_database("other")
@@ -373,7 +373,7 @@ async def test_a_write_that_hangs_is_dropped_after_its_patience_and_still_answer
 
         await until(explained, "the reason")
         assert not going.done()
-    assert [a.created for a in await going] == [True]
+    assert [a.is_new for a in await going] == [True]
     assert await db.fetchval("select count(*) from makegood.task where id = 2") == 1
     await store.close()
 
@@ -461,11 +461,11 @@ async def test_a_lane_whose_row_is_gone_draws_a_new_one(store: PostgresStore, db
     """As after a fail-over that lost it, or a sleep of more than a day."""
     mine = await running(store, 1)
     await db.execute("delete from makegood.writer")
-    assert (await store.tasks.submit([draft(2)]))[0].created
+    assert (await store.tasks.submit([draft(2)]))[0].is_new
     await db.execute("delete from makegood.writer")
     assert await mine.claim(5) == [2]
     await db.execute("update makegood.writer set number = number + 7")
-    assert (await mine.commit(begin(mine[1], 1))).lost == set()
+    assert (await mine.commit(begin(mine[1], 1))).losses == set()
     payments = await agent(store)
     await db.execute("delete from makegood.writer")
     assert len(await store.requests.take(payments, [offer()])) == 3

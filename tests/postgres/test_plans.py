@@ -190,7 +190,7 @@ LOOKS: dict[str, tuple[str, tuple[Any, ...], set[str]]] = {
 
 
 async def ripe(store: PostgresStore, count: int) -> Hand:
-    """Make ``ended`` tasks that have ended and some of every kind that is looked for."""
+    """Make ``count`` tasks that have ended and some of every kind that is looked for."""
     mine = await hand(store)
     for start in range(1, count + 1, 1000):
         ids = range(start, min(start + 1000, count + 1))

@@ -69,7 +69,7 @@ async def watched(url: str) -> AsyncIterator[tuple[PostgresStore, Sent]]:
     alerts = [store.alerts.alert([Alert("no_leader")]) for _ in range(_WRITERS)]
     await asyncio.gather(*alerts, store.tasks.submit([draft(1_000_000)]))
     (answer,) = await store.tasks.submit([draft(1_000_001)])
-    assert answer.created
+    assert answer.is_new
     mine = await hand(store)
     assert len(await mine.claim(10)) == 2
     recorder.since()
@@ -131,7 +131,7 @@ async def test_a_decision_that_is_lost_costs_two_more_statements(url: str) -> No
         await mine.commit(done(mine[7], 0))
         recorder.since()
         outcome = await mine.commit(*(done(mine[n], 0) for n in range(1, 101)))
-        assert outcome.lost == {7}
+        assert outcome.losses == {7}
         assert len(recorder.since()) == 3
 
 
@@ -212,7 +212,7 @@ async def test_a_take_over_waits_for_our_commit_and_loads_what_it_wrote(
     await taking
     assert await taker.fetchval("select state from makegood.step where task = 1 and idx = 0") == "done"
     await taker.close()
-    assert (await old.commit(to_state(old[1], "processed"))).lost == {1}
+    assert (await old.commit(to_state(old[1], "processed"))).losses == {1}
 
 
 async def test_a_deadlock_is_tried_again(store: PostgresStore, url: str, db: Any) -> None:
@@ -228,7 +228,7 @@ async def test_a_deadlock_is_tried_again(store: PostgresStore, url: str, db: Any
         assert not going.done()
     await db.execute("select 1 from makegood.task where id = 1 for update")  # ours gives way
     await strange.commit()
-    assert (await going).lost == set()
+    assert (await going).losses == set()
     await watcher.close()
 
 
@@ -306,15 +306,15 @@ async def test_tasks_of_many_shapes_in_one_submission(store: PostgresStore, coun
         )
         for n in range(1, 121)
     ]
-    assert all(a.created for a in await store.tasks.submit(drafts))
+    assert all(a.is_new for a in await store.tasks.submit(drafts))
     for n in (1, 5, 60, 120):
         detail = await store.tasks.detail(n)
         assert detail is not None
         assert [s.name for s in detail.steps] == [f"s{i}-{n % count}" for i in range(3)]
         assert (detail.task.key, detail.task.priority) == (f"k{n}" if n % 2 else None, n % 10)
     again = await store.tasks.submit(drafts)
-    assert [a.created for a in again] == [False] * 120
-    assert [a.collided for a in again] == [n % 2 == 0 for n in range(1, 121)]
+    assert [a.is_new for a in again] == [False] * 120
+    assert [a.key_collision for a in again] == [n % 2 == 0 for n in range(1, 121)]
 
 
 async def test_the_server_shows_which_process_a_session_belongs_to(url: str, db: Any) -> None:

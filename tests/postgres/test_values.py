@@ -66,7 +66,7 @@ async def test_a_guilty_claim_does_not_hold_up_its_batch_nor_losers(store: Postg
 
     ids = await mine.claim(5, make, decisions=[begin(mine[1], 1), late])
     assert ids == [4]
-    assert mine.committed.lost == {2}
+    assert mine.committed.losses == {2}
     assert [task for task, _ in mine.committed.guilty] == [3]
     assert (await store.tasks.detail(1)).steps[1].state == "running"  # type: ignore[union-attr]
 
@@ -80,7 +80,7 @@ async def test_of_submissions_that_share_a_statement_only_the_guilty_fails(store
             assert "NUL" in str(answer)
         else:
             assert isinstance(answer, list)
-            assert answer[0].created
+            assert answer[0].is_new
 
 
 async def test_a_priority_that_nobody_would_claim_is_refused(store: PostgresStore) -> None:

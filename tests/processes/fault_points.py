@@ -144,16 +144,16 @@ class Seen(Doubled):
         """Points: claiming, deciding and retrying before, claimed, handing and dispatched after."""
         if batch.claim is not None and batch.claim.limit:
             await self._at("claiming")
-        if any(decision.consumed for decision in batch.decisions):
+        if any(decision.used_requests for decision in batch.decisions):
             await self._at("deciding")
         elif any(request.attempt > 1 for decision in batch.decisions for request in decision.requests):
             await self._at("retrying")
         outcome = await self._store.tasks.commit(batch)
-        claims = [memory.task.id for memory, _ in outcome.claimed]
+        claims = [memory.task.id for memory, _ in outcome.claims]
         sends = [
             [r.task, r.idx, r.attempt]
             for decision in batch.decisions
-            if decision.before.id not in outcome.lost
+            if decision.before.id not in outcome.losses
             for r in decision.requests
         ]
         self._note(
@@ -162,12 +162,12 @@ class Seen(Doubled):
             wanted=batch.claim.limit if batch.claim is not None else 0,
             decided=[decision.before.id for decision in batch.decisions],
             claimed=claims,
-            lost=sorted(outcome.lost),
+            lost=sorted(outcome.losses),
             sent=sends,
         )
         if claims:
             await self._at("claimed")
-            if any(decision.handed for _, decision in outcome.claimed):
+            if any(decision.handovers for _, decision in outcome.claims):
                 await self._at("handing")
         if sends:
             await self._at("dispatched")

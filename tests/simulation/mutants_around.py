@@ -39,7 +39,7 @@ TOLD = replace(
 )
 """Everybody wants to be told, and those who listen are killed and stopped like all others."""
 QUEUED = replace(
-    TOLD, around=Around(told=1.0, consumers=2), points={"kill": 0.01, "stop": 0.01}, driven={"kill": 0.5}
+    TOLD, around=Around(told=1.0, consumers=2), points={"kill": 0.01, "stop": 0.01}, rates={"kill": 0.5}
 )
 """The same by queue alone, in worse weather."""
 

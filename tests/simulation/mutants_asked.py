@@ -40,7 +40,7 @@ def never_tried_twice(m: pytest.MonkeyPatch) -> None:
 
 
 @mutant(
-    replace(FAULTS_OF_ALL_KINDS, storm=40.0, services={"service late": 0.4}, driven={"operator": 2.0}),
+    replace(FAULTS_OF_ALL_KINDS, storm=40.0, services={"service late": 0.4}, rates={"operator": 2.0}),
     "never",
     twist=resubmitting,
 )
@@ -79,7 +79,7 @@ def hold_no_withdraw(m: pytest.MonkeyPatch) -> None:
 
 
 @mutant(
-    replace(FAULTS_OF_ALL_KINDS, tasks=8, points={}, services={}, driven={"operator": 0.2}, storm=60.0),
+    replace(FAULTS_OF_ALL_KINDS, tasks=8, points={}, services={}, rates={"operator": 0.2}, storm=60.0),
     "settle",
     twist=wavering,
 )
@@ -109,7 +109,7 @@ class _Apart(dict[int, list[TaskMessage]]):
 
 
 @mutant(
-    replace(FAULTS_OF_ALL_KINDS, tasks=8, points={"slow commit": 0.5}, driven={"operator": 1.0}, services={}),
+    replace(FAULTS_OF_ALL_KINDS, tasks=8, points={"slow commit": 0.5}, rates={"operator": 1.0}, services={}),
     "place_order",
 )
 def two_decisions(m: pytest.MonkeyPatch) -> None:

@@ -17,7 +17,7 @@ BACK = replace(
     points={},
     messages={},
     services={"service late": 0.3, "service does it and times out": 0.3},
-    driven={"operator": 4.0},
+    rates={"operator": 4.0},
     storm=30.0,
 )
 """Cancels and late calls, and in their midst the store goes back."""
@@ -31,7 +31,7 @@ def _no_tombstone(m: pytest.MonkeyPatch) -> None:
     true = StormService._do
 
     def forgetful(service: StormService, request: Any, entry: Any) -> Any:
-        entry.gone = False
+        entry.is_undone = False
         return true(service, request, entry)
 
     m.setattr(StormService, "_do", forgetful)

@@ -54,7 +54,7 @@ def store_fence(m: pytest.MonkeyPatch) -> None:
         FAULTS_OF_ALL_KINDS,
         layout=SCHEDULERS,
         points={},
-        driven={"operator": 2.0},
+        rates={"operator": 2.0},
         services={"service fails": 0.6, "service late": 0.2},
     ),
     twist=aimed("stop", "commit asked", 0.1),
@@ -74,7 +74,7 @@ def task_epoch(m: pytest.MonkeyPatch) -> None:
         layout=SUPERVISORS,
         points={},
         messages={"drop": 0.4},
-        driven={"kill": 0.3},
+        rates={"kill": 0.3},
         storm=30.0,
     ),
     twist=aimed("stop", "release_dead asked", 0.5),
@@ -128,7 +128,7 @@ def half_a_batch(m: pytest.MonkeyPatch) -> None:
     def halved(w: Any, first: Any = ()) -> None:
         rest = [change for change in first if change[0] in ("handed", "moved")]
         first = [change for change in first if change not in rest]
-        later = {name: getattr(w, name) for name in ("requests", "handed", "events", "timers", "alerts")}
+        later = {name: getattr(w, name) for name in ("requests", "handovers", "events", "timers", "alerts")}
         for name, value in later.items():
             setattr(w, name, type(value)())
         true(w, first)
@@ -140,19 +140,19 @@ def half_a_batch(m: pytest.MonkeyPatch) -> None:
         for name, value in later.items():
             setattr(w, name, value)
         names = (
-            "dropped",
+            "stale_timers",
             "withdraw",
-            "rested",
+            "rests",
             "claims",
-            "processed",
+            "task_ends",
             "tasks",
-            "sent",
-            "done",
+            "sends",
+            "step_ends",
             "steps",
             "steps_with",
             "steps_late",
             "counts",
-            "added",
+            "new_steps",
         )
         for name in (*names, "audits", "read"):
             setattr(w, name, type(getattr(w, name))())
@@ -189,7 +189,7 @@ def retried_without_looking(m: pytest.MonkeyPatch) -> None:
 
 
 @mutant(
-    replace(FAULTS_OF_ALL_KINDS, driven={"clock jump": 4.0}, skew=30.0, messages={}, tasks=6),
+    replace(FAULTS_OF_ALL_KINDS, rates={"clock jump": 4.0}, skew=30.0, messages={}, tasks=6),
     "held",
     twist=aimed("stop", "do before call", 0.3),
     look=called_after_complete_by,
@@ -219,7 +219,7 @@ def born_held_not_adopted(m: pytest.MonkeyPatch) -> None:
     )  # what has begun is found again by its first reply
 
 
-@mutant(replace(FAULTS_OF_ALL_KINDS, tasks=12, points={}, driven={"outage": 1.0}, pace=1.0), "place_order")
+@mutant(replace(FAULTS_OF_ALL_KINDS, tasks=12, points={}, rates={"outage": 1.0}, pace=1.0), "place_order")
 def slots_of_lost_decisions(m: pytest.MonkeyPatch) -> None:
     """A slot that was set aside for a request is not released when the Decision is not written."""
     true = slot_pool.Reservation.__exit__

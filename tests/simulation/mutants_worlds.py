@@ -71,7 +71,7 @@ UNDOING = replace(
     FAULTS_OF_ALL_KINDS,
     tasks=6,
     services={**BAD_SERVICES, "service refuses": 0.2},
-    driven={"operator": 2.0},
+    rates={"operator": 2.0},
     pace=1.0,
 )
 """Many tasks that are undone, for all reasons there are."""
@@ -79,7 +79,7 @@ DOUBTFUL = replace(
     FAULTS_OF_ALL_KINDS,
     tasks=6,
     services={"service late": 0.5, "service hangs": 0.1},
-    driven={"operator": 3.0},
+    rates={"operator": 3.0},
 )
 """Calls arrive long after their callers have given up, while an operator cancels."""
 

@@ -94,7 +94,7 @@ async def _go_back(world: StormWorld, rng: random.Random) -> None:
 
 def _all_asked(world: StormWorld) -> bool:
     """Whether every order was told its task, and its step was asked for."""
-    if len(world.customers.told) < world.swarm.tasks:
+    if len(world.customers.acks) < world.swarm.tasks:
         return False
     with closing(sqlite3.connect(f"{world.path.absolute().as_uri()}?mode=ro", uri=True)) as file:
         return not file.execute("select count(*) from makegood_step where attempt = 0").fetchone()[0]
@@ -102,7 +102,7 @@ def _all_asked(world: StormWorld) -> bool:
 
 def _forget(recorder: Recorder, file: sqlite3.Connection) -> None:
     """Let the recorder know what the store now says, and no more."""
-    recorder.heard.clear()
+    recorder.memory_replies.clear()
     recorder.came.clear()
     recorder.steps.clear()
     for task, idx, name, attempt, round_ in file.execute(

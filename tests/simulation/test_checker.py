@@ -326,7 +326,7 @@ def test_a_good_history_passes_and_every_invariant_had_something_to_look_at() ->
     report = check(history, final(history))
     assert report.ok, str(report)
     assert report.idle == []
-    assert report.excused == {}
+    assert report.excuses == {}
 
 
 @pytest.mark.parametrize(
@@ -388,7 +388,7 @@ def test_an_empty_history_passes_nothing_in_silence() -> None:
     """Nothing was violated, and the report says of each invariant that there was nothing to look at."""
     report = check(History())
     assert report.ok
-    assert set(report.idle) | set(report.excused) == {rule.name for rule in RULES}
+    assert set(report.idle) | set(report.excuses) == {rule.name for rule in RULES}
     assert "nothing to look at: I1, I2" in str(report)
     assert "not applicable: I14, nothing was removed" in str(report)
 
@@ -410,8 +410,8 @@ def test_what_a_world_lacks_is_said_not_to_apply(name: str, part: tuple[str, str
     history = good()
     kind, why = part
     bare = History(events=[event for event in history.events if event.kind != kind])
-    assert check(bare, final(bare)).excused == {name: why}
-    assert check(history, final(history)).excused == {}
+    assert check(bare, final(bare)).excuses == {name: why}
+    assert check(history, final(history)).excuses == {}
 
 
 def test_what_an_operator_has_twice_counts_as_a_first_request() -> None:
@@ -428,7 +428,7 @@ def test_what_an_operator_has_twice_counts_as_a_first_request() -> None:
 
 def test_without_keys_that_are_forgotten_i18_does_not_apply() -> None:
     report = check(good())
-    assert report.excused["I18"] == "no step was sent whose service forgets its key"
+    assert report.excuses["I18"] == "no step was sent whose service forgets its key"
 
 
 def test_acts_are_found_wherever_their_commit_notes_them() -> None:

@@ -1,4 +1,4 @@
-"""Linearizability of one task's register: the search agrees with trying every order. (``tests/conformance/test_register.py`` asks the real stores.)"""
+"""Linearizability of one task's register: the search agrees with trying every order. (``tests/conformance/test_linearizability.py`` asks the real stores.)"""
 
 import itertools
 from collections.abc import Sequence
@@ -11,7 +11,7 @@ from proofs.linearizable import RecordedCall, Register, linearizable, step
 
 
 def op(call: str, who: str, began: float, end: float | None, *answer: int | bool | None) -> RecordedCall:
-    """Return a call; ``answered``: its answer and, but for a claim, its epoch."""
+    """Return a call; ``answer``: its answer and, but for a claim, its epoch."""
     return RecordedCall(call, who, began, end, *answer)  # type: ignore[arg-type] # a literal, from the test
 
 

@@ -79,8 +79,8 @@ def test_what_breaks_in_the_worlds_own_callbacks_is_not_lost(world: WorldLoop) -
     world.call_later(1.0, breaks, context=Context())
     world.call_later(1.0, breaks, context=SimulatedProcess("n1").context)
     world.run_until_complete(asyncio.sleep(2.0))
-    assert len(world.broken) == 1
-    assert "the books are gone" in world.broken[0]
+    assert len(world.defects) == 1
+    assert "the books are gone" in world.defects[0]
 
 
 @pytest.mark.parametrize("how", ["sleeps", "awaits", "works in a thread"])
@@ -127,7 +127,7 @@ def test_a_stopped_process_goes_on_later_as_if_nothing_had_been(world: WorldLoop
     async def main() -> None:
         start(world, pausing, tick())
         await asyncio.sleep(1.5)
-        pausing.stopped = True
+        pausing.is_stopped = True
         await asyncio.sleep(10)
         assert times == [1.0]
         world.resume(pausing)

@@ -14,7 +14,7 @@ from makegood import testing
 from makegood.errors import ConfigError
 from makegood.testing import crash_everywhere
 from makegood.testing.kit import crashing
-from tests.simulation.test_plugin_told import ALONE
+from tests.simulation.test_plugin_reports import ALONE
 
 pytest_plugins = ["pytester"]
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from tests.simulation.test_plugin_told import run
+from tests.simulation.test_plugin_reports import run
 
 pytest_plugins = ["pytester"]
 

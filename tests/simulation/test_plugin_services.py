@@ -345,4 +345,4 @@ def test_a_service_that_is_only_asked_counts_as_called_and_not_as_the_one_that_s
         proof.calm(0)
     assert "something else is wrong" in str(error.value)
     assert "at mirror" not in str(error.value).partition("What happened")[0]
-    assert proof.called == {"it": True, "mirror": True}
+    assert proof.calls == {"it": True, "mirror": True}

@@ -8,7 +8,7 @@ from makegood.testing.kit import limits
 from makegood.testing.kit.progress import Progress
 from makegood.testing.kit.proof import Proof, UnprovedError
 from tests.simulation import shop_for_plugin as shop
-from tests.simulation.test_plugin_told import order, run
+from tests.simulation.test_plugin_reports import order, run
 
 pytest_plugins = ["pytester"]
 

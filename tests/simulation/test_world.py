@@ -78,7 +78,7 @@ def test_an_undo_is_probed_between_two_schedulers_also_of_a_task_that_would_hold
     swarm = StormSwarm(
         layout=LAYOUTS[4], tasks=6, storm=40.0, pace=1.0, bell_loss=0.5,
         services={"service refuses": 0.2, "service late": 0.2, "service hangs": 0.15},
-        driven={"operator": 1.0, "orderly stop": 0.15, "kill": 0.1, "stop": 0.1},
+        rates={"operator": 1.0, "orderly stop": 0.15, "kill": 0.1, "stop": 0.1},
     )  # fmt: skip
     assert Storms("held_apart").run(84, swarm).findings == []
 

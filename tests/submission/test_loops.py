@@ -104,9 +104,9 @@ def test_a_client_of_a_loop_that_has_ended_is_refused(world: World) -> None:
         task = first.run(begin())
         with pytest.raises(mg.ClosedError, match="not the one that runs here"):
             asyncio.run(client.find())
-        home = client._opened.home
+        home = client._opened_store.home
         first.run(client.close())  # so that the test leaves nothing open
-    client._opened.home = home  # as if it had not been closed
+    client._opened_store.home = home  # as if it had not been closed
     asyncio.run(go_on(task))
 
 

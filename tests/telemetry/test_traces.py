@@ -22,7 +22,7 @@ from makegood.telemetry import Telemetry
 from makegood.telemetry.sdk import TaskIds
 from makegood.telemetry.traces import SpanRef, Traces, made_of, place_of
 from tests.telemetry.conftest import QUICK
-from tests.telemetry.test_accounts import Bank, shop
+from tests.telemetry.test_task_metrics import Bank, shop
 
 
 class Recorder:

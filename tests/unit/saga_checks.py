@@ -90,7 +90,7 @@ class Checked(Rows):
             self._check_predecessors(step)
             self.inputs[idx] = self._before(idx)
         else:
-            straight = before in decision.consumed and decision.before.goal == decision.task.goal
+            straight = before in decision.used_requests and decision.before.goal == decision.task.goal
             assert not straight or before not in self.probes or policy.never, "probed twice in a row"
             self.probes.add((idx, request.attempt))
 

@@ -110,13 +110,13 @@ class Rows:
 
     def commit(self, memory: HeldTask, decision: Decision) -> bool:
         """Write a Decision, whole or (when a request it consumes was judged meanwhile) not at all."""
-        for idx, attempt in decision.consumed:
+        for idx, attempt in decision.used_requests:
             row = self.rows.get(idx)
             if row is None or row.request.attempt != attempt:
                 self.record.seen["lost decision"] += 1
                 return False
         self._write(memory, decision)
-        assert not set(decision.withdraw) & set(decision.consumed), "used up and taken back"
+        assert not set(decision.withdraw) & set(decision.used_requests), "used up and taken back"
         for idx, attempt in decision.withdraw:
             row = self.rows.get(idx)
             if row is not None and not row.taken and row.request.attempt == attempt:
@@ -125,22 +125,22 @@ class Rows:
         return True
 
     def _write(self, memory: HeldTask, decision: Decision) -> None:
-        for idx, _ in decision.consumed:
+        for idx, _ in decision.used_requests:
             del self.rows[idx]
-        for idx in decision.dropped:
+        for idx in decision.stale_timers:
             assert idx in self.timers, "a timer is dropped that is not there"
             self.timers.discard(idx)
         for idx, step in decision.steps.items():
             self.steps[idx] = step
-        self.steps += decision.added
-        for idx, (reset, increment) in decision.counted.items():
+        self.steps += decision.new_steps
+        for idx, (reset, increment) in decision.failure_counts.items():
             self.counts[idx] = (0 if reset else self.counts[idx]) + increment
         for request in decision.requests:
             assert request.idx not in self.rows, "two requests of one step in flight"
             self.rows[request.idx] = Row(request, taken=self.r.random() < 0.3)
         self.timers |= set(decision.timers)
         self.inbox = [m for m in self.inbox if m.seq not in decision.seqs]
-        failures = sum(n for _, n in decision.counted.values())
+        failures = sum(n for _, n in decision.failure_counts.values())
         assert decision.task.failure_count == decision.before.failure_count + failures
         self.task = decision.task
 
@@ -195,7 +195,7 @@ class Rows:
             self.record.seen[f"alert {alert.kind}"] += 1
             self.record.seen["key too old"] += "that the service keeps it" in alert.text
             assert alert.text
-        for step in [*decision.steps.values(), *decision.added]:
+        for step in [*decision.steps.values(), *decision.new_steps]:
             self.record.seen["late value"] += step.late is not None
         self.record.seen["folded"] += len(decision.moves) > 8
         self.record.seen["isolated"] += any(q.isolate for q in decision.requests)

@@ -28,7 +28,7 @@ KEEPS = 8.0
 
 class World(Checked):
     """One task from its submission until nobody has anything more to do. ``forgets``, ``certain``, ``hasty``, ``careless``: broken
-    promises. ``poisoned``: no action that has a probe is ever answered, its agent excuses all its failures, and no deadline ends the task.
+    promises. ``with_poison``: no action that has a probe is ever answered, its agent excuses all its failures, and no deadline ends the task.
     """
 
     def __init__(

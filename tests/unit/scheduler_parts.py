@@ -86,7 +86,7 @@ class Parts:
 
     def hold(self, task: int, *plans: StepPlan) -> None:
         """Hold a task that nothing was decided on yet."""
-        self.tasks.held[task] = saga.hold(TaskRecord(task, "shop", "order", epoch=1), map(Step, plans))
+        self.tasks.in_memory[task] = saga.hold(TaskRecord(task, "shop", "order", epoch=1), map(Step, plans))
 
 
 def loaded(task: int, *plans: StepPlan, **fields: Any) -> Loaded:

@@ -12,7 +12,7 @@ import pytest
 import makegood as mg
 from makegood.errors import DefinitionError
 from makegood.model.messages import TaskMessage
-from tests.unit.test_trying import answer
+from tests.unit.test_attempt_runner import answer
 
 RAN: list[str] = []
 

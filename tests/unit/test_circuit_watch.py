@@ -41,7 +41,7 @@ class World:
         self.intake = Intake(beside_scheduler=False)
         self.watch = CircuitWatch(
             cast("Channel", self.channel), self.intake,
-            node=lambda: 1, changed=lambda: self.changes.append(self.state), inform=self.inform, clock=self.clock, rng=random.Random(1),
+            node=lambda: 1, on_change=lambda: self.changes.append(self.state), inform=self.inform, clock=self.clock, rng=random.Random(1),
         )  # fmt: skip
 
     async def inform(self, address: str) -> None:
@@ -112,7 +112,7 @@ async def test_what_runs_when_its_circuit_opens_is_excused_and_the_store_hears_o
     failure, other, former = world.attempt(1), world.attempt(2), world.attempt(3, node=7)
     world.watch.judge(world.slots, failure, TaskMessage("gave_up"), [other, former])
     assert world.changes == ["open", "open"]
-    assert (other.ticket, world.watch.excused) == (UNCOUNTED, [(1, 2, 0, 1), (7, 3, 0, 1)])
+    assert (other.ticket, world.watch.excuses) == (UNCOUNTED, [(1, 2, 0, 1), (7, 3, 0, 1)])
     assert world.intake.wake.is_set()
     assert world.watch.shut(world.slots)
     assert not world.watch.judge(world.slots, other, TaskMessage("gave_up"), [])
@@ -121,7 +121,7 @@ async def test_what_runs_when_its_circuit_opens_is_excused_and_the_store_hears_o
         await world.watch.excuse()
     world.channel.away = False
     await world.watch.excuse()
-    assert (world.channel.excused, world.watch.excused) == ([(2, 0, 1)], []), "not of another number's"
+    assert (world.channel.excused, world.watch.excuses) == ([(2, 0, 1)], []), "not of another number's"
 
 
 def test_what_the_end_of_the_process_cuts_off_is_excused_unless_its_failure_would_count() -> None:
@@ -131,9 +131,9 @@ def test_what_the_end_of_the_process_cuts_off_is_excused_unless_its_failure_woul
     retry.since = since_answered.since = 5.0
     unsent = [(1, 4, TaskMessage("gave_up", 0, attempt=2, excused=True)), (1, 5, TaskMessage("gave_up"))]
     world.watch.cut_off({"shop/bank": world.slots}, [first, retry], unsent)
-    assert world.watch.excused == [(1, 4, 0, 2), (1, 2, 0, 1)]
+    assert world.watch.excuses == [(1, 4, 0, 2), (1, 2, 0, 1)]
     assert (first.ticket is None, retry.ticket) == (False, UNCOUNTED)
-    world.watch.excused.clear()
+    world.watch.excuses.clear()
     world.watch.judge(world.slots, first, TaskMessage("done"), [])
     world.watch.cut_off({"shop/bank": world.slots}, [since_answered], [])
-    assert not world.watch.excused
+    assert not world.watch.excuses

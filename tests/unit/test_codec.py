@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 from makegood.base import sizes
 from makegood.errors import DefinitionError, PayloadError
 from makegood.payload import codec
-from tests.unit.test_inside import accepting
+from tests.unit.test_nested_annotations import accepting
 
 
 @dataclass

@@ -57,7 +57,7 @@ def test_an_undone_task_says_why_and_what_was_undone_and_what_stands() -> None:
     case.answer(0)
     assert said(case) == [(4, "undone")]
     (notice,) = case.last.notices
-    assert notice.undone == ("s0",)
+    assert notice.undone_steps == ("s0",)
     assert notice.standing == (("s1", "kept"),)
     assert "card refused" in notice.cause
     assert notice.result is None

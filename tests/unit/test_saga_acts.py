@@ -65,8 +65,8 @@ def incomplete() -> Case:
 
 TABLE = [
     (pending, "cancel", "applied", "undone", "nothing had been done"),
-    (processing, "cancel", "applied", "undoing", "taken back"),
-    (draining, "cancel", "applied", "undoing", "taken back"),
+    (processing, "cancel", "applied", "undoing", "being undone"),
+    (draining, "cancel", "applied", "undoing", "being undone"),
     (past_return, "cancel", "refused", "processing", "s0 cannot be undone"),
     (undoing, "cancel", "noop", "undoing", "being undone already"),
     (
@@ -77,7 +77,7 @@ TABLE = [
         "the task had ended: processed; undo takes back what it did",
     ),
     (undone, "cancel", "refused", "undone", "the task had ended: undone"),
-    (held, "cancel", "applied", "undoing", "taken back"),
+    (held, "cancel", "applied", "undoing", "being undone"),
     (
         incomplete,
         "cancel",
@@ -87,11 +87,11 @@ TABLE = [
     ),
     (pending, "undo", "refused", "pending", "cancel it"),
     (processing, "undo", "refused", "processing", "cancel it"),
-    (draining, "undo", "applied", "undoing", "taken back"),
+    (draining, "undo", "applied", "undoing", "being undone"),
     (undoing, "undo", "noop", "undoing", "being undone already"),
-    (processed, "undo", "applied", "undoing", "taken back"),
+    (processed, "undo", "applied", "undoing", "being undone"),
     (undone, "undo", "noop", "undone", "undone already"),
-    (held, "undo", "applied", "undoing", "taken back"),
+    (held, "undo", "applied", "undoing", "being undone"),
     (incomplete, "undo", "applied", "undoing", "the undo of s0 is tried again"),
     (pending, "resubmit", "refused", "pending", "only one in error or undone"),
     (processing, "resubmit", "refused", "processing", "only one in error or undone"),

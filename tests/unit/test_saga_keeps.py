@@ -232,7 +232,7 @@ def test_an_agent_that_had_it_too_late_says_later_and_the_verdict_follows() -> N
     assert [move.why for move in case.last.moves if move.reason == "later"] == [
         "later: it was not sent; its key is older than the 1d that the service keeps it, so it is not sent again"
     ]
-    assert not case.last.counted.get(0, (False, 0))[1]
+    assert not case.last.failure_counts.get(0, (False, 0))[1]
 
 
 # -- undo --------------------------------------------------------------------------------------------------------------

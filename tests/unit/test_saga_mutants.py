@@ -267,7 +267,7 @@ def counts_go_on(m: pytest.MonkeyPatch) -> None:
         for step in w.steps():
             if step.failures != counts[step.plan.idx]:
                 w.put(replace(step, failures=counts[step.plan.idx]))
-                w.out.counted.pop(step.plan.idx, None)
+                w.out.failure_counts.pop(step.plan.idx, None)
 
     m.setattr(forward, "begin_undo", inherit)
 

@@ -22,13 +22,13 @@ def placed(slots: Reservation, *requests: Request) -> list[Request]:
     """Return what gets one of the slots that are set aside, in one Decision."""
     decision = decided(requests)
     slots.place([decision])
-    return [*decision.handed]
+    return [*decision.handovers]
 
 
 def decided(requests: Sequence[Request], handovers: Sequence[Request] = ()) -> Decision:
     """Return a Decision that begins requests, some of them handed over in memory."""
     task = TaskRecord(7, "shop", "order")
-    return Decision(task, task, requests=requests, handed=handovers)
+    return Decision(task, task, requests=requests, handovers=handovers)
 
 
 def fails(*, took: bool) -> None:

@@ -56,7 +56,7 @@ async def test_a_task_that_is_read_again_keeps_its_replies_and_one_that_is_gone_
     parts.store.loaded = [loaded(7, action(0), state="processing")]
     parts.tasks.mistrust([7, 8])
     await parts.reader.read_again()
-    assert [*parts.tasks.held] == [7]
+    assert [*parts.tasks.in_memory] == [7]
     assert [m.kind for m in parts.tasks.messages[7]] == ["done"]
     assert parts.pool.resent == [(MINE, 8, "done")]
     assert parts.tasks.reload == set()
@@ -69,7 +69,7 @@ async def test_tasks_read_for_a_number_that_is_declared_dead_are_not_held() -> N
     parts.store.meanwhile = lambda: parts.tasks.renamed(MINE + 1)
     parts.tasks.mistrust([7])
     await parts.reader.read_again()
-    assert not parts.tasks.held
+    assert not parts.tasks.in_memory
 
 
 async def test_a_task_that_cannot_be_restored_is_put_to_error() -> None:

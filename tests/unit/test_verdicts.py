@@ -14,7 +14,7 @@ from makegood.agent.own_frame import own_frame, traceback_of
 from makegood.base.text import words
 from makegood.declare.verdicts import verdict_in
 from makegood.errors import CompleteByPassed
-from tests.unit.test_trying import answer
+from tests.unit.test_attempt_runner import answer
 
 NO = "card declined"
 desk = mg.App("shop").agent("desk")

@@ -80,7 +80,7 @@ POLICY = Policy(within=20.0, undoable=False, undo_within=20.0)
 def workflow(fn: Any, **options: Any) -> Workflow[..., Any]:
     """Declare a workflow of the shop without keeping its name."""
     app = App("shop")
-    app._shared = shop._shared
+    app._registry = shop._registry
     flow: Workflow[..., Any] = app.workflow(name="order", **options)(fn)
     return flow
 
@@ -319,7 +319,7 @@ def test_whatever_the_function_raises_is_passed_on_and_leaves_nothing_behind() -
         steps(lambda order: reserve(order) and 1 if False else 1 / 0)
     with pytest.raises(DefinitionError, match="outside a workflow"):
         reserve(ORDER)
-    assert not shop._shared.plans
+    assert not shop._registry.plans
 
 
 # -- threads -------------------------------------------------------------------------------------------------------------------

@@ -84,7 +84,7 @@ class AttemptRunner:
             return _message(request, "gave_up", error=text, final=True)
         awaits = self._async[fn]
         attempt.called(cancellable=awaits)
-        around = action.agent.shared.around
+        around = action.agent.registry.around
         context = self._apart() if awaits else None  # before a try sets anything
         pauses: Iterator[float] | None = None
         while True:
@@ -93,7 +93,7 @@ class AttemptRunner:
                 if context is None:
                     value = await self._in_thread(attempt, around, fn, kwargs)
                 else:
-                    call = around.awaiting(fn, **kwargs) if around.awaited else fn(**kwargs)
+                    call = around.awaiting(fn, **kwargs) if around.async_hooks else fn(**kwargs)
                     if attempt.begins is not None:
                         attempt.begins()
                     value = await (within(fresh(context), call) if attempt.retries else call)

@@ -153,7 +153,7 @@ class ConsoleApp:
             raise ConfigError(
                 f"store={store!r}: a URL, such as 'sqlite:///shop.db', or an open makegood.Client"
             )
-        self._owned = isinstance(store, str)
+        self._owns_store = isinstance(store, str)
         self.client = Client(store) if isinstance(store, str) else store
         self.access = access
         self._reads = Reads(self.client, clock, share=SHARED)
@@ -178,7 +178,7 @@ class ConsoleApp:
             )
         )
         self._opening = asyncio.Lock()
-        self._open = not self._owned
+        self._open = not self._owns_store
 
     def answer(self, routes: Sequence[Route]) -> None:
         """Answer these routes, and no others."""
@@ -201,7 +201,7 @@ class ConsoleApp:
         async with self._opening:
             await self.live.closed()
             self._thread.close()
-            if self._owned and self._open:
+            if self._owns_store and self._open:
                 self._open = False
                 await self.client.close()
 

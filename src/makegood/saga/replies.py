@@ -34,7 +34,7 @@ def reply(work: DecisionBuilder, message: TaskMessage) -> None:
         work.use(message)
     if kind in ("expired", "not_happened") or message.seq or message.error is not None:  # no move shows these
         _note_end(work, message)
-    work.agenda.touched.append(message.idx)
+    work.agenda.news.append(message.idx)
     step = replace(step, doing=None, first_sent=rules.first_sent(step, message))
     answers[kind](work, step, message)
     if step.again and message.doing != "undo":
@@ -76,7 +76,7 @@ def retry(work: DecisionBuilder, message: TaskMessage) -> None:
         return  # none is set, or only in this Decision: the message is about an earlier one
     step = work.drop_timer(step)
     work.agenda.due.add(message.idx)
-    work.agenda.touched.append(message.idx)
+    work.agenda.news.append(message.idx)
     if step.state == "ready":
         work.agenda.ready.append(message.idx)
     elif step.state == "in_doubt":

@@ -141,8 +141,8 @@ class Tasks(Protocol):
     async def briefs(self, tasks: Sequence[int]) -> dict[int, list[StepBrief]]:
         """Return the first steps of each task, for lists."""
 
-    async def detail(self, task: int, *, asked: bool = False) -> TaskDetail | None:
-        """Return one task with its steps, or None; with ``asked``, also its undecided operator commands."""
+    async def detail(self, task: int, *, with_asked: bool = False) -> TaskDetail | None:
+        """Return one task with its steps, or None; ``with_asked``: with its undecided operator commands."""
 
     async def history(self, task: int, after: int = 0) -> list[EventView]:
         """Return the events of a task with a sequence above ``after``, in order."""

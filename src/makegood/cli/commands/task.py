@@ -293,7 +293,7 @@ def show(cli: Cli, /, *, task_id: str, all: bool, uncovered: bool) -> None:  # n
 
     async def look(client: Client) -> None:
         task = client.task(task_id)
-        detail = await client.store.tasks.detail(task.number, asked=True)
+        detail = await client.store.tasks.detail(task.number, with_asked=True)
         detail = detail or await task.status()  # which raises: there is none
         alerts = await client.store.alerts.views(task=task.number)
         corrections = [act for act in reversed(await client.audit(task.number)) if act.change is not None]
@@ -435,7 +435,7 @@ def _silent(detail: TaskDetail, views: Sequence[NodeView]) -> list[str]:
         f"{view.info.name} has {' and '.join(holdings[view.id][:3])} in hand, and no heartbeat for "
         f"{shown(view.silent)}: {'a Supervisor hands it over' if view.state == 'dead' else 'it may be dead'}"
         for view in views
-        if view.id in holdings and not view.stopped and view.silent > view.info.ttl / 2
+        if view.id in holdings and not view.is_stopped and view.silent > view.info.ttl / 2
     ]
 
 

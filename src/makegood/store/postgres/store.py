@@ -96,7 +96,7 @@ class PostgresStore:
         """
         return self._database.subscribers.subscribe(topic, ring)
 
-    def joined(self, *written: int | tuple[str, str]) -> None:
+    def joined(self, *keys: int | tuple[str, str]) -> None:
         """Do nothing: the caller's commit notifies subscribers."""
 
     async def transact(

@@ -169,7 +169,7 @@ def test_the_wrong_line_is_named_with_the_remedy(fn: Callable[..., Any]) -> None
     wrong = first + next(n for n, line in enumerate(lines) if "# wrong" in line)
     with pytest.raises(
         PromiseError,
-        match=rf"shop\.{fn.__name__} \(.*test_source\.py, line {wrong}\): .*mg\.when\(promise == x",
+        match=rf"shop\.{fn.__name__} \(.*test_misuse\.py, line {wrong}\): .*mg\.when\(promise == x",
     ):
         check(fn)
 

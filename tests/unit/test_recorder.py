@@ -76,7 +76,7 @@ POLICY = Policy(within=20.0, undoable=False, undo_within=20.0)
 def workflow(fn: Any, **options: Any) -> Workflow[..., Any]:
     """Declare a workflow of the shop without keeping its name."""
     app = App("shop")
-    app._shared = shop._shared
+    app._registry = shop._registry
     flow: Workflow[..., Any] = app.workflow(name="order", **options)(fn)
     return flow
 

@@ -43,11 +43,11 @@ def test_equal_steps_are_decoded_once_and_large_ones_are_not_kept_for_ever() -> 
     assert plans.untouched(specs[0]) is plans.untouched(specs[0])
     for each in specs:
         assert plans.untouched(each).plan == plans.plan(each)
-    assert len(plans._known) == len(plans._untouched) == 7
-    assert sum(map(len, plans._known)) == plans._bytes < 8 * MIB
+    assert len(plans._plans) == len(plans._first_steps) == 7
+    assert sum(map(len, plans._plans)) == plans._bytes < 8 * MIB
     huge = spec(StepPlan(0, args=Template(("x" * 9 * MIB,))))
     assert plans.untouched(huge).plan == plans.plan(huge)
-    assert (len(plans._known), len(plans._untouched), plans._bytes) == (0, 0, 0)
+    assert (len(plans._plans), len(plans._first_steps), plans._bytes) == (0, 0, 0)
 
 
 def test_the_bytes_of_a_long_queue_are_added_up_once_a_second_or_near_its_limit() -> None:
@@ -64,7 +64,7 @@ def test_the_bytes_of_a_long_queue_are_added_up_once_a_second_or_near_its_limit(
     assert depths.wants("q", 1, 1000, 1.9), "the clock went back"
     for n in range(2000):
         depths.found(f"queue {n}", 5000, 1, 5.0)
-    assert len(depths._known) == 1000
+    assert len(depths._depths) == 1000
 
 
 def test_the_end_of_a_task_is_remembered_for_its_submitter_only_while_it_is_small() -> None:

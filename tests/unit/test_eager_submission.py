@@ -33,7 +33,7 @@ class Store:
         self.written: list[list[Submission]] = []
         self.go = asyncio.Event()
         self.go.set()
-        self.answer: Callable[[Submission], Submitted] = lambda draft: Submitted(draft.id, created=True)
+        self.answer: Callable[[Submission], Submitted] = lambda draft: Submitted(draft.id, is_new=True)
 
     def clock(self) -> float:
         """Return the store's time."""
@@ -71,7 +71,7 @@ class Shop:
 
     def nothing_left(self) -> bool:
         """Return whether nothing is under way, nor counted."""
-        return len(self.eager) == 0 and self.tasks.weights.total == 0 and not self.tasks.held
+        return len(self.eager) == 0 and self.tasks.weights.total == 0 and not self.tasks.in_memory
 
 
 def draft(*plans: StepPlan, number: int = 1) -> Submission:
@@ -91,8 +91,8 @@ async def test_first_steps_go_with_the_task_and_into_the_slots_set_aside() -> No
     submission = await shop.submit(*plans)
     assert submission.holder == MINE
     assert submission.first is not None
-    assert [r.idx for r in submission.first.handed] == [0, 1]
-    assert [s.state for s in shop.tasks.held[1].steps] == ["running", "running", "waiting"]
+    assert [r.idx for r in submission.first.handovers] == [0, 1]
+    assert [s.state for s in shop.tasks.in_memory[1].steps] == ["running", "running", "waiting"]
     assert [r.idx for r in pool.handed] == [0, 1]
     assert pool.free == {address(plans[0]): 1}
     assert (len(shop.eager), shop.tasks.messages) == (0, {})
@@ -101,9 +101,9 @@ async def test_first_steps_go_with_the_task_and_into_the_slots_set_aside() -> No
 @pytest.mark.parametrize(
     "answer",
     [
-        Submitted(5, created=False),
-        Submitted(5, created=False, conflict=True),
-        Submitted(1, created=False, collided=True),
+        Submitted(5, is_new=False),
+        Submitted(5, is_new=False, conflict=True),
+        Submitted(1, is_new=False, key_collision=True),
         PayloadError("no Unicode"),
         StoreUnavailableError("away"),
     ],
@@ -144,7 +144,7 @@ async def test_a_caller_that_is_cancelled_leaves_its_task_to_the_scheduler() -> 
             await call
         shop.store.go.set()
         await shop.eager.close()
-        assert [*shop.tasks.held] == [1]
+        assert [*shop.tasks.in_memory] == [1]
         assert [r.task for r in pool.handed] == [1]
 
 
@@ -154,14 +154,14 @@ async def test_of_those_that_are_written_together_only_the_one_that_is_refused_f
     def answered(one: Submission) -> Submitted:
         if one.id == 2:
             raise PayloadError("no Unicode")
-        return Submitted(one.id, created=True)
+        return Submitted(one.id, is_new=True)
 
     shop.store.answer = answered
     calls = [shop.eager.submit(draft(action(0), number=n)) for n in (1, 2, 3)]
     first, refusal, last = await asyncio.gather(*calls, return_exceptions=True)
-    assert (first, last) == (Submitted(1, created=True), Submitted(3, created=True))
+    assert (first, last) == (Submitted(1, is_new=True), Submitted(3, is_new=True))
     assert isinstance(refusal, PayloadError)
-    assert [*shop.tasks.held] == [1, 3]
+    assert [*shop.tasks.in_memory] == [1, 3]
     assert [len(drafts) for drafts in shop.store.written] == [3, 1, 1, 1]
 
 
@@ -180,7 +180,7 @@ async def test_without_a_slot_for_every_first_step_none_is_sent() -> None:
 async def test_agents_elsewhere_find_the_first_requests_in_the_store(pool: SlotPool) -> None:
     submission = await Shop(pool).submit(action(0))
     assert submission.first is not None
-    assert not submission.first.handed
+    assert not submission.first.handovers
     if isinstance(pool, Pool):
         assert (pool.handed, pool.queued) == ([], [address(action(0))])
 

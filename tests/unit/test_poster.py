@@ -509,7 +509,9 @@ CAUSE = "pack: OSError: refused by db-internal-7:5432 user=svc password=S3CR3T (
 async def test_a_receiver_gets_the_kind_of_a_cause_and_its_text_only_if_that_is_set(
     setting: dict[str, Any], cause: str
 ) -> None:
-    notice = Notice(7, 3, "undone", ReplyTo("https://x/"), "shop", "place", cause=CAUSE, undone=("pack",))
+    notice = Notice(
+        7, 3, "undone", ReplyTo("https://x/"), "shop", "place", cause=CAUSE, undone_steps=("pack",)
+    )
     body = (notices.head("5e", 1, notice, "2026-01-01T00:00:00Z") + notices.event(notice)).encode()
     async with receiving() as shop:
         await poster(**setting).post(f"http://localhost:{shop.port}/", "m", body)

@@ -40,7 +40,7 @@ async def test_its_first_decision_needs_no_claim_and_starts_its_time(store: Stor
     outcome = await scheduler.commit(
         begin(scheduler[1], decision=_timed(scheduler[1])), begin(scheduler[2], decision=_timed(scheduler[2]))
     )
-    assert outcome.lost == set()
+    assert outcome.losses == set()
     now = await store.now()
     for task in (1, 2):
         task_view = await view(store, task)
@@ -48,7 +48,7 @@ async def test_its_first_decision_needs_no_claim_and_starts_its_time(store: Stor
         assert task_view.complete_by is not None
         assert 590.0 < task_view.complete_by - now <= 600.0
     end = await scheduler.commit(to_state(scheduler[1], "error", cause="x", goal="hold"))
-    assert end.lost == set()
+    assert end.losses == set()
     assert (await view(store, 1)).locked_by is None
 
 
@@ -78,9 +78,9 @@ async def test_a_key_that_is_taken_leaves_the_task_that_has_it_alone(store: Stor
             draft(4, key="k"),
         ]
     )
-    assert [a.created for a in answers] == [False, True, False, False]
-    assert answers[0] == Submitted(1, created=False)
-    assert answers[2].collided
+    assert [a.is_new for a in answers] == [False, True, False, False]
+    assert answers[0] == Submitted(1, is_new=False)
+    assert answers[2].key_collision
     assert (await view(store, 1)).locked_by is None
     assert (await view(store, 3)).locked_by == scheduler.node
     assert await scheduler.claim(10) == [1]
@@ -104,7 +104,7 @@ async def test_a_decision_of_the_dead_holder_is_lost(store: Store, world: World)
     heir = await hand(store)
     await heir.claim(10)
     outcome = await scheduler.commit(begin(scheduler[1]))
-    assert outcome.lost == {1}
+    assert outcome.losses == {1}
 
 
 async def test_nobody_is_woken_for_it(store: Store) -> None:

@@ -10,7 +10,7 @@ import pytest
 
 from makegood.errors import DefinitionError
 from makegood.payload.unsupported_types import refuse_unread
-from tests.unit.test_inside import returning
+from tests.unit.test_nested_annotations import returning
 
 
 class Cents(int):

@@ -12,7 +12,7 @@ import pytest
 from makegood.errors import DefinitionError, PayloadError
 from makegood.payload.codec import decode, encode
 from makegood.payload.pydantic_models import doubt, refuse_hidden
-from tests.unit.test_inside import accepting, returning
+from tests.unit.test_nested_annotations import accepting, returning
 
 
 class Login(pydantic.BaseModel):

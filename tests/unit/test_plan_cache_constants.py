@@ -44,7 +44,7 @@ class Shop:
 
 def desk_workflow(desk: Any, fn: Any) -> Workflow[..., Any]:
     return Workflow(
-        fn, desk.shared, name=fn.__name__, formerly=(), within=None, undo_within=None, on_failure="undo"
+        fn, desk.registry, name=fn.__name__, formerly=(), within=None, undo_within=None, on_failure="undo"
     )
 
 

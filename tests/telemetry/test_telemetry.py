@@ -14,7 +14,7 @@ from makegood.store.protocol import Store
 from makegood.telemetry.hooks import Watch
 from makegood.telemetry.task_metrics import Accounts
 from tests.telemetry.conftest import page, watched
-from tests.telemetry.test_accounts import Bank, shop
+from tests.telemetry.test_task_metrics import Bank, shop
 
 PROGRAM = """
 import asyncio, json, sys, urllib.request

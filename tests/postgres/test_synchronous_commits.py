@@ -119,7 +119,7 @@ async def test_the_warning_is_understood_in_every_language(
         assert not going.done()
         assert LANGUAGES.get(language, "canceling wait") in caplog.text
         await lonely.end()
-        assert [answer.created for answer in await going] == [True]
+        assert [answer.is_new for answer in await going] == [True]
         await store.close()
 
 
@@ -208,7 +208,7 @@ async def test_a_dropped_connection_ends_the_wait(foreign: PrivateServer) -> Non
         going = asyncio.create_task(connection.execute("create table public.plain (n int)"))
         await until(lambda: lonely.db.fetchval(CANCEL), "the commit to wait")
         await going
-        assert watch.doubted
+        assert watch.in_doubt
         settling = asyncio.create_task(watch.settle())
         await lonely.cancel()
         connection.terminate()

@@ -59,16 +59,16 @@ def test_a_timer_set_again_is_not_dropped() -> None:
     case.answer(0, "later", wait=3.0)
     builder = DecisionBuilder(case.held)
     step = builder.timer(builder.drop_timer(builder.step(0)), 9.0)
-    assert (builder.out.timers, builder.out.dropped) == ({0: 9.0}, [])
+    assert (builder.out.timers, builder.out.stale_timers) == ({0: 9.0}, [])
     builder.drop_timer(step)
-    assert (builder.out.timers, builder.out.dropped) == ({}, [0])
+    assert (builder.out.timers, builder.out.stale_timers) == ({}, [0])
 
 
 def test_a_timer_set_and_dropped_in_one_decision_never_was() -> None:
     """There is no row to delete."""
     builder = DecisionBuilder(Case(action(0)).held)
     builder.drop_timer(builder.timer(builder.step(0), 9.0))
-    assert (builder.out.timers, builder.out.dropped) == ({}, [])
+    assert (builder.out.timers, builder.out.stale_timers) == ({}, [])
 
 
 # -- a doubt whose arguments are gone ------------------------------------------------------------------------------------
@@ -124,7 +124,7 @@ def test_giving_up_before_the_turn_counts_for_the_task_alone() -> None:
     case = Case(action(0))
     case.say(TaskMessage("cancel"))
     case.answer(0, "gave_up")
-    assert case.last.counted == {-1: (False, 1)}
+    assert case.last.failure_counts == {-1: (False, 1)}
     assert (case.step(0).failures, case.task.failure_count) == (0, 1)
 
 

@@ -47,7 +47,7 @@ class Caller:
             elif epoch:
                 decision = to_state(scheduler[self.task], "processed")
                 outcome = await scheduler.commit(decision)
-                took = self.task not in outcome.lost
+                took = self.task not in outcome.losses
                 self.told.append(RecordedCall("complete", self.name, began, self.clock(), took, epoch))
                 if took:
                     return
@@ -124,7 +124,7 @@ async def test_one_false_answer_is_enough_to_be_refused(store: Store, other: Sto
     new = await hand(other)
     assert await new.claim(1) == [1]
     outcome = await old.commit(to_state(old[1], "processed"))
-    assert outcome.lost == {1}
+    assert outcome.losses == {1}
     calls = [
         RecordedCall("claim", "old", 0, 1, 1),
         RecordedCall("requeue", "v", 2, 3, answer=True),

@@ -24,7 +24,7 @@ from makegood.testing.kit.stage import Script, app_of
 from makegood.testing.simulator.ctrl_c import give_in, held_back
 from makegood.testing.simulator.loop import WorldLoop
 from tests.simulation import shop_for_plugin as shop
-from tests.simulation.test_plugin_told import ALONE, order, run
+from tests.simulation.test_plugin_reports import ALONE, order, run
 
 pytest_plugins = ["pytester"]
 

@@ -184,7 +184,7 @@ async def test_an_id_that_was_taken_is_drawn_anew_for_that_task_only() -> None:
     async def write(drafts: Any) -> list[Submitted]:
         ids = [draft.id for draft in drafts if isinstance(draft, Submission)]
         batches.append(ids)
-        return [Submitted(id_, created=id_ != 1, collided=id_ == 1) for id_ in ids]
+        return [Submitted(id_, is_new=id_ != 1, key_collision=id_ == 1) for id_ in ids]
 
     answers = await insert([CHAIN.plan(n) for n in "abc"], lambda: next(numbers), write)
     assert batches == [[0, 1, 2], [3]]

@@ -88,14 +88,14 @@ async def test_a_request_that_somebody_holds_does_not_hold_up_other_tasks(
     mine = await running(store, 1, 2, 3)
     async with holding(url, ITS_REQUEST):
         outcome = await mine.commit(*(done(mine[task], 0) for task in (1, 2, 3)))
-        assert (outcome.lost, outcome.blocked, outcome.guilty) == ({2}, {2}, [])
+        assert (outcome.losses, outcome.lock_conflicts, outcome.guilty) == ({2}, {2}, [])
         details = [await store.tasks.detail(task) for task in (1, 2, 3)]
         assert [one is not None and one.steps[0].state for one in details] == ["done", "running", "done"]
         # The next batches do not wait as long.
         again: Hand = await running(store, 4, 5)
         await again.commit(done(again[4], 0), done(again[5], 0))
     outcome = await mine.commit(done(mine[2], 0))
-    assert not outcome.lost
+    assert not outcome.losses
 
 
 async def test_a_supervisor_judges_the_requests_that_nobody_holds(

@@ -52,7 +52,7 @@ async def test_whoever_runs_on_it_is_dead_and_learns_of_it_with_his_new_number(
     await other.admin.begin_anew(ACT)
     assert store.identity.generation == 1
     assert not await store.nodes.heartbeat(old.node, info())
-    assert (await old.commit(done(old[1], 0))).lost == {1}
+    assert (await old.commit(done(old[1], 0))).losses == {1}
     fresh = await hand(store)
     assert store.identity.generation == 2
     assert fresh.node > old.node + 1000

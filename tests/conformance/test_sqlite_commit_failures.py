@@ -59,7 +59,7 @@ async def test_a_commit_that_stands_although_it_failed_is_told_as_done(
             await store.tasks.submit([draft(8)])
         answers.next = "after"
         (submission,) = await store.tasks.submit([draft(1)])
-        assert (submission.id, submission.created) == (1, True)
+        assert (submission.id, submission.is_new) == (1, True)
         assert [view.id for view in await store.tasks.find(Filter(ids=(1,)))] == [1]
 
 
@@ -76,10 +76,10 @@ async def test_a_commit_that_does_not_stand_is_told_as_away_and_can_be_repeated(
             await store.tasks.submit([draft(1)])
         assert await store.tasks.find(Filter(ids=(1,))) == []
         (submission,) = await store.tasks.submit([draft(1)])
-        assert submission.created
+        assert submission.is_new
         answers.next = "after"  # and the numbers still tell one commit from the next
         (submission,) = await store.tasks.submit([draft(2)])
-        assert submission.created
+        assert submission.is_new
 
 
 async def test_the_numbers_of_two_processes_are_their_own(tmp_path: Path) -> None:
@@ -92,7 +92,7 @@ async def test_the_numbers_of_two_processes_are_their_own(tmp_path: Path) -> Non
             await store.tasks.submit([draft(1)])
         await other.tasks.submit([draft(20)])
         mine.next = "after"
-        assert (await store.tasks.submit([draft(2)]))[0].created
+        assert (await store.tasks.submit([draft(2)]))[0].is_new
 
 
 async def test_the_store_looks_until_the_disk_is_back(
@@ -102,7 +102,7 @@ async def test_the_store_looks_until_the_disk_is_back(
     answers = Answers()
     async with opened(tmp_path, answers.connect) as store:
         answers.next, answers.broken = "after", 5
-        assert (await store.tasks.submit([draft(1)]))[0].created
+        assert (await store.tasks.submit([draft(1)]))[0].is_new
         assert answers.broken == 0
 
 

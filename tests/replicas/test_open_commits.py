@@ -44,7 +44,7 @@ async def test_a_cancelled_wait_is_not_success_when_the_standby_is_promoted_with
     await asyncio.to_thread(pair.promote)
     assert await asyncio.to_thread(pair.standby.run, THERE) == [("0",)]
     await asyncio.to_thread(pair.release)
-    assert [answer.created for answer in await going] == [True]
+    assert [answer.is_new for answer in await going] == [True]
     assert await asyncio.to_thread(pair.standby.run, THERE) == [("1",)]
     await store.close()
 

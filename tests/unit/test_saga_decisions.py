@@ -41,7 +41,7 @@ def test_what_is_late_superseded_or_unknown_changes_nothing(message: TaskMessage
     decision = case.say(message)
     assert not decision.steps
     assert not decision.moves
-    assert not decision.consumed
+    assert not decision.used_requests
     assert any(end.late for end in decision.attempts) == (message.kind in ("done", "happened"))
 
 
@@ -60,7 +60,7 @@ def test_a_reply_counts_once() -> None:
     case = Case(action(0), action(1, 0))
     reply = case.reply(0, "done")
     decision = case.say(reply, reply)
-    assert decision.consumed == [(0, 1)]
+    assert decision.used_requests == [(0, 1)]
     assert [(end.kind, end.late) for end in decision.attempts] == [(reply.kind, True)]
 
 
@@ -70,7 +70,7 @@ def test_a_verdict_makes_the_reply_in_the_same_batch_late() -> None:
     decision = case.say(case.reply(0, "done", value=b'"c-1"'), case.reply(0, "expired", failures=1))
     assert case.states == "in_doubt"
     assert case.step(0).late == b'"c-1"'
-    assert decision.consumed == []
+    assert decision.used_requests == []
 
 
 def test_a_reply_before_a_cancel_is_decided_before_it() -> None:
@@ -231,7 +231,7 @@ def test_poison_while_undoing() -> None:
     case.say(TaskMessage("dead"))
     case.say(TaskMessage("claim"), TaskMessage("poison"))
     assert case.states == "done undo_failed undoing failed"
-    assert case.last.dropped == [1]
+    assert case.last.stale_timers == [1]
     case.answer(2, "gave_up")
     assert case.states == "done undo_failed undo_failed failed"
     assert case.task.state == "error"
@@ -262,7 +262,7 @@ def test_put_to_error_uses_up_every_message_and_takes_it_for_silence() -> None:
     decision = decisions.put_to_error(case.held, messages, GUILTY)
     saga.apply(case.held, decision)
     assert decision.seqs == [3, 4, 5]
-    assert decision.consumed == [(0, 1)]
+    assert decision.used_requests == [(0, 1)]
     assert decision.withdraw == [(1, 1)]
     assert decision.answers[0].verdict == "refused"
     assert [a.kind for a in decision.alerts] == ["unreadable"]

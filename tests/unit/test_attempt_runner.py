@@ -69,7 +69,7 @@ async def test_after_its_tries_it_gave_up_and_an_earlier_one_is_unanswered() -> 
     reply = await answer(b'{"cents":0}')
     assert reply is not None
     assert replace(reply, traceback=None) == TaskMessage(
-        "gave_up", 2, "do", 3, error="ConnectionError: gone", frame="test_trying.py:27 in charge"
+        "gave_up", 2, "do", 3, error="ConnectionError: gone", frame="test_attempt_runner.py:27 in charge"
     )
     assert tries == ["charge"] * 3
 
@@ -79,7 +79,7 @@ async def test_a_failed_attempt_brings_its_traceback_without_makegoods_own_frame
     assert reply is not None
     first_line, where, *_, last = (reply.traceback or "").splitlines()
     assert first_line == "Traceback (most recent call last):"
-    assert where.endswith('test_trying.py", line 27, in charge')
+    assert where.endswith('test_attempt_runner.py", line 27, in charge')
     assert last == "ConnectionError: gone"
 
 

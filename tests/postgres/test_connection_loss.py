@@ -50,7 +50,7 @@ class Scene:
 async def submits(scene: Scene) -> None:
     submission = draft(7, inputs=(b'"' + MARK + b'"',), key="k")
     (answer,) = await scene.store.tasks.submit([submission])
-    assert (answer.id, answer.created) == (7, True)
+    assert (answer.id, answer.is_new) == (7, True)
 
 
 async def submits_some_that_exist(scene: Scene) -> None:
@@ -63,7 +63,7 @@ async def submits_some_that_exist(scene: Scene) -> None:
         draft(5),
     ]
     answers = await scene.store.tasks.submit(drafts)
-    assert [(a.id, a.created, a.conflict, a.collided) for a in answers] == [
+    assert [(a.id, a.is_new, a.conflict, a.key_collision) for a in answers] == [
         (7, True, False, False),
         (5, False, False, False),
         (6, False, True, False),
@@ -76,7 +76,7 @@ async def commits(scene: Scene) -> None:
     outcome = await scene.scheduler.commit(
         begin(scene.scheduler[1], 1, done(scene.scheduler[1], 0, value=value)), begin(scene.scheduler[2], 1)
     )
-    assert (outcome.lost, outcome.guilty) == (set(), [])
+    assert (outcome.losses, outcome.guilty) == (set(), [])
 
 
 async def commits_with_a_loser(scene: Scene) -> None:
@@ -87,14 +87,14 @@ async def commits_with_a_loser(scene: Scene) -> None:
     outcome = await scene.scheduler.commit(
         begin(scene.scheduler[1], 1, done(scene.scheduler[1], 0, value=value)), loser
     )
-    assert outcome.lost == {2}
+    assert outcome.losses == {2}
 
 
 async def withdraws(scene: Scene) -> None:
     decision = to_state(scene.scheduler[2], "undoing", goal="undo", cause=MARK.decode())
     decision.withdraw.append((0, 1))
     outcome = await scene.scheduler.commit(decision)
-    assert outcome.withdrawn == [(2, 0, 1)]
+    assert outcome.withdrawals == [(2, 0, 1)]
 
 
 async def claims(scene: Scene) -> None:
@@ -219,7 +219,7 @@ async def test_a_write_in_doubt_waits_for_the_server_and_then_answers(
         await behind.tasks.post(1, TaskMessage("cancel"))
     assert not going.done()
     proxy.refusing = False
-    assert [a.created for a in await going] == [True]
+    assert [a.is_new for a in await going] == [True]
 
 
 async def test_closing_a_store_in_doubt_ends_and_does_not_lie(behind: PostgresStore, proxy: Proxy) -> None:

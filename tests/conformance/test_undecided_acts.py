@@ -17,7 +17,7 @@ async def test_acts_that_are_not_decided_are_told_in_order_with_who_when_and_why
     await world.elapse(10)
     await store.tasks.post(1, TaskMessage("settle", idx=1, settled="failed", act=Act("b", "bob")))
     await store.tasks.post(2, TaskMessage("undo", act=Act("c", "cid")))
-    detail = await store.tasks.detail(1, asked=True)
+    detail = await store.tasks.detail(1, with_asked=True)
     assert detail is not None
     assert [(one.kind, one.idx, one.act.who, one.act.why) for one in detail.asked] == [
         ("cancel", -1, "ann", "wrong price"),

@@ -231,7 +231,7 @@ async def test_a_reply_that_comes_too_late_is_counted_for_its_agent(
 def test_what_was_overtaken_is_counted_as_refused_and_nothing_else() -> None:
     """A Decision that was lost changed nothing, so nothing of it is counted."""
     tally = Counters()
-    Accounts(tally, SystemClock()).decided({}, [], Committed(lost={1, 2}))
+    Accounts(tally, SystemClock()).decided({}, [], Committed(losses={1, 2}))
     assert tally.counts(FENCED) == {("scheduler",): 2}
     assert tally.counts(UNDOS) == {}
     assert set(tally.counts(DECISIONS).values()) == {0.0}

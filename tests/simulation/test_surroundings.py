@@ -34,7 +34,7 @@ def test_in_a_calm_world_a_consumer_hears_of_each_state_once(storms: Storms) -> 
     outcome = storms.run(3, replace(calm(), around=Around(told=1.0, consumers=1)))
     assert outcome.findings == []
     assert heard(outcome, "web") == [(1, "received"), (2, "processing"), (3, "processed")]
-    assert outcome.report.exercised["L3"] == 3
+    assert outcome.report.checks["L3"] == 3
 
 
 def test_a_dead_receiver_ends_with_an_alert_and_holds_up_only_its_own_tasks(storms: Storms) -> None:
@@ -143,7 +143,7 @@ def test_a_circuit_opens_half_opens_and_closes_in_a_storm() -> None:
     )
     outcomes = [lone.run(seed, swarm) for seed in range(2)]
     assert [outcome.findings for outcome in outcomes] == [[]] * 2
-    assert sum(outcome.report.exercised["I17"] for outcome in outcomes) > 0
+    assert sum(outcome.report.checks["I17"] for outcome in outcomes) > 0
     states = {event["state"] for outcome in outcomes for event in outcome.history.of("circuit")}
     assert states == {"closed", "open", "half-open", "release"}
 

@@ -48,7 +48,7 @@ async def test_a_request_that_is_judged_while_its_reply_is_committed(
     await going
     outcome = mine.committed
     await judge.close()
-    assert outcome.lost == {2}
+    assert outcome.losses == {2}
     assert [task for task, _ in outcome.guilty] == ([1] if "refused" in way else [])
     details = [await store.tasks.detail(n) for n in (2, 3)]
     assert [detail is not None and detail.steps[0].state == "done" for detail in details] == [False, True]

@@ -63,7 +63,7 @@ async def test_nobody_decides_by_what_he_remembers(url: str) -> None:
     store = await anew(url)
     states = {view.id: (view.state, view.locked_by) for view in await store.tasks.find(Filter())}
     assert states == {1: ("pending", None), 2: ("pending", None)}
-    assert (await mine.commit(begin(mine[1], 1))).lost == {1}
+    assert (await mine.commit(begin(mine[1], 1))).losses == {1}
     assert not await old.nodes.heartbeat(mine.node, info())
     (event, *_) = reversed(await store.tasks.history(1))
     assert [move[1:3] for move in event.moves] == [("processing", "pending")]
@@ -111,7 +111,7 @@ async def test_what_nobody_has_taken_is_in_doubt_and_what_was_taken_may_be_answe
         url, f"select state, failure_count from makegood.step where task = {left} and idx = 0"
     ) == [("running", 0)]
     assert [message.kind for message in fresh[request.task].messages] == ["done"]
-    assert (await fresh.commit(done(fresh[request.task], 0))).lost == set()
+    assert (await fresh.commit(done(fresh[request.task], 0))).losses == set()
     await asyncio.gather(old.close(), store.close())
 
 
