@@ -146,7 +146,8 @@ def _marked(fn: Callable[..., Any]) -> Callable[..., Any]:
     mark = getattr(inspect, "markcoroutinefunction", None)
     if mark is not None:  # from Python 3.12 on
         return mark(fn)  # type: ignore[no-any-return]
-    fn._is_coroutine = vars(import_module("asyncio.coroutines"))["_is_coroutine"]  # type: ignore[attr-defined]  # its older name
+    name = "_is_coroutine"  # its older name
+    setattr(fn, name, vars(import_module("asyncio.coroutines"))[name])
     return fn
 
 
