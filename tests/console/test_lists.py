@@ -319,6 +319,17 @@ def test_an_act_on_many_tasks_says_how_far_it_is() -> None:
     assert (ended.running, ended.left, ended.took, ended.eta) == (False, 0, "4.0 s", "")
 
 
+def test_a_list_shows_what_a_service_asks_to_wait_for_and_the_overview_counts_it() -> None:
+    """A crowd that waits for a person does not look like health."""
+    rests = [step("decide", "ready", doing="timer", due=5.0, error="nobody has answered yet\nsee the wiki")]
+    row = tasks.row(task(), rests, {}, NOW)
+    assert (row.look, row.said) == ("waiting", "nobody has answered yet")
+    counts = {"nobody has answered yet": 300, "busy": 1}
+    page = overview.verdict([], UnendedTally({"processing": 301}), 0.0, has_leader=True, wait_counts=counts)
+    assert (page.tone, page.title) == ("ok", "300 wait: nobody has answered yet; 1 for another reason")
+    assert page.more == "301 tasks under way, 0 a minute."
+
+
 def test_an_act_on_many_tasks_is_under_way_until_its_tasks_have_ended() -> None:
     """Its commands are accepted long before."""
     view = BulkView(

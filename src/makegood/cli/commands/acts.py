@@ -300,7 +300,7 @@ async def _one(
         state = (await task.wait(wait)).state
         code = exits.DONE if state == end_state else exits.outcome(state)
     except WaitExpiredError as expiry:
-        cli.note(f"makegood: {await no_scheduler.late(client, expiry)}")
+        cli.note(f"makegood: {await no_scheduler.late(client, expiry, task)}")
         code = exits.TIMED_OUT
     detail = await task.status()
     shape |= {"state": detail.task.state, "cause": detail.task.cause, **next_commands.outcome(cli, detail)}
