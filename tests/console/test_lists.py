@@ -127,13 +127,13 @@ def test_alerts_of_one_task_are_one_item_and_name_the_worst() -> None:
         {1: task("error", goal="undo")},
     )
     assert [(item.ids, item.title, item.about, item.acts) for item in found] == [
-        ("2,3", "Undo incomplete", "o-1", ("undo", "settle")), ("1", "No process takes requests", "", ()),
+        ("2,3", "Undo incomplete", "o-1", ("undo", "settle")), ("1", "Starved", "", ()),
     ]  # fmt: skip
 
 
 def test_every_kind_has_words_of_its_own() -> None:
     """A kind that is added must be titled: without it, its own name is shown."""
-    assert set(alerts.TITLES) == set(get_args(AlertKind))
+    assert set(alerts.ICONS) == set(get_args(AlertKind))
     assert set(overview.DECIDED) == set(get_args(SupervisorDecisionKind))
     assert set(bulk.LOOKS) == set(get_args(BulkKind))
 
@@ -172,6 +172,16 @@ def test_an_agent_without_a_process_needs_somebody() -> None:
     assert agents.verdict(rows[2:]).title == "stock is well"
     assert agents.heartbeat(nodes[2]) == ("dead for 3.0 s", "dead")
     assert agents.heartbeat(node("d", (), left=1.0)) == ("late: silent for 4.0 s", "late")
+
+
+def test_a_service_that_answers_again_and_for_which_nothing_waits_is_no_matter() -> None:
+    back = AgentInfo("shop/flight", 10, circuit="release", most=2, success=0.9)
+    nodes = [node("a", ("agent",), back)]
+    said = agents.verdict(agents.agent_rows(nodes, {}))
+    assert (said.tone, said.title) == ("ok", "flight answers again")
+    busy = agents.verdict(agents.agent_rows(nodes, {"shop/flight": (3, 1.0)}))
+    assert (busy.tone, busy.title) == ("doubt", "flight does not answer well")
+    assert busy.more.startswith("Tasks wait")
 
 
 def test_the_strip_of_terms_fills_its_width() -> None:

@@ -88,13 +88,12 @@ def _step(detail: TaskDetail, request: Asked) -> str | None:
     return next((step.name for step in detail.steps if step.idx == request.idx), None)
 
 
-async def late(client: Client, expiry: object, task: TaskHandle[Any]) -> str:
-    """Return the message of a wait that ended before the task did.
+async def late(client: Client, task: TaskHandle[Any], sentence: str, again: str = "ask again later") -> str:
+    """Return the message of a wait that ended before the task did: a sentence, and what follows.
 
     It says that the task continues only if a Scheduler and the agents of its steps are running.
     """
-    sentence, _, _ = str(expiry).partition("; the task continues")
     if await unattended(client):
         return f"{sentence}: no scheduler runs on this store; {_START}"
     missing = await _no_agent(client, await task.status())
-    return f"{sentence}: {missing}" if missing else str(expiry)
+    return f"{sentence}: {missing}" if missing else f"{sentence}; the task continues, {again}"

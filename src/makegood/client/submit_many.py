@@ -63,7 +63,7 @@ class Many:
         self._correlation_id = correlation_id
         self._reply_to = reply_to
         self._batch = batch
-        self._made: list[Plan[Any]] = []
+        self._plans: list[Plan[Any]] = []
         self._bytes = 0
 
     def add(self, item: Any) -> list[Plan[Any]]:
@@ -71,14 +71,14 @@ class Many:
         plan = plan_of(item, ()) if isinstance(item, Plan) else plan_of(self._workflow, (item,))
         key = self._key(item) if self._key is not None else None
         correlation_id = self._correlation_id(item) if self._correlation_id is not None else None
-        self._made.append(with_options(plan, key, self._priority, correlation_id, self._reply_to))
+        self._plans.append(with_options(plan, key, self._priority, correlation_id, self._reply_to))
         self._bytes += sum(map(len, plan.inputs))
-        full = len(self._made) >= self._batch or self._bytes >= _MOST_BYTES
+        full = len(self._plans) >= self._batch or self._bytes >= _MOST_BYTES
         return self.rest() if full else []
 
     def rest(self) -> list[Plan[Any]]:
         """Return what is not in a full batch."""
-        plans, self._made, self._bytes = self._made, [], 0
+        plans, self._plans, self._bytes = self._plans, [], 0
         return plans
 
     def batches(self, items: Iterable[Any]) -> Iterator[list[Plan[Any]]]:

@@ -11,6 +11,7 @@ from typing import Any, Final
 
 from makegood.base import stored_values
 from makegood.base.stored_values import record_of, text, whole
+from makegood.base.text import first_line
 from makegood.store.search import FAILING, IN_DOUBT, LISTED, matching, named, task_view
 from makegood.store.transaction import ReadTx, Sql
 from makegood.store.views import Filter, Found, StepBrief, Tally, UnendedTally
@@ -179,14 +180,14 @@ async def briefs(tx: ReadTx, tasks: Sequence[int]) -> dict[int, list[StepBrief]]
 async def progress(tx: ReadTx, tasks: Sequence[int]) -> dict[int, tuple[int, int, int]]:
     """Return how many actions of each task are done, are undone, and there are; skipped ones do not count."""
     counts = await tx.rows(PROGRESS, list(tasks)) if tasks else ()
-    return {task: (whole(done), whole(undone), whole(total)) for task, done, undone, total in counts}
+    return {task: (whole(n), whole(undone_count), whole(total)) for task, n, undone_count, total in counts}
 
 
 async def waits(tx: ReadTx, scan_limit: int = LOOKED) -> dict[str, int]:
     """Return how many steps wait because their service asked for it, by the first line of what it said."""
     counts: Counter[str] = Counter()
     for error, count in await tx.rows(WAITS, scan_limit, WAITS_LISTED):
-        counts[text(error).partition("\n")[0]] += whole(count)
+        counts[first_line(text(error))] += whole(count)
     return dict(counts.most_common())
 
 

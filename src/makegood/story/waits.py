@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 
+from makegood.base.text import first_line
 from makegood.store.views import StepBrief, StepView
 
 LATER = "asked to come back later"
@@ -12,7 +13,7 @@ def wait_of(step: StepView | StepBrief) -> str:
     """Return what a step waits for, as its service said it; "" unless it was asked to come back later."""
     if step.state != "ready" or not (step.waiting if isinstance(step, StepView) else step.doing == "timer"):
         return ""
-    return (step.error or "").partition("\n")[0] or LATER
+    return first_line(step.error) or LATER
 
 
 def waits_text(waits: Mapping[str, int]) -> str:

@@ -18,6 +18,7 @@ from makegood.base.counts import counted
 from makegood.base.durations import shown
 from makegood.base.service_keys import request_of
 from makegood.base.terminal_text import visible_json
+from makegood.base.text import first_line
 from makegood.cli import exits, next_commands, no_scheduler
 from makegood.cli.client import connect, looked, looking, task_named
 from makegood.cli.command import Whole
@@ -30,13 +31,13 @@ from makegood.cli.render.output import date_time, recent
 from makegood.client import as_json
 from makegood.client.client import Client
 from makegood.client.handle import TaskHandle
-from makegood.client.remedies import reasons
 from makegood.console.redaction import Redaction
 from makegood.errors import PayloadError, TaskNotFoundError, WaitExpiredError
 from makegood.model import notices
 from makegood.model.states import AT_REST
 from makegood.payload.codec import UNREADABLE, decode, shallow
 from makegood.store.views import Filter, NodeView, TaskDetail, TaskView
+from makegood.story.trouble import reasons
 from makegood.story.waits import wait_of
 from makegood.workflow.workflow import Workflow
 
@@ -118,10 +119,11 @@ async def _outcome(
     try:
         await no_scheduler.warn_of(cli, client, task)
         view = await task.wait(limit)
-    except WaitExpiredError as expiry:
+    except WaitExpiredError:
         if cli.json:
             cli.out.document({**shape, **as_json.task((await task.status()).task)})
-        cli.note(f"makegood: {await no_scheduler.late(client, expiry, task)}")
+        sentence = f"task {task.id} did not end within {limit:g} s"
+        cli.note(f"makegood: {await no_scheduler.late(client, task, sentence)}")
         return exits.TIMED_OUT
     detail = await task.status()
     if cli.json:
@@ -264,7 +266,7 @@ def list_(cli: Cli, /, *, chosen: Filter | None, before: str | None, limit: int)
             recent(view.created, now) if cli.out.fancy else date_time(view.created),
             shown((now if view.ended is None else view.ended) - view.created),
             view.key, view.failure_count or None,
-            (texts.get(view.id) or view.cause).partition("\n")[0],
+            first_line(texts.get(view.id) or view.cause),
         )
         for view in tasks
     )  # fmt: skip
@@ -277,8 +279,10 @@ def list_(cli: Cli, /, *, chosen: Filter | None, before: str | None, limit: int)
 
 def _steps(view: TaskView, counts: tuple[int, int, int] | None) -> str:
     """Return how far a task is: how many of its actions are done, or are undone."""
-    done, undone, total = counts or (0, 0, 0)
-    return f"{undone} undone" if view.state in ("undoing", "undone") else f"{done}/{total}" if total else ""
+    done_count, undone_count, total = counts or (0, 0, 0)
+    if view.state in ("undoing", "undone"):
+        return f"{undone_count} undone"
+    return f"{done_count}/{total}" if total else ""
 
 
 SHOWN: Final = 60
@@ -474,10 +478,9 @@ async def _watch(cli: Cli, task_id: str, limit: float | None) -> int:
                 else:
                     await _stream(cli, task)
         except TimeoutError:
-            expiry = (
-                f"task {task.id} did not come to rest within {limit:g} s; the task continues, watch it again"
-            )
-            raise WaitExpiredError(await no_scheduler.late(client, expiry, task), task_id=task.id) from None
+            sentence = f"task {task.id} did not come to rest within {limit:g} s"
+            text = await no_scheduler.late(client, task, sentence, "watch it again")
+            raise WaitExpiredError(text, task_id=task.id) from None
         detail = await task.status()
     if cli.json:
         cli.out.record({"event": "end", **as_json.detail(Redaction().task(detail))})

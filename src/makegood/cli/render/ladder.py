@@ -137,16 +137,16 @@ def fold_items(steps: Sequence[StepView], rungs: Sequence[Rung]) -> list[Rung]:
     result: list[Rung] = []
     for each, pairs in groupby(zip(steps, rungs, strict=True), key=lambda pair: _outermost(pair[0], by_idx)):
         if each is None:
-            result += [drawn for _, drawn in pairs]
+            result += [line for _, line in pairs]
             continue
         groups: dict[tuple[str, str], list[Rung]] = {}
-        for step, drawn in pairs:
-            groups.setdefault((stem_of(step), step.state), []).append(drawn)
+        for step, line in pairs:
+            groups.setdefault((stem_of(step), step.state), []).append(line)
         for (name, state), alike in groups.items():
             own = min(len(alike), MOST_OWN) if state in ODD else len(alike) if len(alike) < 3 else 0
             result += alike[:own]
             if rest := alike[own:]:
-                notes = {drawn.notes for drawn in rest}
+                notes = {line.notes for line in rest}
                 count = f"{'and ' if own else ''}{len(rest):,} steps"
                 result.append(
                     Rung(rest[0].mark, f"{name}[…]", count, state, notes.pop() if len(notes) == 1 else "")
